@@ -1,0 +1,118 @@
+"""The mistakes a user can make, by their documented names, and the exit status of each.
+
+An error of this module ends the program with one message and no traceback. Its text says what is wrong,
+where, what was expected, what was found and what to do. Anything else that escapes is a fault of ours.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+MAX_LISTED_PROBLEMS = 10
+
+
+class UserError(Exception):
+    """Abstract. What a user can put right; `exit_status` is the program's."""
+
+    exit_status: ClassVar[int]
+    code: ClassVar[str]
+    """The designer's number for the error; empty where the designer has none."""
+
+
+class ParameterError(UserError):
+    """One or more parameters are out of range, or the command line is wrong."""
+
+    exit_status = 2
+    code = "0004"
+
+
+class OutputDirectoryError(UserError):
+    """The output directory cannot be written, or holds something already."""
+
+    exit_status = 2
+    code = ""
+
+
+class InvalidDatasetError(UserError):
+    """An image directory cannot be used."""
+
+    exit_status = 3
+    code = "0018"
+
+    def __init__(self, dataset: str, reason: str, hint: str = "") -> None:
+        super().__init__(f"{dataset} is not valid, reason: {reason} {hint}".rstrip())
+
+
+class NotLabeledDatasetError(UserError):
+    """Training or validation images come without categories."""
+
+    exit_status = 3
+    code = "0024"
+
+    def __init__(self, dataset: str, hint: str) -> None:
+        super().__init__(f'There is no label column in "{dataset}". {hint}')
+
+
+class InvalidModelDirectoryError(UserError):
+    """A model directory is not one, is incomplete, or is not a PyTorch image classifier."""
+
+    exit_status = 3
+    code = "0159"
+
+    def __init__(self, argument: str, reason: str, hint: str = "") -> None:
+        super().__init__(f'ModelDirectory "{argument}" is invalid. Reason: {reason} {hint}'.rstrip())
+
+
+class InvalidTransformationDirectoryError(UserError):
+    """A transformation is not one, or cannot be applied to images."""
+
+    exit_status = 3
+    code = "0158"
+
+    def __init__(self, argument: str, reason: str, hint: str = "") -> None:
+        super().__init__(f'TransformationDirectory "{argument}" is invalid. Reason: {reason} {hint}'.rstrip())
+
+
+class FailedToDownloadFilesError(UserError):
+    """Pretrained weights could not be fetched."""
+
+    exit_status = 3
+    code = "0162"
+
+    def __init__(self, file_names: str, hint: str) -> None:
+        super().__init__(f'Failed to download "{file_names}" due to internet error. {hint}')
+
+
+class TrainingError(UserError):
+    """Training began and could not go on."""
+
+    exit_status = 4
+    code = ""
+
+
+class CheckpointError(TrainingError):
+    """The run was begun before, and what it has left cannot be read."""
+
+
+class LostRankError(TrainingError):
+    """Another process of the run has ended or hangs. Told by one process of each host."""
+
+
+class ModuleOutOfMemoryError(TrainingError):
+    """The batch does not fit into the memory of the device."""
+
+    code = "0138"
+
+    def __init__(self, details: str, images_at_once: int) -> None:
+        super().__init__(
+            f"Memory has been exhausted, unable to complete running of module. Details: {details}"
+        )
+        self.images_at_once = images_at_once
+        """What the next start should try."""
+
+
+def listed(problems: Sequence[str]) -> str:
+    """All problems of one kind in one text: the first ten, and how many more there are."""
+    lines = [f"\n  {problem}" for problem in problems[:MAX_LISTED_PROBLEMS]]
+    if len(problems) > MAX_LISTED_PROBLEMS:
+        lines.append(f"\n  and {len(problems) - MAX_LISTED_PROBLEMS} more")
+    return "".join(lines)
