@@ -1,0 +1,127 @@
+"""The architectures that a model directory may name, and the only way from a name to a network.
+
+A directory names a module and a class. They are looked up here and never imported: what is not in the table
+does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_DESIGNER = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification"
+_OURS = "train_pytorch_model"  # a name in a file, as the designer's: families that it does not have
+
+
+@dataclass(frozen=True)
+class Family:
+    """Networks that share a head and their options: one designer component, or one of our own."""
+
+    module: str
+    class_name: str
+    architectures: tuple[str, ...]
+    head: str
+    """The last linear layer, as a path from the network."""
+    option: str | None = None
+    """The one boolean of `init_params` besides `pretrained`, a parameter of torchvision's builders."""
+    image_size: int | None = None
+    """The only size in pixels that it takes, for networks with a fixed number of patches."""
+
+
+FAMILIES = (
+    Family(
+        module=f"{_DESIGNER}.resnet",
+        class_name="ResNet",
+        architectures=(
+            "resnet18",
+            "resnet34",
+            "resnet50",
+            "resnet101",
+            "resnet152",
+            "resnext50_32x4d",
+            "resnext101_32x8d",
+            "wide_resnet50_2",
+            "wide_resnet101_2",
+        ),
+        head="fc",
+        option="zero_init_residual",
+    ),
+    Family(
+        module=f"{_DESIGNER}.densenet",
+        class_name="DenseNet",
+        architectures=("densenet121", "densenet161", "densenet169", "densenet201"),
+        head="classifier",
+        option="memory_efficient",
+    ),
+    Family(
+        module=_OURS,
+        class_name="EfficientNet",
+        architectures=(
+            *(f"efficientnet_b{scale}" for scale in range(8)),
+            *(f"efficientnet_v2_{scale}" for scale in "sml"),
+        ),
+        head="classifier.1",
+    ),
+    Family(
+        module=_OURS,
+        class_name="ConvNeXt",
+        architectures=tuple(f"convnext_{scale}" for scale in ("tiny", "small", "base", "large")),
+        head="classifier.2",
+    ),
+    Family(
+        module=_OURS,
+        class_name="RegNet",
+        architectures=tuple(
+            f"regnet_{kind}_{flops}"
+            for kind in "xy"
+            for flops in ("400mf", "800mf", "1_6gf", "3_2gf", "8gf", "16gf", "32gf")
+        ),
+        head="fc",
+    ),
+    Family(
+        module=_OURS,
+        class_name="MobileNetV3",
+        architectures=("mobilenet_v3_small", "mobilenet_v3_large"),
+        head="classifier.3",
+    ),
+    Family(
+        module=_OURS,
+        class_name="VisionTransformer",
+        architectures=("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32"),
+        head="heads.head",
+        image_size=224,
+    ),
+    Family(
+        module=_OURS,
+        class_name="SwinTransformer",
+        architectures=(
+            *(f"swin_{scale}" for scale in "tsb"),
+            *(f"swin_v2_{scale}" for scale in "tsb"),
+        ),
+        head="head",
+    ),
+)
+
+FAMILY_OF: Mapping[str, Family] = {
+    architecture: family for family in FAMILIES for architecture in family.architectures
+}
+"""Architecture → its family: every name that can be built."""
+
+
+def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
+    """The network with fresh random weights, drawn from torch's global generator.
+
+    It maps images (B, 3, H, W), float32, to logits (B, num_classes).
+    """
+    import torchvision.models  # 3 s: not for those who only want the names
+
+    family = FAMILY_OF[architecture]
+    options = {family.option: option} if family.option else {}
+    network: nn.Module = torchvision.models.get_model(
+        architecture, weights=None, num_classes=num_classes, **options
+    )
+    return network

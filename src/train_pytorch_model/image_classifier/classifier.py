@@ -1,0 +1,62 @@
+"""A trained network with everything between an image file and its probabilities."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from .architectures import FAMILY_OF, build
+from .normalization import Normalize
+from .spec import ClassifierSpec
+from .weights import fold_extra_head, read_state_dict
+
+BATCH_SIZE = 64
+# A state dict of the architecture in float64, and room for names. More is not a file of ours.
+SIZE_FACTOR, SIZE_MARGIN = 2, 16 << 20
+
+
+class ImageClassifier:
+    """Images to probabilities, in float32 whatever the precision of the training was."""
+
+    def __init__(self, spec: ClassifierSpec, network: nn.Module, device: torch.device) -> None:
+        self.spec = spec
+        self._device = device
+        model = nn.Sequential(Normalize(spec.mean, spec.std), network).eval()
+        self._model = model.to(device).to(memory_format=torch.channels_last)
+
+    @classmethod
+    def load(cls, spec: ClassifierSpec, weights_path: Path, device: torch.device) -> "ImageClassifier":
+        """Read the weights of a trained directory. Raises `WeightsError`."""
+        network = build(spec.architecture, spec.option, len(spec.categories))
+        state = read_state_dict(weights_path, max_bytes(network))
+        network.load_state_dict(fold_extra_head(state, FAMILY_OF[spec.architecture].head))
+        return cls(spec, network, device)
+
+    @torch.inference_mode()
+    def probabilities(self, pixels: Tensor) -> np.ndarray:
+        """(B, H, W, 3), uint8 → (B, categories), float64; each row sums to one."""
+        images = pixels.to(self._device).permute(0, 3, 1, 2)  # (B, 3, H, W), channels last
+        logits: Tensor = self._model(images)
+        return logits.double().softmax(dim=1).numpy(force=True)
+
+    def classify(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """(number of images, categories), float64, of RGB images of any size."""
+        batches = [
+            self.probabilities(
+                torch.from_numpy(
+                    np.stack([self.spec.framing.apply(i) for i in images[start : start + BATCH_SIZE]])
+                )
+            )
+            for start in range(0, len(images), BATCH_SIZE)
+        ]
+        return np.concatenate(batches or [np.empty((0, len(self.spec.categories)))])
+
+
+def max_bytes(network: nn.Module) -> int:
+    """The size above which a weights file cannot be this network's."""
+    state = network.state_dict().values()
+    num_bytes: int = sum(value.nbytes for value in state)
+    return SIZE_FACTOR * num_bytes + SIZE_MARGIN

@@ -1,0 +1,131 @@
+"""From the bytes of an image file to an upright RGB picture of bounded size."""
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from PIL import Image
+
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+MAX_PIXELS = 90_000_000
+MAX_JPEG_PIXELS = 180_000_000  # a JPEG can be decoded at an eighth of its size
+BOUND = 1.5  # decoded short side over the short side that a model sees: room for random crops
+
+# Pillow's own limit warns at its value and refuses at twice that. Ours is by format, after the header.
+Image.MAX_IMAGE_PIXELS = MAX_JPEG_PIXELS
+
+_ORIENTATION_TAG = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class UnreadableImageError(Exception):
+    """The file is not an image that can be decoded; the text is the reason, without the file's name."""
+
+
+def read_size(file: str | os.PathLike[str] | BinaryIO) -> tuple[int, int]:
+    """(height, width) of the upright image, from its header alone. Raises `UnreadableImageError`."""
+    with opened(file) as image:
+        width, height = image.size
+        is_turned = _orientation(image) >= 5 and image.format != "TIFF"  # Pillow turns a TIFF itself
+        return (width, height) if is_turned else (height, width)
+
+
+def decode(file: str | os.PathLike[str] | BinaryIO, short_side: int | None = None) -> Image.Image:
+    """The upright RGB image, the first frame of an animation; transparency is dropped.
+
+    With `short_side`, an image whose short side is above `BOUND * short_side` is reduced to that. A JPEG is
+    then decoded at 1/2, 1/4 or 1/8 of its size right away, which costs a fraction of the time and memory.
+    Raises `UnreadableImageError`.
+    """
+    with opened(file) as image:
+        if short_side is None:
+            return upright_rgb(image)
+        draft(image, short_side)
+        upright = upright_rgb(image)
+        return upright.resize(bounded(upright.size, short_side), Image.Resampling.BILINEAR)
+
+
+@contextmanager
+def opened(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]:
+    """An image whose header is read, for a `with`; whatever goes wrong is an `UnreadableImageError`."""
+    try:
+        with _open(file) as image:
+            yield image
+    except UnreadableImageError:
+        raise
+    except Exception as error:  # Pillow's plugins raise far more than OSError
+        raise UnreadableImageError(_reason(error)) from error
+
+
+def draft(image: Image.Image, short_side: int) -> None:
+    """Have a JPEG decoded at 1/2, 1/4 or 1/8 of its size, if that is not below `BOUND * short_side`."""
+    image.draft(None, bounded(image.size, short_side))
+
+
+def bounded(size: tuple[int, int], short_side: int) -> tuple[int, int]:
+    """`size` with its shorter side brought down to `BOUND * short_side`, never up."""
+    short, bound = min(size), math.ceil(BOUND * short_side)
+    if short <= bound:
+        return size
+    width, height = size
+    return max(bound, round(width * bound / short)), max(bound, round(height * bound / short))
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """The pixels of an opened image, by Pillow."""
+    image.load()
+    upright = _rgb(image)
+    turned = _UPRIGHT.get(_orientation(image))
+    return upright if turned is None else upright.transpose(turned)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(_ORIENTATION_TAG, 1)
+    except Exception:  # broken metadata is no reason to lose the picture
+        return 1
+    return value if value in _UPRIGHT else 1
+
+
+def _open(file: str | os.PathLike[str] | BinaryIO) -> Image.Image:
+    image = Image.open(file, formats=FORMATS)
+    width, height = image.size
+    limit = MAX_JPEG_PIXELS if image.format == "JPEG" else MAX_PIXELS
+    if width * height > limit:
+        image.close()
+        raise UnreadableImageError(f"{width} x {height} pixels are more than {limit:,}")
+    return image
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        # 16 bit grey: `convert` would clip all above 255 to white.
+        image = image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
+    elif image.mode in ("I", "F"):
+        raise UnreadableImageError(f"its 32 bit pixels (mode {image.mode}) have no known range")
+    elif image.mode in ("P", "PA"):
+        image = image.convert("RGBA")  # straight to RGB, Pillow warns of a transparent palette
+    return image.convert("RGB")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "the file is gone"
+    if isinstance(error, PermissionError):
+        return "the file may not be read"
+    if type(error).__name__ == "UnidentifiedImageError":
+        return f"not an image of a known format ({', '.join(FORMATS)})"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:200]

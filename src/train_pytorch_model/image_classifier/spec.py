@@ -1,0 +1,42 @@
+"""What a trained classifier is, besides its weights; no torch."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from .preprocessing import Framing
+
+
+@dataclass(frozen=True)
+class ClassifierSpec:
+    """What a model predicts, and from what; plain values, so that it travels in a file."""
+
+    architecture: str
+    option: bool
+    categories: tuple[str, ...]
+    """Class index → name."""
+    framing: Framing
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    def as_mapping(self) -> dict[str, Any]:
+        return {
+            "architecture": self.architecture,
+            "option": self.option,
+            "categories": list(self.categories),
+            "height": self.framing.height,
+            "width": self.framing.width,
+            "crop_fraction": self.framing.crop_fraction,
+            "mean": list(self.mean),
+            "std": list(self.std),
+        }
+
+    @classmethod
+    def from_mapping(cls, values: dict[str, Any]) -> "ClassifierSpec":
+        return cls(
+            architecture=values["architecture"],
+            option=values["option"],
+            categories=tuple(values["categories"]),
+            framing=Framing(values["height"], values["width"], values["crop_fraction"]),
+            mean=tuple(values["mean"]),
+            std=tuple(values["std"]),
+        )

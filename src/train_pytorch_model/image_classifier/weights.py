@@ -1,0 +1,90 @@
+"""The file `model` of a model directory: a state dict, never a pickled object."""
+
+import warnings
+import zipfile
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+PREFIX = "model."
+EXTRA_HEAD = "out_linear_model."
+PICKLE_START = b"\x80"  # of the form of torch.save before version 1.6
+
+
+class WeightsError(Exception):
+    """The file holds something else than the weights that were expected; the text says what."""
+
+
+def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
+    """The tensors of a state dict by torchvision's names, without the designer's prefix `model.`.
+
+    Nothing but tensors and plain containers is unpickled. Raises `WeightsError`.
+    """
+    size = path.stat().st_size
+    if size > max_bytes:
+        raise WeightsError(f"the file has {size:,} bytes; the architecture has at most {max_bytes:,}.")
+    is_zip = zipfile.is_zipfile(path)
+    with path.open("rb") as file:
+        if not is_zip and file.read(1) != PICKLE_START:
+            raise WeightsError("it is not a file of torch.save, or not a whole one.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of pickles that it refuses a moment later
+            # A zip file is mapped: only what is copied into the network is ever read.
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    except Exception as error:  # the unpickler raises whatever a hostile file makes it raise
+        reason = " ".join(str(error).split())
+        if "Unsupported" in reason or "WeightsUnpickler error" in reason:
+            raise WeightsError(
+                "it holds more than tensors (a pickled object or function), which is never"
+                " loaded. Save a state dict: torch.save(model.state_dict(), …)."
+            ) from error
+        raise WeightsError(
+            f"it is not a file of torch.save ({type(error).__name__}: {reason[:160]})."
+        ) from error
+    if not isinstance(state, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
+    ):
+        raise WeightsError("it is not a state dict (names to tensors).")
+    return {name.removeprefix(PREFIX): value for name, value in state.items()}
+
+
+def write_state_dict(path: Path, state: Mapping[str, Tensor]) -> None:
+    """Write weights as a model directory keeps them. Raises `OSError`."""
+    with path.open("wb") as file:
+        try:
+            torch.save(OrderedDict(with_prefix(state)), file)
+        except RuntimeError as error:  # torch's, of a file that could not be written to its end
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from error
+            raise
+
+
+def with_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The names under which a model directory keeps weights."""
+    return {PREFIX + name: value for name, value in state.items()}
+
+
+def fold_extra_head(state: dict[str, Tensor], head: str) -> dict[str, Tensor]:
+    """One linear head instead of the designer's two in a row: W = W2 W1, b = W2 b1 + b2.
+
+    The designer puts `out_linear_model` (1000 to the number of classes) behind a pretrained network, with
+    nothing in between. Without it the state is returned as it is.
+    """
+    folded = dict(state)
+    outer_weight = folded.pop(EXTRA_HEAD + "weight", None)
+    outer_bias = folded.pop(EXTRA_HEAD + "bias", None)
+    if outer_weight is None or outer_bias is None:
+        return folded
+    weight, bias = f"{head}.weight", f"{head}.bias"
+    try:
+        inner_weight, inner_bias = folded[weight].double(), folded[bias].double()
+        outer_weight, outer_bias = outer_weight.double(), outer_bias.double()
+        folded[weight] = (outer_weight @ inner_weight).float()
+        folded[bias] = (outer_weight @ inner_bias + outer_bias).float()
+    except (KeyError, RuntimeError) as error:
+        raise WeightsError(f"its {EXTRA_HEAD}* does not fit behind {head}: {error}.") from error
+    return folded

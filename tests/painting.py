@@ -1,0 +1,39 @@
+"""Painted data sets: small, made on the spot, and learnable, for tests that need images."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+COLOURS = {"blue": (30, 40, 200), "green": (30, 180, 60), "red": (210, 40, 30)}
+
+
+def paint(category: str, index: int, size: tuple[int, int] = (32, 32)) -> Image.Image:
+    """An RGB image of (width, height) in the category's colour, with noise of its own."""
+    width, height = size
+    random = np.random.default_rng([len(category), index])
+    noise = random.integers(-25, 26, (height, width, 3))
+    return Image.fromarray((np.asarray(COLOURS[category]) + noise).clip(0, 255).astype(np.uint8))
+
+
+def encode(image: Image.Image, kind: str = "PNG") -> bytes:
+    """The image as a file of that format."""
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+def paint_folders(
+    root: Path,
+    per_category: int,
+    categories: tuple[str, ...] = ("blue", "green", "red"),
+    size: tuple[int, int] = (32, 32),
+    first: int = 0,
+) -> Path:
+    """Plain class folders of PNG files; `first` makes another data set of the same kind."""
+    for category in categories:
+        (root / category).mkdir(parents=True)
+        for index in range(first, first + per_category):
+            paint(category, index, size).save(root / category / f"{index}.png")
+    return root

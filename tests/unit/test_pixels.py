@@ -1,0 +1,92 @@
+"""Pixels by the fastest way, and how close they are to the best one."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.painting import encode
+
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, bounded, decode
+from train_pytorch_model.image_classifier.pixels import Pixels, read_pixels, resize, view
+from train_pytorch_model.image_classifier.preprocessing import Framing
+
+
+def photograph(width: int, height: int) -> Image.Image:
+    """Smooth areas, hard edges and some noise."""
+    random = np.random.default_rng(0)
+    y, x = np.mgrid[0:height, 0:width]
+    rings = 90 * np.sign(np.sin(np.hypot(x - width / 3, y - height / 2) / (width / 40)))
+    painted = np.stack([128 + rings, 255 * x / width, 255 * y / height], axis=2)
+    return Image.fromarray((painted + random.normal(0, 6, painted.shape)).clip(0, 255).astype(np.uint8))
+
+
+def jpeg(image: Image.Image, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", **{"quality": 90, **options})
+    return buffer.getvalue()
+
+
+def psnr(one: Pixels, other: Pixels) -> float:
+    """Peak signal to noise ratio, in decibels; infinite for the same."""
+    error = np.square(one.astype(float) - other.astype(float)).mean()
+    return float(10 * np.log10(255**2 / error)) if error else np.inf
+
+
+def best(data: bytes, short_side: int) -> Pixels:
+    """Decoded whole, and resized by Pillow's Lanczos filter, which keeps most."""
+    whole = decode(io.BytesIO(data))
+    return np.asarray(whole.resize(bounded(whole.size, short_side), Image.Resampling.LANCZOS))
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "decibels"),
+    [
+        pytest.param((90, 60), "JPEG", np.inf, id="a JPEG within the bound"),
+        pytest.param((90, 60), "PNG", np.inf, id="a PNG within the bound"),
+        pytest.param((250, 190), "JPEG", 30, id="a JPEG decoded whole and reduced"),
+        pytest.param((250, 190), "PNG", 30, id="a PNG reduced"),
+        pytest.param((800, 600), "JPEG", 27, id="a JPEG decoded at a quarter and reduced"),
+        pytest.param((768, 576), "JPEG", 27, id="a JPEG decoded at a quarter"),
+    ],
+)
+def test_every_way_is_close_to_the_best_one(size: tuple[int, int], kind: str, decibels: float) -> None:
+    data = encode(photograph(*size)) if kind == "PNG" else jpeg(photograph(*size))
+    found = read_pixels(io.BytesIO(data), 96)
+    assert found.shape == best(data, 96).shape
+    assert found.dtype == np.uint8
+    assert psnr(found, best(data, 96)) >= decibels
+
+
+@pytest.mark.parametrize("to", [(96, 128), (50, 33), (300, 420)])
+def test_resizing_is_pillows_bilinear_filter(to: tuple[int, int]) -> None:
+    image = photograph(250, 190)
+    expected = np.asarray(image.resize(to[::-1], Image.Resampling.BILINEAR))
+    resized = resize(np.array(image), *to)
+    assert resized.flags.c_contiguous
+    assert psnr(resized, expected) > 50
+
+
+def test_a_view_is_the_framed_image() -> None:
+    data = jpeg(photograph(90, 60))
+    framing = Framing(60, 60, 0.875)
+    assert (view(io.BytesIO(data), framing) == framing.apply(decode(io.BytesIO(data)))).all()
+    smaller = Framing(24, 24, 0.875)  # the bounded image is 36 px high
+    assert psnr(view(io.BytesIO(data), smaller), smaller.apply(decode(io.BytesIO(data)))) > 30
+
+
+def test_a_file_is_read_by_its_path_too(tmp_path: Path) -> None:
+    data = jpeg(photograph(90, 60))
+    (tmp_path / "a.jpg").write_bytes(data)
+    assert (read_pixels(tmp_path / "a.jpg", 32) == read_pixels(io.BytesIO(data), 32)).all()
+    with pytest.raises(UnreadableImageError, match=r"^the file is gone$"):
+        read_pixels(tmp_path / "gone.jpg", 32)
+
+
+@pytest.mark.parametrize("turned", [1, 3, 6])
+def test_pixels_are_upright(turned: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    data = jpeg(photograph(90, 60), exif=exif)
+    assert (read_pixels(io.BytesIO(data), 60) == np.asarray(decode(io.BytesIO(data)))).all()
