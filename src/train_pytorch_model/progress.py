@@ -1,0 +1,246 @@
+"""What a person sees of a run: lines in a log, a bar on a terminal, nothing from ranks other than 0."""
+
+import codecs
+import os
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+)
+
+TITLE_WIDTH = 12  # of the column of titles
+MIN_WIDTH = 40  # of a terminal that words are wrapped for; a narrower one breaks them itself
+CONSOLE_ERRORS = "in_other_letters"
+MIN_BAR = 8  # columns of the bar itself; the facts beside it give way
+
+
+class Bar(Protocol):
+    """The steps of one pass."""
+
+    def advance(self) -> None:
+        """One more step is done."""
+
+    def show(self, *facts: str) -> None:
+        """How it goes, every print frequency; the most important first, for there may not be room for all."""
+
+
+class Voice(Protocol):
+    """Where a program says what it does."""
+
+    def say(self, text: str) -> None:
+        """A line that stays, as it is: a command can be copied."""
+
+    def tell(self, text: str, title: str = "") -> None:
+        """The same of words, which are wrapped where the terminal is narrow; a title gets its own column."""
+
+    def warn(self, text: str) -> None:
+        """A line that asks for attention."""
+
+    def bar(self, total: int, title: str) -> AbstractContextManager[Bar]:
+        """A `with` around one pass of `total` steps."""
+
+
+class Silence:
+    """Of the ranks whose words would only repeat rank 0's."""
+
+    def say(self, text: str) -> None:
+        pass
+
+    def tell(self, text: str, title: str = "") -> None:
+        pass
+
+    def warn(self, text: str) -> None:
+        pass
+
+    @contextmanager
+    def bar(self, total: int, title: str) -> Iterator[Bar]:  # noqa: ARG002
+        yield _NoBar()
+
+
+class Quiet(Silence):
+    """`--quiet`: warnings only."""
+
+    def warn(self, text: str) -> None:
+        print(f"Warning: {text}", file=sys.stderr, flush=True)
+
+
+class Log:
+    """Plain lines, for files, pipes and job logs."""
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def tell(self, text: str, title: str = "") -> None:
+        self.say(_titled(text, title))
+
+    def warn(self, text: str) -> None:
+        print(f"Warning: {text}", flush=True)
+
+    @contextmanager
+    def bar(self, total: int, title: str) -> Iterator[Bar]:
+        yield _LogBar(total, title)
+
+
+class Recorded:
+    """Another voice, and all it is told in a file: what it has no words for as well."""
+
+    def __init__(self, voice: Voice, path: Path) -> None:
+        self._voice, self._path = voice, path
+
+    def say(self, text: str) -> None:
+        self._voice.say(text)
+        self._record(text)
+
+    def tell(self, text: str, title: str = "") -> None:
+        self._voice.tell(text, title)
+        self._record(_titled(text, title))
+
+    def warn(self, text: str) -> None:
+        self._voice.warn(text)
+        self._record(f"Warning: {text}")
+
+    @contextmanager
+    def bar(self, total: int, title: str) -> Iterator[Bar]:
+        with self._voice.bar(total, title) as bar:
+            yield _RecordedBar(bar, self, total, title)
+
+    def _record(self, text: str) -> None:
+        with suppress(OSError):  # a full disk must not end what it tells of
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n")
+
+
+class Terminal:
+    """Lines, and a bar below them that moves."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def tell(self, text: str, title: str = "") -> None:
+        self.say(
+            textwrap.fill(
+                _titled(text, title),
+                max(self._console.width, MIN_WIDTH),
+                subsequent_indent=" " * (TITLE_WIDTH if title else 2),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        )
+
+    def warn(self, text: str) -> None:
+        self._console.print(f"Warning: {text}", markup=False, soft_wrap=True, style="yellow")
+
+    @contextmanager
+    def bar(self, total: int, title: str) -> Iterator[Bar]:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}", markup=False),
+        )
+        counts = len(f"{title}  {total}/{total}  ")
+        room = self._console.width - counts - MIN_BAR
+        with Progress(*columns, console=self._console, transient=True, expand=True) as progress:
+            yield _TerminalBar(progress, progress.add_task(title, total=total, text=""), room)
+
+
+def make_voice(is_main: bool, quiet: bool = False, log: Path | None = None) -> Voice:
+    """The voice of this process; with a log, all of it goes there too."""
+    voice = _make_voice(is_main, quiet)
+    return voice if log is None else Recorded(voice, log)
+
+
+def _make_voice(is_main: bool, quiet: bool) -> Voice:
+    if not is_main:
+        return Silence()
+    if quiet:
+        return Quiet()
+    # A dumb terminal cannot move the cursor, which a bar needs.
+    is_able = sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return Terminal() if is_able else Log()
+
+
+def write_what_the_console_can() -> None:
+    """Letters that the console does not have become others: they are no error."""
+    codecs.register_error(CONSOLE_ERRORS, _in_other_letters)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=CONSOLE_ERRORS)
+
+
+def _in_other_letters(error: UnicodeError) -> tuple[str | bytes, int]:
+    replaced, end = codecs.backslashreplace_errors(error)
+    return str(replaced).replace("\\u2026", "..."), end
+
+
+def _titled(text: str, title: str) -> str:
+    return f"{title:{TITLE_WIDTH}}{text}" if title else text
+
+
+class _NoBar:
+    def advance(self) -> None:
+        pass
+
+    def show(self, *facts: str) -> None:
+        pass
+
+
+class _LogBar:
+    def __init__(self, total: int, title: str) -> None:
+        self._total = total
+        self._title = title
+        self._done = 0
+
+    def advance(self) -> None:
+        self._done += 1
+
+    def show(self, *facts: str) -> None:
+        done = f"{self._done:{len(str(self._total))}}/{self._total}"
+        print("  ".join((f"{self._title} {done}", *facts)), flush=True)
+
+
+class _RecordedBar:
+    def __init__(self, bar: Bar, voice: Recorded, total: int, title: str) -> None:
+        self._bar, self._voice, self._total, self._title = bar, voice, total, title
+        self._done = 0
+
+    def advance(self) -> None:
+        self._bar.advance()
+        self._done += 1
+
+    def show(self, *facts: str) -> None:
+        self._bar.show(*facts)
+        self._voice._record("  ".join((f"{self._title} {self._done}/{self._total}", *facts)))
+
+
+class _TerminalBar:
+    def __init__(self, progress: Progress, task: TaskID, room: int) -> None:
+        self._progress = progress
+        self._task = task
+        self._room = room
+
+    def advance(self) -> None:
+        self._progress.advance(self._task)
+
+    def show(self, *facts: str) -> None:
+        text = ""
+        for fact in facts:
+            longer = f"{text}  {fact}" if text else fact
+            if len(longer) <= self._room:
+                text = longer
+        self._progress.update(self._task, text=text)

@@ -1,0 +1,105 @@
+"""What shapes a run besides the seven parameters; it travels in the untrained model directory."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+import msgspec
+
+from train_pytorch_model.errors import ParameterError, listed
+
+MAX_IMAGE_SIZE = 4096
+MIN_IMAGE_SIZE = 8
+
+Augmentation = Literal["auto", "none", "padded-crop", "random-resized-crop"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The recipe. Every default trains well."""
+
+    image_size: int | tuple[int, int] | None = None
+    """Training size in px, a side or height and width. None: the images' own up to 320, else 224."""
+
+    crop_fraction: float | None = None
+    """Share of the image that validation's centre crop keeps. None: 0.875, or 1 at a common size."""
+
+    augmentation: Augmentation = "auto"
+    """Training crops. auto: padded-crop at a common size from 32 px, else random-resized-crop."""
+
+    horizontal_flip: bool = True
+    """Mirror half of the training images. Not for digits, text and signs."""
+
+    label_smoothing: float = 0.0
+    """Share of the target spread over all categories, in the training loss only. Below 1."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: images count in inverse proportion to the size of their category."""
+
+    freeze_backbone: bool = False
+    """Train the last layer only."""
+
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of training and validation. auto: bfloat16 where the hardware has it, else float32."""
+
+    mean: tuple[float, float, float] | None = None
+    """Normalisation of pixels in [0, 1]. None: 0.5, or ImageNet's for pretrained weights."""
+
+    std: tuple[float, float, float] | None = None
+    """Normalisation, divides. None: as mean."""
+
+    def __post_init__(self) -> None:
+        """Raise `ParameterError` with every entry that is out of range."""
+        sides = self.image_size if isinstance(self.image_size, tuple) else (self.image_size,)
+        rules = {
+            f"image_size should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}": (
+                self.image_size,
+                all(side is None or MIN_IMAGE_SIZE <= side <= MAX_IMAGE_SIZE for side in sides),
+            ),
+            "crop_fraction should be above 0 and at most 1": (
+                self.crop_fraction,
+                self.crop_fraction is None or 0 < self.crop_fraction <= 1,
+            ),
+            "label_smoothing should be at least 0 and below 1": (
+                self.label_smoothing,
+                0 <= self.label_smoothing < 1,
+            ),
+            "mean should be three values from 0 to 1": (
+                self.mean,
+                self.mean is None or all(0 <= value <= 1 for value in self.mean),
+            ),
+            "std should be three values above 0 and at most 1": (
+                self.std,
+                self.std is None or all(0 < value <= 1 for value in self.std),
+            ),
+            "mean and std should be given together": (
+                (self.mean, self.std),
+                (self.mean is None) == (self.std is None),
+            ),
+        }
+        problems = [f"Recipe: {rule}; it is {value}." for rule, (value, holds) in rules.items() if not holds]
+        if problems:
+            raise ParameterError("\n".join(problems))
+
+    @classmethod
+    def from_mapping(cls, entries: Mapping[str, Any]) -> "Recipe":
+        """The recipe in a model directory. Raises `ParameterError`."""
+        known = [field.name for field in fields(cls)]
+        unknown = [str(name) for name in entries if name not in known]
+        if unknown:
+            raise ParameterError(
+                f"Recipe: unknown entries:{listed(unknown)}\nThe entries are {', '.join(known)}."
+            )
+        try:
+            return msgspec.convert(dict(entries), cls)
+        except msgspec.ValidationError as error:
+            raise ParameterError(f"Recipe: {error}.") from error
+
+    def as_mapping(self) -> dict[str, Any]:
+        """What a model directory records: entries that differ from their defaults, in plain values."""
+        defaults = asdict(Recipe())
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if value != defaults[name]
+        }

@@ -1,0 +1,95 @@
+"""Signals that ask a training to stop: it ends at the next step, with a checkpoint."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+GRACE_S = 10.0  # for a checkpoint, beyond the longest step so far
+TOGETHER_S = 1.0  # Ctrl-C reaches a launcher and its workers, and the launcher passes it on
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StoppedError(SystemExit):
+    """A training has stopped because it was asked to; the exit status says by which signal."""
+
+    def __init__(self, number: int, checkpoints: Path, is_saved: bool) -> None:
+        super().__init__(128 + number)
+        self.message = f"Stopped by {signal.Signals(number).name}. " + (
+            f"The same command goes on from here; what is needed for that is in {checkpoints}."
+            if is_saved
+            else f"No checkpoint of this moment could be written to {checkpoints}; the same command goes on"
+            " from the one before, if there is any."
+        )
+
+
+class StopRequests:
+    """Whether this process was asked to stop, and by which signal."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.longest_step_s = 0.0
+        self._is_asked = threading.Event()
+        self._asked_at = 0.0
+        self._timer: threading.Timer | None = None
+
+    def ask(self, number: int) -> None:
+        """Take note. The second request ends the process at once, and so does the end of the grace."""
+        now = time.monotonic()
+        if self.signal is None:
+            self._asked_at, self.signal = now, number
+            self._is_asked.set()
+            self._timer = threading.Timer(GRACE_S + self.longest_step_s, _end, [number])
+            self._timer.daemon = True
+            self._timer.start()
+        elif now - self._asked_at > TOGETHER_S:
+            _end(number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it was asked, or is within so many seconds."""
+        return self._is_asked.wait(timeout_s)
+
+    def close(self) -> None:
+        """The process has found its own end."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequests]:
+    """Take SIGTERM and SIGINT as requests, for a `with` in the main thread.
+
+    A thread takes note of them: the main thread hears no signal while it waits for other processes.
+    """
+    requests = StopRequests()
+    heard, told = socket.socketpair()
+    told.setblocking(False)
+    listener = threading.Thread(target=_listen, args=(heard, requests), daemon=True, name="signals")
+    listener.start()
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    fd_before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    try:
+        yield requests
+    finally:
+        signal.set_wakeup_fd(fd_before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        told.close()
+        listener.join()
+        heard.close()
+        requests.close()
+
+
+def _listen(heard: socket.socket, requests: StopRequests) -> None:
+    while numbers := heard.recv(16):
+        for number in numbers:
+            if number in SIGNALS:
+                requests.ask(number)
+
+
+def _end(number: int) -> None:
+    os._exit(128 + number)  # whatever it waits for

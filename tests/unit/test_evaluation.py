@@ -1,0 +1,178 @@
+"""The numbers of an evaluation; scikit-learn is the oracle."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import (
+    accuracy_score,
+    balanced_accuracy_score,
+    confusion_matrix,
+    log_loss,
+    precision_recall_fscore_support,
+    top_k_accuracy_score,
+)
+
+from train_pytorch_model.evaluation import (
+    EPSILON,
+    NUM_BINS,
+    ConfusedPair,
+    Confusion,
+    Evaluation,
+    evaluate,
+    joined,
+    outcomes_of,
+    worst_categories,
+)
+
+
+def draw(seed: int, images: int, classes: int, absent: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Targets (N,) and probabilities (N, C), better than chance; the last `absent` classes have no image."""
+    random = np.random.default_rng(seed)
+    targets = random.integers(0, classes - absent, images)
+    logits = random.normal(size=(images, classes)) * 2
+    logits[np.arange(images), targets] += 2
+    probabilities = np.exp(logits)
+    return targets, probabilities / probabilities.sum(axis=1, keepdims=True)
+
+
+def evaluated(targets: np.ndarray, probabilities: np.ndarray) -> Evaluation:
+    """Of all images at once."""
+    return evaluate(outcomes_of(targets, probabilities), probabilities.shape[1])
+
+
+def of_rows(targets: list[int], rows: list[list[float]]) -> Evaluation:
+    """The same of numbers that are written down."""
+    return evaluated(np.array(targets), np.array(rows))
+
+
+def matrix(confusion: Confusion) -> np.ndarray:
+    """The whole matrix."""
+    return np.stack(list(confusion.rows()))
+
+
+@pytest.mark.parametrize(
+    ("images", "classes", "absent"), [(1, 2, 0), (50, 3, 0), (400, 12, 3), (300, 100, 40)]
+)
+def test_every_number_is_scikit_learns(images: int, classes: int, absent: int) -> None:
+    targets, probabilities = draw(classes, images, classes, absent)
+    found, labels = evaluated(targets, probabilities), np.arange(classes)
+    predicted = probabilities.argmax(axis=1)
+    assert found.images == images
+    assert found.accuracy == pytest.approx(accuracy_score(targets, predicted))
+    assert found.correct == accuracy_score(targets, predicted, normalize=False)
+    assert found.loss == pytest.approx(log_loss(targets, probabilities, labels=labels))
+    assert found.mean_confidence == pytest.approx(probabilities.max(axis=1).mean())
+    if classes > 5:
+        assert found.top5 == pytest.approx(top_k_accuracy_score(targets, probabilities, k=5, labels=labels))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of classes without an image
+        assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(targets, predicted))
+    expected = confusion_matrix(targets, predicted, labels=labels)
+    np.testing.assert_array_equal(matrix(found.confusion), expected)
+
+    expected = precision_recall_fscore_support(targets, predicted, labels=labels, zero_division=0)
+    per_class = found.per_class
+    for mine, theirs in zip(
+        (per_class.precision, per_class.recall, per_class.f1, per_class.support), expected, strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs)
+    for averages, name in ((found.macro, "macro"), (found.weighted, "weighted")):
+        precision, recall, f1, _ = precision_recall_fscore_support(
+            targets, predicted, average=name, zero_division=0
+        )
+        assert (averages.precision, averages.recall, averages.f1) == pytest.approx((precision, recall, f1))
+
+
+@pytest.mark.parametrize(("images", "classes"), [(1, 2), (50, 3), (400, 12)])
+def test_the_calibration_error_is_that_of_guo_et_al(images: int, classes: int) -> None:
+    targets, probabilities = draw(classes, images, classes)
+    confidences, is_hit = probabilities.max(axis=1), probabilities.argmax(axis=1) == targets
+    error = 0.0
+    for place in range(NUM_BINS):
+        group = (confidences > place / NUM_BINS) & (confidences <= (place + 1) / NUM_BINS)
+        if group.any():
+            error += group.sum() / images * abs(is_hit[group].mean() - confidences[group].mean())
+    calibration = evaluated(targets, probabilities).calibration
+    assert calibration.error == pytest.approx(error)
+    assert calibration.images.sum() == images
+    assert calibration.accuracy @ calibration.images == pytest.approx(is_hit.sum())
+    assert calibration.confidence @ calibration.images == pytest.approx(confidences.sum())
+
+
+def test_a_bin_of_confidence_holds_its_upper_edge() -> None:
+    calibration = of_rows([0, 0, 1], [[0.6, 0.4], [1.0, 0.0], [0.5, 0.5]]).calibration
+    assert calibration.edges[[0, -1]].tolist() == [0, 1]
+    assert {place: count for place, count in enumerate(calibration.images) if count} == {7: 1, 8: 1, 14: 1}
+    assert (calibration.accuracy[[7, 8, 14]].tolist(), calibration.confidence[[7, 8, 14]].tolist()) == (
+        [0, 1, 1],
+        [0.5, 0.6, 1],
+    )
+
+
+def test_a_perfect_model_has_perfect_numbers() -> None:
+    found = of_rows([0, 1, 2, 1], [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]])
+    assert (found.accuracy, found.top5, found.balanced_accuracy, found.macro.f1) == (1, 1, 1, 1)
+    assert str(found.loss) == "0.0"
+    assert found.calibration.error == 0
+    assert len(found.mistakes) == 0
+    assert found.confusion.largest_mistakes(10) == []
+
+
+def test_a_probability_of_zero_costs_a_finite_loss() -> None:
+    assert of_rows([0], [[0.0, 1.0]]).loss == pytest.approx(-np.log(EPSILON))
+
+
+def test_of_equal_probabilities_the_first_category_wins() -> None:
+    rows = [[0.4, 0.4, 0.2]]
+    assert of_rows([0], rows).accuracy == 1
+    assert of_rows([1], rows).accuracy == 0
+    seven = [[1 / 7] * 7]
+    assert [of_rows([target], seven).top5 for target in range(7)] == [1, 1, 1, 1, 1, 0, 0]
+
+
+def test_what_is_undefined_is_marked() -> None:
+    # Category 1 has no image, category 2 is never predicted, category 3 is neither.
+    per_class = of_rows([0, 2], [[0.9, 0.1, 0, 0], [0.1, 0.9, 0, 0]]).per_class
+    assert per_class.has_precision.tolist() == [True, True, False, False]
+    assert per_class.has_recall.tolist() == [True, False, True, False]
+    assert per_class.has_f1.tolist() == [True, True, True, False]
+    assert worst_categories(per_class).tolist() == [2, 0]
+
+
+def test_mistakes_come_by_falling_confidence_and_in_order_where_it_is_equal() -> None:
+    rows = [[0.2, 0.8], [0.9, 0.1], [0.3, 0.7], [0.1, 0.9], [0.2, 0.8]]
+    assert of_rows([0, 0, 0, 0, 0], rows).mistakes.tolist() == [3, 0, 4, 2]
+
+
+def test_the_largest_confusions_come_first() -> None:
+    targets, predicted = [0, 0, 0, 1, 1, 2, 2, 2], [1, 1, 0, 2, 1, 0, 0, 0]
+    confusion = of_rows(targets, np.eye(3)[predicted].tolist()).confusion
+    pairs = [ConfusedPair(2, 0, 3), ConfusedPair(0, 1, 2), ConfusedPair(1, 2, 1)]
+    assert confusion.largest_mistakes(10) == pairs
+    assert confusion.largest_mistakes(2) == pairs[:2]
+
+
+def test_a_matrix_of_many_categories_is_kept_by_its_cells() -> None:
+    rows = np.zeros((2, 50_000))
+    rows[:, 49_999] = 1
+    confusion = evaluated(np.array([49_999, 7]), rows).confusion  # whole, 20 GB
+    assert confusion.targets.tolist() == [7, 49_999]
+    assert confusion.predicted.tolist() == [49_999, 49_999]
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 9), min_size=1, max_size=5))
+def test_batches_give_the_numbers_of_the_whole(seed: int, sizes: list[int]) -> None:
+    targets, probabilities = draw(seed, sum(sizes) + 1, 4)
+    ends = np.cumsum(sizes)
+    parts = [
+        outcomes_of(*batch)
+        for batch in zip(np.split(targets, ends), np.split(probabilities, ends), strict=True)
+    ]
+    whole, together = evaluated(targets, probabilities), evaluate(joined(parts), 4)
+    assert together.loss == whole.loss
+    assert together.calibration.error == whole.calibration.error
+    np.testing.assert_array_equal(matrix(together.confusion), matrix(whole.confusion))
+    np.testing.assert_array_equal(together.mistakes, whole.mistakes)

@@ -1,0 +1,82 @@
+"""Memory that is free to use."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from train_pytorch_model.memory import available_memory
+
+GIB = 1 << 30
+
+
+def files(root: Path, **texts: str) -> Path:
+    names = {
+        "meminfo": "meminfo",
+        "limit": "memory.max",
+        "used": "memory.current",
+        "stat": "memory.stat",
+        "old_limit": "memory/memory.limit_in_bytes",
+        "old_used": "memory/memory.usage_in_bytes",
+        "old_stat": "memory/memory.stat",
+    }
+    for key, text in texts.items():
+        path = root / names[key]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+MACHINE = {"meminfo": f"MemTotal: 99 kB\nMemAvailable:  {8 << 20} kB\n"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        pytest.param({}, 8 * GIB, id="no cgroup"),
+        pytest.param({"limit": "max", "used": "5", "stat": "inactive_file 7"}, 8 * GIB, id="no limit"),
+        pytest.param(
+            {"limit": str(3 * GIB), "used": str(2 * GIB), "stat": f"anon 1\ninactive_file {GIB // 2}\n"},
+            GIB + GIB // 2,
+            id="v2",
+        ),
+        pytest.param(
+            {"limit": str(64 * GIB), "used": "0", "stat": "inactive_file 0"}, 8 * GIB, id="a limit above"
+        ),
+        pytest.param({"limit": str(GIB), "used": str(2 * GIB), "stat": "inactive_file 0"}, 0, id="all used"),
+        pytest.param({"limit": str(GIB), "used": "0", "stat": "anon 1"}, 8 * GIB, id="half of v2"),
+        pytest.param(
+            {
+                "old_limit": str(2 * GIB),
+                "old_used": str(GIB),
+                "old_stat": "inactive_file 1\ntotal_inactive_file 5",
+            },
+            GIB + 5,
+            id="v1",
+        ),
+    ],
+)
+def test_the_smaller_of_machine_and_container_counts(
+    tmp_path: Path, texts: dict[str, str], expected: int
+) -> None:
+    root = files(tmp_path, **MACHINE, **texts)
+    assert available_memory(proc=root, cgroup=root) == expected
+
+
+@pytest.mark.parametrize("meminfo", [None, "MemTotal: 5 kB\n", "MemAvailable: much kB\n", "MemAvailable:\n"])
+def test_where_the_machine_does_not_tell_half_of_its_memory_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meminfo: str | None
+) -> None:
+    if meminfo is not None:
+        files(tmp_path, meminfo=meminfo)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__)
+    assert available_memory(proc=tmp_path, cgroup=tmp_path) == 4096 * 500
+
+
+def test_where_nothing_is_told_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sysconf")
+    assert available_memory(proc=tmp_path, cgroup=tmp_path) == 0
+
+
+def test_this_machine_has_some() -> None:
+    assert available_memory() > 1 << 20

@@ -1,0 +1,158 @@
+"""What a person sees of a run, on consoles of every kind."""
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from train_pytorch_model.progress import Log, Quiet, Silence, Terminal, make_voice, write_what_the_console_can
+
+FACTS = ("loss 1.2345", "top-1  45.6%", "ETA 12 min 05 s", "123.4 images/s", "lr 1.00e-03", "data wait 12%")
+PLAN = "40 an epoch, 200 in all: 32 images a step = batch size 32 x 1 processes"
+Show = Callable[[Terminal | Log], None]
+
+
+class Screen(io.TextIOWrapper):
+    """A console that keeps what is written."""
+
+    def __init__(self, encoding: str = "utf-8", is_terminal: bool = True) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, encoding=encoding, newline="")
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    @property
+    def text(self) -> str:
+        self.flush()
+        return self._bytes.getvalue().decode(self.encoding)
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Screen]:
+    """Makes a console of that many columns."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def make(columns: int = 80, term: str = "xterm", **options: object) -> Screen:
+        made = Screen(**options)  # type: ignore[arg-type]
+        monkeypatch.setattr("sys.stdout", made)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("LINES", "24")
+        monkeypatch.setenv("TERM", term)
+        return made
+
+    return make
+
+
+def plain(text: str) -> str:
+    """Without colours and movements."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def test_the_voice_fits_the_console(screen: Callable[..., Screen]) -> None:
+    screen()
+    assert isinstance(make_voice(is_main=True), Terminal)
+    assert isinstance(make_voice(is_main=False), Silence)
+    assert isinstance(make_voice(is_main=True, quiet=True), Quiet)
+    screen(term="dumb")
+    assert isinstance(make_voice(is_main=True), Log)
+    screen(is_terminal=False)
+    assert isinstance(make_voice(is_main=True), Log)
+
+
+def test_words_are_wrapped_on_a_narrow_terminal_and_commands_are_not(screen: Callable[..., Screen]) -> None:
+    shown = screen(60)
+    terminal = Terminal()
+    terminal.tell(PLAN, "Steps")
+    terminal.say("  " + "a command " * 10)
+    assert shown.text == (
+        "Steps       40 an epoch, 200 in all: 32 images a step =\n"
+        "            batch size 32 x 1 processes\n"
+        "  " + "a command " * 10 + "\n"
+    )
+
+
+def test_a_log_has_whole_lines(screen: Callable[..., Screen]) -> None:
+    shown = screen(60, is_terminal=False)
+    log = Log()
+    log.tell(PLAN, "Steps")
+    with log.bar(20, "Epoch 1/5") as bar:
+        for _ in range(10):
+            bar.advance()
+        bar.show(*FACTS)
+    assert shown.text == f"Steps       {PLAN}\nEpoch 1/5 10/20  {'  '.join(FACTS)}\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "facts"), [(60, 2), (80, 3), (140, 6), (20, 0)], ids=["narrow", "usual", "wide", "tiny"]
+)
+def test_a_bar_shows_as_much_as_there_is_room_for(
+    columns: int, facts: int, screen: Callable[..., Screen]
+) -> None:
+    shown = screen(columns)
+    with Terminal().bar(200, "Epoch 1/5") as bar:
+        bar.advance()
+        bar.show(*FACTS)
+    lines = [line for line in re.split(r"[\r\n]+", plain(shown.text)) if line.strip()]
+    assert all(len(line) <= columns for line in lines)
+    if facts:
+        assert "  ".join(FACTS[:facts]) in lines[-1]
+        assert "1/200" in lines[-1]
+    assert not facts or facts == len(FACTS) or FACTS[facts] not in lines[-1]
+
+
+def test_no_colour_where_none_is_wanted(
+    screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = screen()
+    Terminal().warn("look")
+    assert "\x1b[33m" in shown.text
+    shown = screen()
+    monkeypatch.setenv("NO_COLOR", "1")
+    Terminal().warn("look")
+    with Terminal().bar(2, "Epoch 1/5") as bar:
+        bar.advance()
+    assert not re.search(r"\x1b\[[0-9;]*m", shown.text.replace("\x1b[0m", ""))
+
+
+def test_a_console_without_the_letters_gets_others(
+    screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", Screen("ascii"))
+    shown = screen(encoding="ascii")
+    write_what_the_console_can()
+    terminal = Terminal()
+    terminal.say("it holds a, b \N{HORIZONTAL ELLIPSIS} and \N{SNOWMAN}")
+    with terminal.bar(2, "Epoch 1/5") as bar:
+        bar.advance()
+        bar.show("loss 1")
+    assert plain(shown.text).startswith("it holds a, b ... and \\u2603\n")
+    assert "\\u" not in plain(shown.text).partition("\n")[2]
+
+
+def test_what_is_told_goes_into_a_log_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "logs" / "rank_0.log"
+    for is_main in (True, False):
+        voice = make_voice(is_main, log=path)
+        voice.say("a line")
+        voice.tell("words", "Title")
+        voice.warn("look")
+        with voice.bar(3, "Epoch 1/2") as bar:
+            bar.advance()
+            bar.show("loss 1.5", "top-1 50%")
+    assert capsys.readouterr().out.splitlines() == [
+        *("a line", "Title       words", "Warning: look", "Epoch 1/2 1/3  loss 1.5  top-1 50%")
+    ]
+    lines = [line[20:] for line in path.read_text().splitlines()]
+    assert lines == 2 * [
+        *("a line", "Title       words", "Warning: look", "Epoch 1/2 1/3  loss 1.5  top-1 50%")
+    ]
+
+
+def test_a_log_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "logs").touch()
+    make_voice(is_main=False, log=tmp_path / "logs" / "rank_1.log").say("a line")

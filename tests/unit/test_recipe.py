@@ -1,0 +1,131 @@
+"""The recipe: ranges, unknown entries, and the way through a file."""
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.recipe import Recipe
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"image_size": 7}, "Recipe: image_size should be from 8 to 4096; it is 7."),
+        ({"image_size": 4097}, "Recipe: image_size should be from 8 to 4096; it is 4097."),
+        ({"image_size": (32, 5)}, r"Recipe: image_size should be from 8 to 4096; it is \(32, 5\)."),
+        ({"crop_fraction": 0.0}, "Recipe: crop_fraction should be above 0 and at most 1; it is 0.0."),
+        ({"crop_fraction": 1.01}, "Recipe: crop_fraction should be above 0 and at most 1; it is 1.01."),
+        ({"crop_fraction": math.nan}, "crop_fraction should be above 0 and at most 1; it is nan."),
+        ({"label_smoothing": 1.0}, "Recipe: label_smoothing should be at least 0 and below 1; it is 1.0."),
+        ({"label_smoothing": -0.1}, "Recipe: label_smoothing should be at least 0 and below 1; it is -0.1."),
+        ({"label_smoothing": math.nan}, "label_smoothing should be at least 0 and below 1; it is nan."),
+        (
+            {"mean": (0.5, 0.5, 127.5), "std": (0.5, 0.5, 0.5)},
+            r"Recipe: mean should be three values from 0 to 1; it is \(0.5, 0.5, 127.5\).",
+        ),
+        (
+            {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.0, 0.5)},
+            r"Recipe: std should be three values above 0 and at most 1; it is \(0.5, 0.0, 0.5\).",
+        ),
+        ({"mean": (0.5, 0.5, 0.5)}, "Recipe: mean and std should be given together; it is"),
+        ({"std": (0.5, 0.5, 0.5)}, "Recipe: mean and std should be given together; it is"),
+    ],
+)
+def test_an_entry_out_of_range_is_named_with_its_rule(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        Recipe(**values)
+
+
+def test_all_entries_out_of_range_are_named_at_once() -> None:
+    with pytest.raises(ParameterError) as raised:
+        Recipe(image_size=1, crop_fraction=2.0, label_smoothing=3.0)
+    assert [line.split()[1] for line in str(raised.value).splitlines()] == [
+        "image_size",
+        "crop_fraction",
+        "label_smoothing",
+    ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"image_size": 8},
+        {"image_size": (4096, 8)},
+        {"crop_fraction": 1.0},
+        {"label_smoothing": 0.0},
+        {"mean": (0.0, 0.5, 1.0), "std": (1.0, 1.0, 1.0)},
+    ],
+)
+def test_entries_at_the_edge_of_their_range_are_taken(values: dict[str, Any]) -> None:
+    recipe = Recipe(**values)
+    assert {name: getattr(recipe, name) for name in values} == values
+
+
+def test_unknown_entries_are_named_beside_the_known_ones() -> None:
+    with pytest.raises(ParameterError) as raised:
+        Recipe.from_mapping({"mixup": 1, "image_size": 32, "cutmix": 2})
+    known = ", ".join(field.name for field in fields(Recipe))
+    assert str(raised.value) == (f"Recipe: unknown entries:\n  mixup\n  cutmix\nThe entries are {known}.")
+
+
+def test_keys_that_are_no_texts_are_unknown_entries() -> None:
+    with pytest.raises(ParameterError, match=r"unknown entries:\n  3\n"):
+        Recipe.from_mapping({3: "x"})  # type: ignore[dict-item]  # as YAML may give them
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"horizontal_flip": "no"}, r"Recipe: Expected `bool`, got `str` - at `\$.horizontal_flip`."),
+        ({"image_size": True}, r"Recipe: Expected `int \| array \| null`, got `bool` - at `\$.image_size`."),
+        ({"image_size": [32]}, r"Recipe: Expected `array` of length 2, got 1 - at `\$.image_size`."),
+        ({"augmentation": "mixup"}, r"Recipe: Invalid enum value 'mixup' - at `\$.augmentation`."),
+        ({"precision": "float16"}, r"Recipe: Invalid enum value 'float16' - at `\$.precision`."),
+        ({"class_weights": None}, r"Recipe: .* - at `\$.class_weights`."),
+        ({"image_size": 2}, "Recipe: image_size should be from 8 to 4096; it is 2."),
+    ],
+)
+def test_an_entry_of_the_wrong_kind_is_named(entries: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        Recipe.from_mapping(entries)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "mapping"),
+    [
+        (Recipe(), {}),
+        (Recipe(image_size=64), {"image_size": 64}),
+        (
+            Recipe(
+                image_size=(48, 64),
+                crop_fraction=1.0,
+                augmentation="padded-crop",
+                horizontal_flip=False,
+                label_smoothing=0.1,
+                class_weights="balanced",
+                freeze_backbone=True,
+                precision="float32",
+                mean=(0.1, 0.2, 0.3),
+                std=(0.4, 0.5, 0.6),
+            ),
+            {
+                "image_size": [48, 64],
+                "crop_fraction": 1.0,
+                "augmentation": "padded-crop",
+                "horizontal_flip": False,
+                "label_smoothing": 0.1,
+                "class_weights": "balanced",
+                "freeze_backbone": True,
+                "precision": "float32",
+                "mean": [0.1, 0.2, 0.3],
+                "std": [0.4, 0.5, 0.6],
+            },
+        ),
+    ],
+)
+def test_a_recipe_survives_the_way_through_plain_values(recipe: Recipe, mapping: dict[str, Any]) -> None:
+    assert recipe.as_mapping() == mapping
+    assert Recipe.from_mapping(mapping) == recipe

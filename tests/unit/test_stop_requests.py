@@ -1,0 +1,97 @@
+"""Signals are noted, the second ends, and so does the end of the grace."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from train_pytorch_model import stop_requests as module
+from train_pytorch_model.stop_requests import StoppedError, StopRequests, stop_requests
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The exit statuses of ends that did not take place, and what waits for one."""
+    statuses: list[int] = []
+    monkeypatch.setattr(module, "_end", lambda number: statuses.append(128 + number))
+    return statuses
+
+
+def test_nobody_asks_at_first() -> None:
+    requests = StopRequests()
+    assert requests.signal is None
+    assert not requests.wait(0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_noted_without_disturbing_what_runs(number: signal.Signals) -> None:
+    handler = signal.getsignal(number)
+    with stop_requests() as requests:
+        os.kill(os.getpid(), number)
+        assert requests.wait(60)
+        assert requests.signal == number
+    assert signal.getsignal(number) is handler
+
+
+def test_other_signals_go_where_they_went() -> None:
+    heard = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.set())
+    try:
+        with stop_requests() as requests:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert heard.wait(60)
+            assert requests.signal is None
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_signals_that_come_together_are_one_request(ends: list[int]) -> None:
+    requests = StopRequests()
+    requests.ask(signal.SIGINT)
+    requests.ask(signal.SIGTERM)
+    requests.close()
+    assert (requests.signal, ends) == (signal.SIGINT, [])
+
+
+def test_the_second_request_ends_the_process(ends: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOGETHER_S", -1.0)
+    requests = StopRequests()
+    requests.ask(signal.SIGINT)
+    requests.ask(signal.SIGINT)
+    requests.close()
+    assert ends == [130]
+
+
+def test_the_grace_ends_and_knows_the_longest_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(module, "_end", lambda _: over.set())
+    monkeypatch.setattr(module, "GRACE_S", -5.0)
+    requests = StopRequests()
+    requests.longest_step_s = 5.0
+    requests.ask(signal.SIGTERM)
+    assert over.wait(60)
+    requests.close()
+
+
+def test_who_finds_its_own_end_is_not_ended(ends: list[int]) -> None:
+    requests = StopRequests()
+    requests.ask(signal.SIGTERM)
+    requests.close()
+    assert requests._timer is not None
+    requests._timer.join(60)
+    assert ends == []
+
+
+def test_what_is_said_depends_on_what_was_saved() -> None:
+    saved = StoppedError(signal.SIGTERM, Path("run/checkpoints"), is_saved=True)
+    assert saved.code == 143
+    assert saved.message == (
+        "Stopped by SIGTERM. The same command goes on from here; what is needed for that is in"
+        " run/checkpoints."
+    )
+    assert StoppedError(signal.SIGINT, Path("run/checkpoints"), is_saved=False).message == (
+        "Stopped by SIGINT. No checkpoint of this moment could be written to run/checkpoints; the same"
+        " command goes on from the one before, if there is any."
+    )
