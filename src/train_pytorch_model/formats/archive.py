@@ -1,0 +1,445 @@
+"""Archives of images, read where they lie: .zip, .tar, and a tar in gzip or bzip2.
+
+Nothing is unpacked but the images, one by one, to where the caller wants them. A member whose name leads out,
+a password, damage, or more than the `LIMITS` allow is an error of the whole archive. Links, devices and
+hidden members are counted, and nothing of them is read or made. What an archive is, its first bytes tell.
+
+A zip has an index: it is listed at once and read in any order. A tar is one stream: it is read twice, once to
+list it and once for the images.
+"""
+
+import bz2
+import gzip
+import io
+import os
+import stat
+import struct
+import sys
+import tarfile
+import threading
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, cast
+
+from train_pytorch_model.formats import schema
+from train_pytorch_model.formats.copying import CHUNK_BYTES, UnreadableFileError
+from train_pytorch_model.formats.files import META, MalformedFileError, is_inner_path
+from train_pytorch_model.formats.listing import Listing, list_folders
+from train_pytorch_model.formats.plain_folders import SUFFIXES
+
+KINDS = ".zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2"
+MAX_NAME_BYTES = 255  # of one folder or file: file systems take no more
+MAX_HEADER_BYTES = 4 << 20  # of what a tar says about one member
+MAX_INDEX_BYTES = 256 << 20  # of a zip, which is read at once: about two million members
+UTF8_NAME = 0x800
+ENCRYPTED = 0x1
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile unpacks what the others hold all at once
+MACOS_FOLDER = "__MACOSX"
+
+# What a stream of damaged data makes of gzip, bz2, zipfile and tarfile.
+DAMAGE = (
+    EOFError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RecursionError,
+    ValueError,
+    struct.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much an archive may hold: a few kilobytes can stand for petabytes."""
+
+    members: int = 2_000_000
+    member_bytes: int = 1 << 30
+    total_bytes: int = 200 << 30
+    ratio: int = 200
+    """Unpacked over packed bytes …"""
+    ratio_from_bytes: int = 100 << 20
+    """… once so many bytes are unpacked: one black bitmap proves nothing."""
+
+    def check_total(self, unpacked: int, packed: int) -> None:
+        """Raise `MalformedFileError` when so much is too much."""
+        if unpacked > self.total_bytes:
+            raise MalformedFileError(f"it unpacks to more than {self.total_bytes:,} bytes.")
+        if unpacked > self.ratio_from_bytes and unpacked > self.ratio * packed:
+            raise MalformedFileError(
+                f"it unpacks to more than {self.ratio} times its {packed:,} bytes. No archive of images does."
+            )
+
+    def check_member(self, name: str, size: int) -> None:
+        """Raise `MalformedFileError` when one file is too large."""
+        if not 0 <= size <= self.member_bytes:
+            raise MalformedFileError(
+                f"{name!r} has {size:,} bytes; no image has more than {self.member_bytes:,}."
+            )
+
+
+LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class _Member:
+    name: str
+    """Relative, with `/` between the parts; ends in `/` for a folder."""
+    is_special: bool
+
+
+class ZipArchive:
+    """A zip: any member at any time, from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._packed_bytes = path.stat().st_size
+        self._file = _ZipFile(path)
+        try:
+            self._zip = zipfile.ZipFile(self._file)
+        except BaseException:
+            self._file.close()
+            raise
+        self._infos: dict[str, zipfile.ZipInfo] = {}
+        self._lock = threading.Lock()  # zipfile counts its open members without one
+
+    def close(self) -> None:
+        self._zip.close()
+        self._file.close()
+
+    def members(self) -> Iterator[_Member]:
+        """All members, in the order of the archive."""
+        for info in self._zip.infolist():
+            name = _zip_name(info)
+            is_folder = name.endswith("/")
+            kind = stat.S_IFMT(info.external_attr >> 16)  # 0 where the archiver knew none
+            is_special = kind not in (0, stat.S_IFDIR if is_folder else stat.S_IFREG)
+            member = _member(name, is_folder, is_special)
+            if info.flag_bits & ENCRYPTED:
+                raise MalformedFileError(f"{name!r} is encrypted. Unpack it with its password first.")
+            if not is_special:
+                self._infos[member.name] = info
+            yield member
+
+    def check_sizes(self, names: Iterable[str]) -> None:
+        """Raise `MalformedFileError` unless these members can be unpacked within the limits."""
+        unpacked = 0
+        for name in names:
+            info = self._infos[name]
+            if info.compress_type not in METHODS:
+                raise MalformedFileError(
+                    f"{name!r} is compressed by method {info.compress_type}; what a zip stores or deflates"
+                    " is read. Unpack it first."
+                )
+            LIMITS.check_member(name, info.file_size)
+            unpacked += info.file_size
+            LIMITS.check_total(unpacked, self._packed_bytes)
+
+    def read_chunks(self, name: str) -> Iterator[bytes]:
+        """The bytes of a member. Raises `UnreadableFileError`."""
+        try:
+            with self._lock:
+                file = self._zip.open(self._infos[name])
+            try:
+                while chunk := file.read(CHUNK_BYTES):
+                    yield chunk
+            finally:
+                with self._lock:
+                    file.close()
+        except DAMAGE as error:
+            raise UnreadableFileError(f"damaged in the archive: {_one_line(error)}") from error
+
+
+class TarArchive:
+    """A tar, compressed or not: its members in its own order only."""
+
+    def __init__(self, path: Path, compression: str) -> None:
+        self._path = path
+        self._compression = compression  # "gzip", "bzip2" or ""
+        self._sizes: dict[str, int] = {}
+
+    def close(self) -> None:
+        pass
+
+    def members(self) -> Iterator[_Member]:
+        """All members, in the order of the archive; whatever is wrong with it is found here."""
+        with self._stream() as stream:
+            for member, info in _tar_members(stream):
+                if not member.name.endswith("/") and not member.is_special:
+                    self._sizes[member.name] = info.size
+                yield member
+            if self._compression:
+                stream.drain()
+
+    def check_sizes(self, names: Iterable[str]) -> None:
+        """Raise `MalformedFileError` for a file that is too large; the whole is bounded as it is read."""
+        for name in names:
+            LIMITS.check_member(name, self._sizes[name])
+
+    def contents(self, wanted: Mapping[str, int]) -> Iterator[tuple[int, int, Iterator[bytes]]]:
+        """(The number that `wanted` gives to a member's name, its size, its bytes).
+
+        The bytes have to be taken before the next member is.
+        """
+        with self._stream() as stream:
+            for member, info in _tar_members(stream):
+                if member.name in wanted and not member.is_special:
+                    yield wanted[member.name], info.size, stream.chunks(info.offset_data, info.size)
+
+    @contextmanager
+    def _stream(self) -> "Iterator[_TarStream]":
+        packed_bytes = self._path.stat().st_size
+        with self._path.open("rb") as file:
+            unpacked: IO[bytes] = file
+            if self._compression == "gzip":
+                unpacked = cast(IO[bytes], gzip.GzipFile(fileobj=file))
+            elif self._compression == "bzip2":
+                unpacked = cast(IO[bytes], bz2.BZ2File(file))
+            with unpacked:
+                yield _TarStream(unpacked, packed_bytes, is_plain=not self._compression)
+
+
+class _ZipFile(io.BufferedReader):
+    """The file of a zip, read in pieces of bounded size."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > MAX_INDEX_BYTES:
+            raise MalformedFileError(f"its index has more than {MAX_INDEX_BYTES:,} bytes.")
+        return super().read(size)
+
+
+Archive = ZipArchive | TarArchive
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """The archive in a file; closed at the end. Raises `MalformedFileError` where there is none."""
+    archive = _opened(path)
+    try:
+        yield archive
+    finally:
+        archive.close()
+
+
+def list_archive(archive: Archive) -> tuple[Listing, str]:
+    """The images as plain folders would be listed, and the folder around all of them, such as `flowers/`.
+
+    The order of the images is that of their names. Folders that hold all the rest are skipped.
+    Raises `MalformedFileError`.
+    """
+    ignored: Counter[str] = Counter()
+    entries = _entries(archive, ignored)
+    around = _folder_around(entries[0], entries[-1]) if entries else ""
+    listing = _listing([entry[len(around) :] for entry in entries if entry != around], ignored)
+    archive.check_sizes(around + name for name in listing.file_names)
+    return listing, around
+
+
+def _folder_around(first: str, last: str) -> str:
+    """The innermost folder that both are in, and all between them."""
+    length = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
+    )
+    return first[: first.rfind("/", 0, length) + 1]
+
+
+def _opened(path: Path) -> Archive:
+    try:
+        with path.open("rb") as file:
+            start = file.read(512)
+        if start.startswith(b"\x1f\x8b"):
+            return TarArchive(path, "gzip")
+        if start.startswith(b"BZh"):
+            return TarArchive(path, "bzip2")
+        if start[257:262] == b"ustar":  # before zip: the last member of a tar may be one
+            return TarArchive(path, "")
+        if start.startswith(b"PK") or zipfile.is_zipfile(path):
+            return ZipArchive(path)
+        if tarfile.is_tarfile(path):  # from before 1988
+            return TarArchive(path, "")
+    except DAMAGE as error:
+        raise _damaged(error) from error
+    raise MalformedFileError("it is no archive that is known here.")
+
+
+def _entries(archive: Archive, ignored: Counter[str]) -> list[str]:
+    """Names of the files and the empty folders, sorted; folders end in `/`."""
+    names = []
+    for number, member in enumerate(archive.members(), 1):
+        if number > LIMITS.members:
+            raise MalformedFileError(f"it has more than {LIMITS.members:,} members.")
+        parts = member.name.rstrip("/").split("/")
+        if parts[0] == MACOS_FOLDER or any(part.startswith(".") for part in parts):
+            ignored["hidden entries"] += 1
+        elif member.is_special:
+            ignored["links and special files"] += 1
+        elif parts != [""]:
+            names.append(member.name)
+    names.sort()
+    entries = []
+    for name, following in pairwise([*names, ""]):
+        if not name.endswith("/"):
+            if name == following:
+                raise MalformedFileError(f"it holds {name!r} twice.")
+            entries.append(name)
+        elif not following.startswith(name):  # all that is in a folder comes right behind it
+            entries.append(name)
+    return entries
+
+
+def _listing(entries: list[str], ignored: Counter[str]) -> Listing:
+    loose: list[str] = []
+    files: dict[str, list[str]] = {}
+    nested: set[tuple[str, str]] = set()
+    for entry in entries:
+        category, *rest = entry.split("/")
+        if not rest:
+            if category in (META, "images.lst", schema.SCHEMA):
+                raise MalformedFileError(
+                    "it holds an ImageDirectory already. Unpack it: the programs take it as it is."
+                )
+            if _is_image(category, ignored):
+                loose.append(category)
+            continue
+        files.setdefault(category, [])
+        if len(rest) > 1:
+            nested.add((category, rest[0]))
+        elif rest[0] and _is_image(rest[0], ignored):
+            files[category].append(rest[0])
+    if nested:
+        ignored["folders inside category folders"] = len(nested)
+    return list_folders({**files}, loose, ignored)
+
+
+def _is_image(name: str, ignored: Counter[str]) -> bool:
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix not in SUFFIXES:
+        ignored[f"files of another kind ({suffix or 'no suffix'})"] += 1
+    return suffix in SUFFIXES
+
+
+def _member(name: str, is_folder: bool, is_special: bool) -> _Member:
+    windows = PureWindowsPath(name)  # takes both kinds of slashes for what they may become
+    if windows.root or ".." in windows.parts or not (is_inner_path(name) or name in ("", ".", "./")):
+        raise MalformedFileError(f"its member {name!r} leads out of it. Do not trust this archive.")
+    parts = PurePosixPath(name).parts
+    if any(len(os.fsencode(part)) > MAX_NAME_BYTES for part in parts):
+        raise MalformedFileError(f"its member {name[:40]!r}… has a name of more than {MAX_NAME_BYTES} bytes.")
+    return _Member("/".join(parts) + ("/" if is_folder else ""), is_special)
+
+
+def _zip_name(info: zipfile.ZipInfo) -> str:
+    name = info.filename
+    if not info.flag_bits & UTF8_NAME:
+        with suppress(UnicodeError):  # macOS writes UTF-8 and does not say so
+            name = name.encode("cp437").decode()
+    return name.replace("\\", "/")
+
+
+def _tar_members(stream: "_TarStream") -> Iterator[tuple[_Member, tarfile.TarInfo]]:
+    stream.allow(MAX_HEADER_BYTES)
+    try:
+        tar = tarfile.TarFile(fileobj=stream, mode="r", encoding="utf-8")
+    except DAMAGE as error:
+        raise MalformedFileError(f"there is no tar in it: {_one_line(error)}.") from error
+    with tar:
+        while (info := _next(tar)) is not None:
+            # Both only ever grow: a list of all members so far, and what was said about all of them at once.
+            tar.members.clear()  # type: ignore[attr-defined]  # missing in typeshed
+            tar.pax_headers = {}
+            is_special = not (info.isfile() or info.isdir()) or info.issparse()
+            yield _member(info.name, info.isdir(), is_special), info
+            stream.allow(MAX_HEADER_BYTES)
+    # tarfile takes a damaged header for the end. The end is a block of zeros.
+    if stream.last_read != bytes(tarfile.BLOCKSIZE):
+        raise MalformedFileError("it is damaged or cut short: what should be a header or the end is neither.")
+
+
+def _next(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
+    try:
+        return tar.next()
+    except DAMAGE as error:
+        raise _damaged(error) from error
+
+
+class _TarStream(io.RawIOBase):
+    """Unpacked bytes as tarfile reads them: forwards, and counted."""
+
+    def __init__(self, stream: IO[bytes], packed_bytes: int, is_plain: bool) -> None:
+        self._stream = stream
+        self._packed_bytes = packed_bytes
+        self._is_plain = is_plain
+        self._position = 0
+        self._behind = 0  # tarfile steps one byte back to see whether there was one
+        self._allowed = 0
+        self.last_read = b""
+
+    def allow(self, count: int) -> None:
+        """From here on, no more than `count` bytes may be read; skipping is free."""
+        self._allowed = count
+
+    def tell(self) -> int:
+        return self._position - self._behind
+
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
+        assert whence == os.SEEK_SET
+        back = self._position - position
+        if back > 1:
+            raise tarfile.ReadError("its members overlap")
+        self._behind = max(back, 0)
+        if back < 0 and self._is_plain:
+            self._position = self._stream.seek(position)
+        while self._position < position and self._take(min(position - self._position, CHUNK_BYTES)):
+            pass
+        return position
+
+    def read(self, size: int = -1) -> bytes:
+        self._allowed -= size
+        if size < 0 or self._allowed < 0:
+            raise MalformedFileError(f"it says more than {MAX_HEADER_BYTES:,} bytes about one member.")
+        seen = bytes(min(self._behind, size))
+        self._behind = 0
+        self.last_read = seen + self._take(size - len(seen))
+        return self.last_read
+
+    def chunks(self, position: int, size: int) -> Iterator[bytes]:
+        """The `size` bytes from `position` on."""
+        self.seek(position)
+        while size:
+            chunk = self._take(min(size, CHUNK_BYTES))
+            if not chunk:
+                raise _damaged(EOFError("the end came within a file"))
+            size -= len(chunk)
+            yield chunk
+
+    def drain(self) -> None:
+        """Read to the end, where gzip and bzip2 have their checksums."""
+        while self._take(CHUNK_BYTES):
+            pass
+
+    def _take(self, size: int) -> bytes:
+        try:
+            data = self._stream.read(size)
+        except DAMAGE as error:
+            raise _damaged(error) from error
+        self._position += len(data)
+        LIMITS.check_total(self._position, sys.maxsize if self._is_plain else self._packed_bytes)
+        return data
+
+
+def _damaged(error: Exception) -> MalformedFileError:
+    return MalformedFileError(f"it is damaged or cut short: {_one_line(error)}.")
+
+
+def _one_line(error: BaseException) -> str:
+    return (" ".join(str(error).split()) or type(error).__name__)[:200]

@@ -1,0 +1,301 @@
+"""Reading what others wrote, within bounds; writing so that nothing half done looks whole."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from train_pytorch_model.errors import OutputDirectoryError
+
+META = "_meta.yaml"
+INCOMPLETE = "_incomplete"
+MAX_YAML_BYTES = 1 << 20
+MAX_JSON_BYTES = 64 << 20
+CHUNK_BYTES = 1 << 20
+READ_BYTES = 1 << 20  # at a time
+
+T = TypeVar("T")
+
+
+class MalformedFileError(Exception):
+    """The text says which file is wrong and how; the caller knows whose directory it is."""
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases: 300 bytes of them can stand for gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.events.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases are not read", event.start_mark)
+        return super().compose_node(parent, index)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises `MalformedFileError`."""
+    data = read_bounded(path, MAX_YAML_BYTES)
+    try:
+        document = yaml.load(data, _PlainLoader)
+    except Exception as error:  # a tag on a value it does not fit raises whatever its constructor does
+        raise MalformedFileError(f"{path.name} is not valid YAML: {_one_line(error)}.") from error
+    if not isinstance(document, dict):
+        raise MalformedFileError(
+            f"{path.name} should hold a mapping of keys to values and holds {_kind(document)}."
+        )
+    return document
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """The value in a JSON file, checked against `kind`. Raises `MalformedFileError`."""
+    try:
+        return msgspec.json.decode(read_bounded(path, MAX_JSON_BYTES), type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise MalformedFileError(f"{path.name} is not as expected: {_one_line(error)}.") from error
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """The bytes of a regular file of at most `limit` bytes. Raises `MalformedFileError`."""
+    try:
+        if not path.is_file():
+            raise MalformedFileError(f"{path.name} is missing.")
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise MalformedFileError(f"{path.name} cannot be read: {error.strerror}.") from error
+    if len(data) > limit:
+        raise MalformedFileError(f"{path.name} is larger than {limit:,} bytes.")
+    return data
+
+
+def file_inside(root: Path, name: str) -> Path:
+    """`root / name` for a regular file that is really inside. Raises `MalformedFileError`."""
+    if not is_inner_path(name):
+        raise MalformedFileError(f"{name!r} leads out of the directory.")
+    path = root / name
+    if not is_really_inside(root, path):
+        raise MalformedFileError(f"{name!r} is a link that leads out of the directory.")
+    if not os.path.isfile(path):  # noqa: PTH113, a name too long is False here and an error there
+        raise MalformedFileError(f"{name} is missing.")
+    return path
+
+
+def is_inner_path(name: str) -> bool:
+    """Whether a relative path, by its text alone, names something below where it starts."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # half of a surrogate pair names no file
+        return False
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
+
+
+def is_really_inside(root: Path, path: Path) -> bool:
+    """Whether `path` is below `root` after all links; `Path.resolve` raises for links that go in circles."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
+def write_json(path: Path, value: object) -> None:
+    """JSON as the classic components write it: ASCII, indented by two."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=True), encoding="ascii")
+
+
+def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
+    """YAML as the classic components write it: ASCII, block style, keys in the order given."""
+    path.write_text(yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=False, width=1000))
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file that is there as a whole or not at all, even after a power loss. Raises `OSError`.
+
+    The folder's own entry is synced by `sync_folder`, once for several files.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if not _holds(part, data):  # some mounts report what they could not write only later, or never
+            raise OSError(errno.EIO, "what was written reads back otherwise", str(path))
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def sync_tree(root: Path) -> None:
+    """Make all files of a directory last, even after a power loss. Raises `OSError`."""
+    for path in root.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        else:
+            sync_folder(path)
+    sync_folder(root)
+
+
+def copy_tree(source: Path, target: Path, last: str) -> None:
+    """Copy a directory's files, one by one, into another that is there; `last` comes after all others.
+
+    By plain writes, which are read back: a mounted output knows no renames and no permissions, and may find
+    out late what it could not write. Raises `OSError`.
+    """
+    paths = sorted(source.rglob("*"), key=lambda path: (path.name == last, path))
+    for path in paths:
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir(exist_ok=True)
+        else:
+            _copy_file(path, copy)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    with source.open("rb") as original, target.open("wb") as copy:
+        shutil.copyfileobj(original, copy, CHUNK_BYTES)
+        copy.flush()
+        os.fsync(copy.fileno())
+    if _sha256(target) != _sha256(source):
+        raise OSError(errno.EIO, "what was written reads back otherwise", str(target))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder last; a mount that cannot is left alone."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def check_output(path: Path, flag: str, by_writing: bool = True, token: str = "") -> None:
+    """Raise `OutputDirectoryError` unless `path` can become a directory of ours; leaves nothing behind.
+
+    Of several processes one tries `by_writing`, and the others look. What a writer with the same `token` has
+    left unfinished is in nobody's way.
+    """
+    try:
+        entries = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+        if not path.is_dir() and path.exists():
+            raise OutputDirectoryError(f"{flag} {path} is a file. Name a directory that is new or empty.")
+        if is_unfinished(path, token):
+            return
+        if INCOMPLETE in entries and len(entries) > 1:
+            raise OutputDirectoryError(
+                f"{flag} {path} holds an unfinished result ({INCOMPLETE} is there) of a program that was"
+                " ended. Delete the directory, or name another."
+            )
+        if entries not in ([], [INCOMPLETE]):  # alone, that is the trial of another process, or nothing yet
+            raise OutputDirectoryError(
+                f"{flag} {path} is not empty: it holds {', '.join(entries[:3])}"
+                f"{' …' if len(entries) > 3 else ''}. Nothing is ever overwritten;"
+                " name a directory that is new or empty."
+            )
+        if by_writing:
+            _try_writing(path)
+    except OSError as error:
+        raise OutputDirectoryError(
+            f"{flag} {path} cannot be written: {error.strerror or error}."
+            " Name a directory that is new or empty."
+        ) from error
+
+
+def check_apart(path: Path, flag: str, other: Path, other_flag: str) -> None:
+    """Raise `OutputDirectoryError` where the output `path` is the other directory, or inside it."""
+    real, other_real = os.path.realpath(path), os.path.realpath(other)
+    if Path(real).is_relative_to(other_real):
+        relation = "the same as" if real == other_real else "inside"
+        raise OutputDirectoryError(
+            f"{flag} {path} is {relation} {other_flag} {other}. Name a directory that is elsewhere."
+        )
+
+
+def is_unfinished(path: Path, token: str) -> bool:
+    """Whether a directory was begun by a writer with this token, and not finished."""
+    try:
+        return bool(token) and (path / INCOMPLETE).read_text(errors="replace") == token
+    except OSError:
+        return False
+
+
+@contextmanager
+def writing_directory(path: Path, meta: Mapping[str, Any], flag: str, token: str = "") -> Iterator[Path]:
+    """The new or empty directory `path`, for the caller to fill; `_meta.yaml` closes it.
+
+    Until then the file `_incomplete` marks it, with the `token` of a writer that may come back. On an error
+    everything written is taken away again. Raises `OutputDirectoryError` where it cannot be made or filled,
+    or is not empty.
+    """
+    check_output(path, flag, token=token)
+    if is_unfinished(path, token):
+        empty_directory(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / INCOMPLETE).write_text(token)
+        yield path
+        write_yaml(path / META, meta)
+        (path / INCOMPLETE).unlink()
+    except OSError as error:
+        empty_directory(path)
+        raise OutputDirectoryError(
+            f"{flag} {path} cannot be finished, and is empty again: {error}."
+        ) from error
+    except BaseException:
+        empty_directory(path)
+        raise
+
+
+def _try_writing(path: Path) -> None:
+    made = _make_directories(path)
+    probe = path / INCOMPLETE
+    probe.touch()
+    probe.unlink()
+    for directory in made:
+        directory.rmdir()
+
+
+def _make_directories(path: Path) -> list[Path]:
+    """Make what is missing of `path`; returns what was made, the innermost first."""
+    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def empty_directory(path: Path) -> None:
+    """Take away what an output holds that cannot be finished, as far as its storage lets us."""
+    with suppress(OSError):
+        (path / META).unlink(missing_ok=True)  # first: without it, nothing looks whole
+        for entry in path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    view = memoryview(data)
+    with path.open("rb") as file:
+        starts = range(0, len(data), READ_BYTES)  # a second copy in memory could be one too many
+        return all(file.read(READ_BYTES) == view[start : start + READ_BYTES] for start in starts)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _kind(value: object) -> str:
+    return {type(None): "nothing", list: "a list", str: "a text"}.get(type(value), "a single value")

@@ -1,0 +1,307 @@
+"""ImageDirectory: images with or without categories, ours, the designer's, or plain class folders.
+
+    _meta.yaml      type: ImageDirectory
+                    extension: {}
+                    image_list: images.lst
+                    samples: _samples.json
+                    schema: _schema.json
+    images.lst      one JSON object a line, in item order, no blank line:
+                    {"image_info": {"file_name": "image/1_134.jpg"}, "category": "dog", "id": 134}
+    _schema.json    the columns; the image column names the key of the file reference (`image_ref`), the
+                    category column declares the categories with their ids
+    _samples.json   the first rows, the image as base64 under "image"
+    image/…         the files
+
+`category` is absent from the schema and the rows of an unlabelled directory. Class indices follow the order
+of the declared ids; gaps between the ids are closed.
+
+A directory without `_meta.yaml` is read as plain folders, `<category>/<file>`, categories in natural order;
+files at its root without any folder are an unlabelled directory.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import numpy as np
+
+from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError, listed
+from train_pytorch_model.formats import schema
+from train_pytorch_model.formats.files import (
+    INCOMPLETE,
+    META,
+    MalformedFileError,
+    read_json,
+    read_yaml,
+    write_json,
+    writing_directory,
+)
+from train_pytorch_model.formats.image_list import TYPE, read_image_list
+from train_pytorch_model.formats.listing import UNLABELLED, Listing, UnlabelledRowsError
+from train_pytorch_model.formats.packed import PackedNames
+from train_pytorch_model.formats.plain_folders import SUFFIXES, read_plain_folders
+
+IMAGE_LIST = "images.lst"
+IMAGE_FOLDER = "image"
+LABELS_HINT = (
+    "Training needs a category for every image: one folder per category, or a labelled ImageDirectory."
+)
+HINT = (
+    "An image directory holds one folder per category with the images in it, or what Convert to Image"
+    " Directory writes."
+)
+
+
+@dataclass(frozen=True)
+class ImageDirectory:
+    """The images of a directory, by index: file names, class indices, categories."""
+
+    root: Path
+    port: str
+    """What messages call it, such as `Training dataset`."""
+    categories: tuple[str, ...]
+    """Class index → name; empty when unlabelled."""
+    file_names: PackedNames
+    """Relative to `root`."""
+    class_indices: np.ndarray
+    """(N,), int32; `UNLABELLED` throughout when unlabelled."""
+    rows: np.ndarray
+    """(N,), int64: the item's place in `images.lst` or in the listing, counted from 0."""
+    ignored: Mapping[str, int]
+    """What lies there and is not taken, in words, with its count."""
+    columns: tuple[str, ...]
+    """The columns of a row but the image's."""
+
+    @property
+    def title(self) -> str:
+        return f'{self.port} "{self.root}"'
+
+    def __len__(self) -> int:
+        return len(self.file_names)
+
+    def path(self, index: int) -> Path:
+        return self.root / self.file_names[index]
+
+    def class_counts(self) -> np.ndarray:
+        """(number of categories,), int64: the images of each."""
+        return np.bincount(self.class_indices, minlength=len(self.categories))
+
+    def select(self, indices: np.ndarray) -> "ImageDirectory":
+        """The same directory with the images at `indices` only."""
+        return replace(
+            self,
+            file_names=self.file_names.select(indices),
+            class_indices=self.class_indices[indices],
+            rows=self.rows[indices],
+        )
+
+    def with_categories(self, categories: Sequence[str]) -> "ImageDirectory":
+        """The same images, class indices counted in `categories`: in another order, or of more."""
+        place = {name: index for index, name in enumerate(categories)}
+        table = np.asarray([place[name] for name in self.categories], dtype=np.int32)
+        return replace(self, categories=tuple(categories), class_indices=table[self.class_indices])
+
+    def warnings(self) -> list[str]:
+        """What a user should know of what is missing, and of what lies there and is not taken."""
+        warnings = []
+        counts = self.class_counts() if self.categories else ()
+        empty = [repr(name) for name, count in zip(self.categories, counts, strict=True) if count == 0]
+        if empty:
+            warnings.append(f"{self.title} has no image of category{listed(empty)}")
+        if self.ignored:
+            found = ", ".join(f"{count} {what}" for what, count in self.ignored.items())
+            warnings.append(f"{self.title}: not taken: {found}.")
+        return warnings
+
+    def require_labels(self, hint: str = LABELS_HINT) -> None:
+        """Raise `NotLabeledDatasetError` when there are no categories."""
+        if not self.categories:
+            raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
+
+    def read_rows(self) -> Iterator[dict[str, Any]]:
+        """The columns of each image but the image itself, in the order of the images."""
+        for row in self.read_listed_rows():
+            yield {name: row.get(name) for name in self.columns}
+
+    def read_listed_rows(self) -> Iterator[dict[str, Any]]:
+        """The images' rows of the image list, whole; of plain folders, as Convert would list them."""
+        if not (self.root / META).exists():
+            yield from map(self.converted_row, range(len(self)))
+            return
+        wanted = iter(self.rows.tolist())
+        current = next(wanted, None)
+        with (self.root / self._image_list).open("rb") as file:
+            for number, line in enumerate(file):
+                if number == current:
+                    yield json.loads(line)
+                    current = next(wanted, None)
+
+    def converted_row(self, index: int) -> dict[str, Any]:
+        """The row that Convert gives to an image of plain folders."""
+        row, class_index = int(self.rows[index]), int(self.class_indices[index])
+        category = None if class_index == UNLABELLED else self.categories[class_index]
+        return image_row(converted_name(self.file_names[index], class_index, row), row, category)
+
+    def read_schema(self) -> dict[str, Any]:
+        """The content of `_schema.json`; of plain folders, as Convert would write it."""
+        if not (self.root / META).exists():
+            return schema.image_schema(self.categories)
+        return read_json(self.root / read_yaml(self.root / META)["schema"], dict[str, Any])
+
+    @property
+    def _image_list(self) -> str:
+        return str(read_yaml(self.root / META)["image_list"])
+
+    def fingerprint(self) -> str:
+        """sha256 of what the images are called and which class each has."""
+        digest = hashlib.sha256(json.dumps(self.categories).encode())
+        digest.update(self.file_names.blob)
+        digest.update(self.file_names.lengths.astype("<i4").tobytes())
+        digest.update(self.class_indices.astype("<i4").tobytes())
+        return digest.hexdigest()
+
+
+def open_image_directory(root: Path, port: str) -> ImageDirectory:
+    """Open and check the directory behind the port of that name.
+
+    Raises `InvalidDatasetError`, and `NotLabeledDatasetError` for rows that lack the category their directory
+    declares.
+    """
+    title = f'{port} "{root}"'
+    if not os.path.exists(root):  # noqa: PTH110, a name too long is False here and an error there
+        raise InvalidDatasetError(title, "there is no such directory.", HINT)
+    if not root.is_dir():
+        raise InvalidDatasetError(title, "it is a file, not a directory.", HINT)
+    try:
+        names = {entry.name for entry in os.scandir(root)}
+    except OSError as error:
+        raise InvalidDatasetError(title, f"it cannot be listed: {error.strerror}.") from error
+    if not names:
+        raise InvalidDatasetError(title, "it is empty.", HINT)
+    if INCOMPLETE in names or (META not in names and names & {IMAGE_LIST, schema.SCHEMA}):
+        raise InvalidDatasetError(
+            title,
+            f"it is incomplete: {META} is not written yet.",
+            "Run again what was to write it.",
+        )
+    try:
+        listing = read_image_list(root) if META in names else read_plain_folders(root)
+    except UnlabelledRowsError as error:
+        raise NotLabeledDatasetError(f"{port} {root}", f"{error}\n{LABELS_HINT}") from error
+    except MalformedFileError as error:
+        raise InvalidDatasetError(title, str(error), HINT) from error
+    return images_of(listing, root, port)
+
+
+def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
+    """What a reader of directories has found at `root`. Raises `InvalidDatasetError` for no image."""
+    if len(listing.file_names) == 0:
+        found = listed([f"{count} {what}" for what, count in listing.ignored.items()])
+        raise InvalidDatasetError(
+            f'{port} "{root}"',
+            f"no image in it ({' '.join(sorted(SUFFIXES))}).",
+            HINT + (f" Found instead:{found}" if found else ""),
+        )
+    return ImageDirectory(
+        root=root,
+        port=port,
+        categories=listing.categories,
+        file_names=listing.file_names,
+        class_indices=listing.class_indices,
+        rows=np.arange(len(listing.file_names), dtype=np.int64),
+        columns=listing.columns,
+        ignored=listing.ignored,
+    )
+
+
+def write_image_directory(
+    path: Path,
+    images: Iterable[tuple[str, bytes, str | None]],
+    categories: Sequence[str],
+    flag: str,
+) -> None:
+    """Write an ImageDirectory of (file name below `image/`, its bytes, its category or None).
+
+    Raises `OutputDirectoryError`.
+    """
+    with writing_image_directory(path, schema.image_schema(categories), flag) as writer:
+        for index, (name, data, category) in enumerate(images):
+            row = image_row(f"{IMAGE_FOLDER}/{name}", index, category)
+            writer.place(row).write_bytes(data)
+            writer.add(row)
+
+
+@contextmanager
+def writing_image_directory(
+    path: Path, schema_content: Mapping[str, Any], flag: str
+) -> "Iterator[ImageDirectoryWriter]":
+    """The new or empty directory `path`, for the caller to fill with files and their rows.
+
+    Raises `OutputDirectoryError`, also for any `OSError` that the caller lets through.
+    """
+    meta = {
+        "type": TYPE,
+        "extension": {},
+        "image_list": IMAGE_LIST,
+        "samples": schema.SAMPLES,
+        "schema": schema.SCHEMA,
+    }
+    with writing_directory(path, meta, flag) as root:
+        with (root / IMAGE_LIST).open("w", encoding="ascii") as image_list:
+            writer = ImageDirectoryWriter(root, schema_content, image_list)
+            yield writer
+        write_json(root / schema.SCHEMA, schema_content)
+        write_json(root / schema.SAMPLES, schema.image_samples(writer.first_rows, writer.image_column))
+
+
+class ImageDirectoryWriter:
+    """Of a directory that is being written: files in any order and from any thread, rows in item order."""
+
+    def __init__(self, root: Path, schema_content: Mapping[str, Any], image_list: IO[str]) -> None:
+        self.root = root
+        columns = schema_content["columnAttributes"]
+        image = next(column for column in columns if (column.get("properties") or {}).get("image_ref"))
+        self.image_column: str = image["name"]
+        self._reference: str = image["properties"]["image_ref"]
+        self._other_columns = [column["name"] for column in columns if column is not image]
+        self._image_list = image_list
+        self._folders: set[Path] = set()
+        self.first_rows: list[tuple[Path, Mapping[str, Any]]] = []
+
+    def place(self, row: Mapping[str, Any]) -> Path:
+        """Where the file of a row belongs; its folder is there."""
+        path = self.root / str(row[self._reference]["file_name"])
+        if path.parent not in self._folders:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._folders.add(path.parent)
+        return path
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """List a row whose file is in its place."""
+        self._image_list.write(json.dumps(row) + "\n")
+        if len(self.first_rows) < schema.NUM_SAMPLES:
+            shown = {name: row[name] for name in self._other_columns if name in row}
+            self.first_rows.append((self.place(row), shown))
+
+
+def image_row(file_name: str, index: int, category: str | None) -> dict[str, Any]:
+    """A row of `images.lst`: the file relative to the directory, the item's category if any, its id."""
+    label = {} if category is None else {schema.CATEGORY_COLUMN: category}
+    return {schema.IMAGE_REFERENCE: {"file_name": file_name}, **label, "id": index}
+
+
+def converted_name(name: str, class_index: int, index: int) -> str:
+    """The file name that Convert gives to an image of plain folders: short and new where it is labelled."""
+    suffix = PurePosixPath(name).suffix
+    if class_index != UNLABELLED:
+        return f"{IMAGE_FOLDER}/{class_index}_{index}{suffix}"
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # bytes that are no text have no place in the list
+        name = f"unnamed_{index}{suffix}"
+    return f"{IMAGE_FOLDER}/{name}"

@@ -1,0 +1,302 @@
+"""The designer's `images.lst` with its `_schema.json`: rows by the million, read within bounds."""
+
+import os
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+
+from train_pytorch_model.errors import listed
+from train_pytorch_model.formats import schema
+from train_pytorch_model.formats.files import (
+    META,
+    MalformedFileError,
+    file_inside,
+    is_inner_path,
+    is_really_inside,
+    read_json,
+    read_yaml,
+)
+from train_pytorch_model.formats.listing import (
+    UNLABELLED,
+    Listing,
+    UnlabelledRowsError,
+    check_category_names,
+)
+from train_pytorch_model.formats.packed import PackedNames, Packer
+
+TYPE = "ImageDirectory"
+BLANK_LINE = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
+BLOCK_BYTES = 2 << 20  # of the list at a time; also the longest line
+CHECKED_AT_ONCE = 1 << 16  # rows
+
+
+class _Category(msgspec.Struct):
+    id: int
+    name: str
+
+
+class _Properties(msgspec.Struct):
+    image_ref: str | None = None
+    annotation_type: str | None = None
+    categories: list[_Category] | None = None
+
+
+class _Column(msgspec.Struct):
+    name: str
+    properties: _Properties | None = None
+
+
+class _Schema(msgspec.Struct):
+    columnAttributes: list[_Column]  # noqa: N815, the designer's word
+
+
+class _ImageReference(msgspec.Struct):
+    file_name: str | None = None
+
+
+def read_image_list(root: Path) -> Listing:
+    """The rows of `images.lst`, checked. Raises `MalformedFileError`, `UnlabelledRowsError`."""
+    meta = read_yaml(root / META)
+    if meta.get("type") != TYPE:
+        raise MalformedFileError(f"{META} says type {meta.get('type')!r}, expected {TYPE!r}.")
+    parts = {}
+    for key in ("image_list", "schema"):
+        if not isinstance(meta.get(key), str):
+            raise MalformedFileError(f"{META} does not name its {key}.")
+        parts[key] = file_inside(root, meta[key])
+    columns = read_json(parts["schema"], _Schema).columnAttributes
+
+    references = [c.properties.image_ref for c in columns if c.properties and c.properties.image_ref]
+    if len(references) != 1:
+        raise MalformedFileError(
+            f"{schema.SCHEMA} should have one image column with an image_ref and has {len(references)}."
+        )
+    label = next(
+        (
+            column
+            for column in columns
+            if column.properties and column.properties.annotation_type == schema.CLASSIFICATION
+        ),
+        None,
+    )
+    categories = _declared_categories(label) if label else ()
+    file_names, class_indices = _read_rows(
+        root, parts["image_list"], references[0], label.name if label else None, categories
+    )
+    return Listing(
+        file_names=file_names,
+        class_indices=class_indices,
+        categories=categories,
+        columns=tuple(c.name for c in columns if not (c.properties and c.properties.image_ref)),
+        ignored={},
+    )
+
+
+def _declared_categories(column: _Column) -> tuple[str, ...]:
+    declared = (column.properties and column.properties.categories) or []
+    if not declared:
+        raise MalformedFileError(f"{schema.SCHEMA} declares no categories for column {column.name!r}.")
+    ids = [category.id for category in declared]
+    if min(ids) < 0 or len(set(ids)) < len(ids):
+        raise MalformedFileError(f"{schema.SCHEMA} declares category ids that are negative or not unique.")
+    names = [category.name for category in sorted(declared, key=lambda category: category.id)]
+    check_category_names(names)
+    return tuple(names)
+
+
+def _read_rows(
+    root: Path,
+    path: Path,
+    reference: str,
+    label: str | None,
+    categories: Sequence[str],
+) -> tuple[PackedNames, np.ndarray]:
+    row_type = msgspec.defstruct(
+        "Row",
+        [
+            ("image", _ImageReference | None, None),
+            *([("category", str | None, None)] if label else []),
+        ],
+        rename={"image": reference} | ({"category": label} if label else {}),
+    )
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row_type)
+    rows = _Rows(path.name, reference, label, categories)
+    with path.open("rb") as file:
+        for block in _blocks(file, path.name):
+            rows.add(_decode(decoder, block, len(rows), path.name))
+    problems = [text for _, _, text in sorted([*rows.problems, *rows.absent_files(root)])]
+    if problems:
+        raise MalformedFileError(f"{len(problems)} rows cannot be used:{listed(problems)}\n")
+    if rows.unlabelled:
+        raise UnlabelledRowsError(f"{len(rows.unlabelled)} rows lack it:{listed(rows.unlabelled)}")
+    return rows.names.finish(), np.frombuffer(rows.class_indices, dtype=np.int32)
+
+
+class _Rows:
+    """What was read of a list, block by block: 60 bytes a row, where Python's lists of names take 300."""
+
+    def __init__(self, file_name: str, reference: str, label: str | None, categories: Sequence[str]) -> None:
+        self._file_name, self._reference, self._label = file_name, reference, label
+        self._index_of = {name: index for index, name in enumerate(categories)}
+        self.names = Packer()
+        self.class_indices = array("i")
+        self.problems: list[tuple[int, int, str]] = []
+        """(index of the row, place among the problems of that row, sentence)."""
+        self.unlabelled: list[str] = []
+        self._hashes = array("q")  # of the names: the files that are there are looked up by it
+        self._folders: set[str] = set()
+        self._refused: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def add(self, rows: Sequence[Any]) -> None:
+        """Note the rows of a block, which follow those before."""
+        first = len(self)
+        names = [(row.image and row.image.file_name) or "" for row in rows]
+        for place, name in enumerate(names):
+            if not _is_plainly_inner(name) and not is_inner_path(name):
+                is_missing = rows[place].image is None or rows[place].image.file_name is None
+                self._refuse(first + place, None if is_missing else name)
+                names[place] = ""
+        self._hashes.extend(map(hash, names))
+        self._folders.update({name.rpartition("/")[0] for name in names})
+        self.names.extend(names)
+        if self._label is None:
+            self.class_indices.extend([UNLABELLED] * len(rows))
+            return
+        found = [self._index_of.get(row.category, UNLABELLED) for row in rows]
+        self.class_indices.extend(found)
+        if UNLABELLED in found:
+            for index, row in enumerate(rows, first):
+                self._check_category(index, row)
+
+    def absent_files(self, root: Path) -> Iterator[tuple[int, int, str]]:
+        """The problems of rows whose file is not there, or is no file."""
+        there = np.frombuffer(_hashes_of_files(root, self._folders), dtype=np.int64)
+        there.sort()
+        wanted = np.frombuffer(self._hashes, dtype=np.int64)
+        names, present = self.names.finish(), PresentFiles(root)
+        for start in range(0, len(wanted), CHECKED_AT_ONCE):
+            part = wanted[start : start + CHECKED_AT_ONCE]
+            places = np.searchsorted(there, part).clip(max=len(there) - 1)
+            is_there = there[places] == part if len(there) else np.zeros(len(part), dtype=bool)
+            # A link may be as good as a file: these are looked at one by one.
+            for index in (start + np.flatnonzero(~is_there)).tolist():
+                if index not in self._refused and (reason := present.why_not(names[index])):
+                    yield index, 0, f"{self._where(index)}: image {names[index]!r} {reason}."
+
+    def _refuse(self, index: int, name: str | None) -> None:
+        self._refused.add(index)
+        reason = (
+            f"no file_name in {self._reference!r}. Images are not fetched from the network; convert the data"
+            " set first."
+            if name is None
+            else f"image {name!r} is outside the directory."
+        )
+        self.problems.append((index, 0, f"{self._where(index)}: {reason}"))
+
+    def _check_category(self, index: int, row: Any) -> None:
+        if row.image is None or row.image.file_name is None:
+            return
+        if row.category is None:
+            self.unlabelled.append(
+                f"{self._where(index)}: image {row.image.file_name!r} has no {self._label}."
+            )
+        elif row.category not in self._index_of:
+            text = f"category {row.category!r} is not declared in {schema.SCHEMA}."
+            self.problems.append((index, 1, f"{self._where(index)}: {text}"))
+
+    def _where(self, index: int) -> str:
+        return f"{self._file_name}:{index + 1}"
+
+
+def _is_plainly_inner(name: str) -> bool:
+    """True of nearly all names that are inner paths, in a tenth of the time."""
+    return name.isascii() and name[:1] not in "/." and "/." not in name and "\0" not in name
+
+
+def _hashes_of_files(root: Path, folders: Iterable[str]) -> "array[int]":
+    """The hashes of the names, as a list would have them, of all plain files in these folders."""
+    hashes = array("q")
+    for folder in folders:
+        path = root / folder
+        if not is_really_inside(root, path):
+            continue
+        before = f"{folder}/" if folder else ""
+        with suppress(OSError), os.scandir(path) as entries:
+            hashes.extend(
+                hash(before + entry.name) for entry in entries if entry.is_file(follow_symlinks=False)
+            )
+    return hashes
+
+
+def _blocks(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """Whole lines, some `BLOCK_BYTES` at a time."""
+    rest = b""
+    while chunk := file.read(BLOCK_BYTES):
+        block = rest + chunk
+        end = block.rfind(b"\n") + 1
+        if end == 0 and len(block) > BLOCK_BYTES:
+            raise MalformedFileError(f"{name} has a line of more than {BLOCK_BYTES:,} bytes.")
+        yield block[:end]
+        rest = block[end:]
+    yield rest
+
+
+def _decode(decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: int, name: str) -> list[Any]:
+    lines = block.count(b"\n") + (not block.endswith(b"\n") and bool(block))
+    try:
+        rows = decoder.decode_lines(block)
+        if len(rows) == lines and not BLANK_LINE.search(block):
+            return rows
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        pass
+    for number, line in enumerate(block.split(b"\n"), lines_before + 1):
+        try:
+            decoder.decode(line)
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            raise MalformedFileError(f"{name}:{number}: not a row of an image list: {error}.") from error
+    raise AssertionError("a block of lines fails where none of its lines does")
+
+
+class PresentFiles:
+    """Tells whether listed files are there: one listing a folder, for a `stat` each takes minutes."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folders: dict[str, dict[str, bool] | str] = {}
+
+    def why_not(self, name: str) -> str:
+        """Why a file cannot be used, for the end of a sentence; empty when it can."""
+        folder, _, file = name.rpartition("/")
+        if folder not in self._folders:
+            self._folders[folder] = self._listing(folder)
+        listing = self._folders[folder]
+        if isinstance(listing, str):
+            return listing
+        if file not in listing:
+            return "does not exist"
+        if not listing[file]:
+            path = self._root / name
+            if not is_really_inside(self._root, path):
+                return "is a link that leads out of the directory"
+            if not path.is_file():
+                return "is not a file"
+        return ""
+
+    def _listing(self, folder: str) -> dict[str, bool] | str:
+        path = self._root / folder
+        if not is_really_inside(self._root, path):
+            return "is in a folder that leads out of the directory"
+        try:
+            with os.scandir(path) as entries:
+                return {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+        except OSError:
+            return "does not exist"

@@ -1,0 +1,90 @@
+"""What a reader of image directories finds: names, class indices, categories."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from train_pytorch_model.errors import listed
+from train_pytorch_model.formats.files import MalformedFileError
+from train_pytorch_model.formats.packed import PackedNames
+
+UNLABELLED = -1
+
+_NUMBER = re.compile(r"\d+")
+
+
+class UnlabelledRowsError(Exception):
+    """Rows lack the category that their directory declares; the text lists them."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of a directory, in item order."""
+
+    file_names: PackedNames
+    """Relative to the directory."""
+    class_indices: np.ndarray
+    """(N,), int32; `UNLABELLED` throughout when there are no categories."""
+    categories: tuple[str, ...]
+    columns: tuple[str, ...]
+    """The columns of a row but the image's."""
+    ignored: Mapping[str, int]
+    """What lies there and is not taken, in words, with its count."""
+
+
+def list_folders(
+    folders: MutableMapping[str, Sequence[str]], loose: Sequence[str], ignored: Counter[str]
+) -> Listing:
+    """The listing of category → its images, in natural order; without categories, of loose images.
+
+    Empties `folders` on the way: there should not be two copies of a million names. Raises
+    `MalformedFileError` for categories that have no proper name.
+    """
+    categories = sorted(folders, key=natural_order)
+    check_category_names(categories)
+    if not categories:
+        names = PackedNames.pack(sorted(loose, key=natural_order))
+        class_indices = np.full(len(names), UNLABELLED, dtype=np.int32)
+        return Listing(names, class_indices, categories=(), columns=("id",), ignored=dict(ignored))
+    if loose:
+        ignored["images beside the category folders"] = len(loose)
+    counts = [len(folders[category]) for category in categories]
+    return Listing(
+        file_names=PackedNames.pack(
+            f"{category}/{name}"
+            for category in categories
+            for name in sorted(folders.pop(category), key=natural_order)
+        ),
+        class_indices=np.repeat(np.arange(len(categories), dtype=np.int32), counts),
+        categories=tuple(categories),
+        columns=("id", "category"),
+        ignored=dict(ignored),
+    )
+
+
+def check_category_names(names: Sequence[str]) -> None:
+    """Raise `MalformedFileError` unless the names are valid text and differ to the eye."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise MalformedFileError(f"category {name!r} is not valid UTF-8.") from None
+    counts = Counter(unicodedata.normalize("NFC", name) for name in names)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise MalformedFileError(f"categories of the same name:{listed(twice)}")
+
+
+def natural_order(name: str) -> str:
+    """Sort key: `class2` before `class10`, whatever the case; ends in the name, so that no two are equal."""
+    return f"{_NUMBER.sub(_in_order, name.lower())}\0{name}"
+
+
+def _in_order(number: re.Match[str]) -> str:
+    """A number so that text sorts as numbers do, its length first; and before all letters."""
+    digits = str(int(number[0]))
+    return f"\1{chr(len(digits))}{digits}"

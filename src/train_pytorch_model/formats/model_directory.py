@@ -1,0 +1,316 @@
+"""ModelDirectory: an architecture with weights, untrained or trained, ours or the designer's.
+
+    _meta.yaml          type: ModelDirectory
+                        extension: {}
+                        model: model_spec.yaml
+                        (trained: registerModel: true, modelOutputPath: trained_model_outputs)
+    model_spec.yaml     flavor: {name: pytorch, serialization_method: state_dict}
+                        model_file: model
+                        time_created: 2026-11-20T22:41:45.839149+0000
+                        flavor_extras:
+                          module: azureml.designer.modules.dl.pytorch.….classification.resnet
+                          class: ResNet
+                          is_cuda: false
+                          init_params: {model_name: resnet18, pretrained: false, zero_init_residual: false}
+                        task_type: MultiClassification
+                        recipe: {…}          ours; absent where all entries are the defaults
+    model               torch.save of the state dict; the keys begin with `model.`
+
+A trained one has also
+
+    model_spec.yaml     init_params: {…, num_classes: 3}
+                        label_map_file: index_to_label.csv
+                        inputs: [{name: image, pre_processor: {module: …, class: ImageNormalizer,
+                                  init_params: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}}]
+    index_to_label.csv  ,label⏎0,circle⏎1,cross⏎…
+    _schema.json, _samples.json    of the training data
+
+`time_created` keeps `+0000` without a colon: the designer's reader takes no other form.
+"""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
+from train_pytorch_model.formats.files import (
+    INCOMPLETE,
+    META,
+    MalformedFileError,
+    file_inside,
+    read_bounded,
+    read_yaml,
+    write_yaml,
+)
+from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF
+from train_pytorch_model.recipe import Recipe
+
+TYPE = "ModelDirectory"
+SPEC = "model_spec.yaml"
+MODEL = "model"
+LABEL_MAP = "index_to_label.csv"
+MAX_LABEL_MAP_BYTES = 16 << 20
+NORMALIZER_MODULE = "azureml.designer.core.model.model_spec.builtin_model_meta.pre_processor"
+NORMALIZER_CLASS = "ImageNormalizer"
+HINT = "Connect a PyTorch model such as ResNet or DenseNet, as init-model or the designer writes it."
+
+
+@dataclass(frozen=True)
+class ModelDirectory:
+    """A checked model directory; its weights are not read yet."""
+
+    root: Path
+    port: str
+    architecture: str
+    option: bool
+    """The architecture family's own boolean of `init_params`."""
+    is_pretrained: bool
+    recipe: Recipe
+    categories: tuple[str, ...]
+    """Class index → name; empty when untrained."""
+    mean: tuple[float, float, float] | None
+    """The normalisation that the directory names outside its recipe, as the designer's trained ones do."""
+    std: tuple[float, float, float] | None
+
+    @property
+    def weights_path(self) -> Path:
+        return self.root / MODEL
+
+    @property
+    def is_trained(self) -> bool:
+        return bool(self.categories)
+
+    def error(self, reason: str, hint: str = HINT) -> InvalidModelDirectoryError:
+        return InvalidModelDirectoryError(f"{self.port} {self.root}", reason, hint)
+
+
+def open_model_directory(root: Path, port: str) -> ModelDirectory:
+    """Open and check the directory behind the port of that name, all but the weights' content.
+
+    Raises `InvalidModelDirectoryError`.
+    """
+    try:
+        return _open(root, port)
+    except MalformedFileError as error:
+        raise InvalidModelDirectoryError(f"{port} {root}", str(error), HINT) from error
+
+
+def _open(root: Path, port: str) -> ModelDirectory:
+    if not root.exists():
+        raise MalformedFileError("there is no such directory.")
+    if not root.is_dir():
+        raise MalformedFileError("it is a file, not a directory.")
+    if (root / INCOMPLETE).exists():
+        raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is there.")
+    meta = read_yaml(root / META)
+    if meta.get("type") != TYPE:
+        raise MalformedFileError(f"{META} says type {meta.get('type')!r}, expected {TYPE!r}.")
+    spec = _read_spec(root, meta)
+    extras = _mapping(spec, "flavor_extras")
+    init_params = _mapping(extras, "init_params")
+    architecture, option = _architecture(extras, init_params)
+    categories = _read_label_map(root, spec)
+    declared_classes = init_params.get("num_classes")
+    if categories and isinstance(declared_classes, int) and declared_classes != len(categories):
+        raise MalformedFileError(
+            f"{SPEC} says num_classes {declared_classes}, and {LABEL_MAP} names {len(categories)}."
+        )
+    mean, std = _normalisation(spec)
+    if spec.get("model_file") != MODEL:
+        raise MalformedFileError(f"{SPEC} says model_file {spec.get('model_file')!r}, expected {MODEL!r}.")
+    file_inside(root, MODEL)
+    try:
+        recipe = Recipe.from_mapping(_mapping(spec, "recipe", {}))
+    except ParameterError as error:
+        raise MalformedFileError(f"{SPEC}: {error}") from error
+    return ModelDirectory(
+        root=root,
+        port=port,
+        architecture=architecture,
+        option=option,
+        is_pretrained=init_params.get("pretrained") is True,
+        recipe=recipe,
+        categories=categories,
+        mean=mean,
+        std=std,
+    )
+
+
+def _read_spec(root: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(meta.get("model"), str):
+        raise MalformedFileError(f"{META} does not name its model.")
+    spec = read_yaml(file_inside(root, meta["model"]))
+    flavor = spec.get("flavor")
+    flavor = flavor if isinstance(flavor, dict) else {}
+    found = flavor.get("name", spec.get("model_type")), flavor.get("serialization_method")
+    if found != ("pytorch", "state_dict"):
+        raise MalformedFileError(
+            f"it is not a PyTorch model: {SPEC} says flavor {found[0]!r},"
+            f" serialization_method {found[1]!r}; expected 'pytorch', 'state_dict'."
+        )
+    return spec
+
+
+def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> tuple[str, bool]:
+    named = extras.get("module"), extras.get("class")
+    family = next((f for f in FAMILIES if (f.module, f.class_name) == named), None)
+    if family is None:
+        raise MalformedFileError(
+            f"{SPEC} names class {named[1]!r} of module {named[0]!r}. Known are"
+            f" {', '.join(f.class_name for f in FAMILIES)}; nothing else is ever imported."
+        )
+    architecture = init_params.get("model_name")
+    if architecture not in family.architectures:
+        raise MalformedFileError(
+            f"{SPEC} says model_name {architecture!r}. {family.class_name} has"
+            f" {', '.join(family.architectures)}."
+        )
+    options = [family.option] if family.option else []
+    known = {"model_name", "pretrained", "num_classes", *options}
+    if unknown := sorted(str(name) for name in init_params if name not in known):
+        raise MalformedFileError(f"{SPEC} has unknown init_params: {', '.join(unknown)}.")
+    for name in ("pretrained", *options):
+        if not isinstance(init_params.get(name, False), bool):
+            raise MalformedFileError(f"{SPEC} says {name} {init_params[name]!r}, expected true or false.")
+    return architecture, any(init_params.get(name, False) for name in options)
+
+
+def _read_label_map(root: Path, spec: Mapping[str, Any]) -> tuple[str, ...]:
+    name = spec.get("label_map_file")
+    if name is None:
+        return ()
+    if not isinstance(name, str):
+        raise MalformedFileError(f"{SPEC} says label_map_file {name!r}, expected a file name.")
+    data = read_bounded(file_inside(root, name), MAX_LABEL_MAP_BYTES)
+    try:
+        header, *rows = csv.reader(io.StringIO(data.decode()))
+        labels = {int(index): label for index, label in rows}
+    except (ValueError, csv.Error) as error:
+        raise MalformedFileError(
+            f"{name} should be lines of `index,label` under the line `,label`: {error}."
+        ) from error
+    if header != ["", "label"] or sorted(labels) != list(range(len(rows))) or not labels:
+        raise MalformedFileError(
+            f"{name} should have the line `,label` and then the indices from 0 on, each once."
+        )
+    # The designer fills gaps between category ids with `Others`, each of them.
+    counts = Counter(labels.values())
+    return tuple(
+        f"{labels[index]} ({index})" if counts[labels[index]] > 1 else labels[index]
+        for index in range(len(labels))
+    )
+
+
+def _normalisation(
+    spec: Mapping[str, Any],
+) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
+    inputs = spec.get("inputs")
+    if not inputs:
+        return None, None
+    try:
+        pre_processor = inputs[0]["pre_processor"]
+        if pre_processor["class"] != NORMALIZER_CLASS:
+            raise MalformedFileError(
+                f"{SPEC} names pre_processor {pre_processor['class']!r}, expected {NORMALIZER_CLASS!r}."
+            )
+        params = pre_processor["init_params"]
+        recipe = Recipe.from_mapping({"mean": params["mean"], "std": params["std"]})
+    except (KeyError, IndexError, TypeError, ParameterError) as error:
+        raise MalformedFileError(f"{SPEC} has no usable pre_processor in inputs: {error}.") from error
+    return recipe.mean, recipe.std
+
+
+def _mapping(parent: Mapping[str, Any], key: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    value = parent.get(key, default)
+    if not isinstance(value, dict):
+        raise MalformedFileError(f"{SPEC} should have a mapping {key!r} and has {value!r}.")
+    return value
+
+
+# ── Writing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_spec(
+    root: Path,
+    *,
+    architecture: str,
+    option: bool,
+    is_pretrained: bool,
+    recipe: Recipe,
+    categories: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Write `model_spec.yaml` and, given categories, the files of a trained directory.
+
+    Returns what belongs into `_meta.yaml`. `recipe` must have mean and std when there are categories.
+    """
+    family = FAMILY_OF[architecture]
+    init_params: dict[str, Any] = {
+        "model_name": architecture,
+        "pretrained": is_pretrained,
+    }
+    if family.option:
+        init_params[family.option] = option
+    spec: dict[str, Any] = {
+        "flavor": {"name": "pytorch", "serialization_method": "state_dict"},
+        "model_file": MODEL,
+        "time_created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f+0000"),
+        "flavor_extras": {
+            "module": family.module,
+            "class": family.class_name,
+            "is_cuda": False,
+            "init_params": init_params,
+        },
+        "task_type": "MultiClassification",
+    }
+    meta: dict[str, Any] = {"type": TYPE, "extension": {}, "model": SPEC}
+    if categories:
+        assert recipe.mean is not None
+        assert recipe.std is not None
+        init_params["num_classes"] = len(categories)
+        spec["label_map_file"] = LABEL_MAP
+        normalizer = {
+            "module": NORMALIZER_MODULE,
+            "class": NORMALIZER_CLASS,
+            "init_params": {"mean": list(recipe.mean), "std": list(recipe.std)},
+        }
+        spec["inputs"] = [{"name": "image", "pre_processor": normalizer}]
+        meta |= {"registerModel": True, "modelOutputPath": "trained_model_outputs"}
+        _write_label_map(root / LABEL_MAP, categories)
+    if entries := recipe.as_mapping():
+        spec["recipe"] = entries
+    write_yaml(root / SPEC, spec)
+    return meta
+
+
+def _write_label_map(path: Path, categories: Sequence[str]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["", "label"])
+        writer.writerows(enumerate(categories))
+
+
+def renamed_by_type_inference(categories: Sequence[str]) -> list[str]:
+    """The names that the designer's reader of the label map would turn into something else.
+
+    It reads them with pandas' type inference: all numbers lose their leading zeros, `NA` becomes missing.
+    """
+    missing = {"", "#N/A", "N/A", "NA", "NaN", "nan", "null", "NULL", "None", "n/a", "<NA>"}
+    suspects = [name for name in categories if name in missing]
+    if all(_is_number(name) for name in categories):
+        suspects += [name for name in categories if name not in suspects]
+    if all(name in ("True", "False", "TRUE", "FALSE", "true", "false") for name in categories):
+        suspects += list(categories)
+    return suspects
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

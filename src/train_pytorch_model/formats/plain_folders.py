@@ -1,0 +1,54 @@
+"""Plain folders, `<category>/<file>`: what most people have."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from train_pytorch_model.formats.files import MalformedFileError, is_really_inside
+from train_pytorch_model.formats.listing import Listing, list_folders
+from train_pytorch_model.formats.packed import PackedNames
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
+
+
+def read_plain_folders(root: Path) -> Listing:
+    """`<category>/<file>`, or unlabelled files at the root. Raises `MalformedFileError`."""
+    ignored: Counter[str] = Counter()
+    folders, loose_files = _list_folder(root, root, ignored)
+    files: dict[str, Sequence[str]] = {
+        folder: PackedNames.pack(_list_folder(root, root / folder, ignored)[1]) for folder in folders
+    }
+    return list_folders(files, loose_files, ignored)
+
+
+def _list_folder(root: Path, folder: Path, ignored: Counter[str]) -> tuple[list[str], list[str]]:
+    """Folders (of the root only) and image files; everything else is counted."""
+    folders: list[str] = []
+    files: list[str] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    ignored["hidden entries"] += 1
+                elif entry.is_dir(follow_symlinks=False):
+                    if folder == root:
+                        folders.append(entry.name)
+                    else:
+                        ignored["folders inside category folders"] += 1
+                elif not _is_file_inside(entry, root):
+                    ignored["special files, and links that lead out or to folders"] += 1
+                elif (suffix := os.path.splitext(entry.name)[1].lower()) in SUFFIXES:  # noqa: PTH122, 5x faster
+                    files.append(entry.name)
+                else:
+                    ignored[f"files of another kind ({suffix or 'no suffix'})"] += 1
+    except OSError as error:
+        raise MalformedFileError(f"{folder.name} cannot be listed: {error.strerror}.") from error
+    return folders, files
+
+
+def _is_file_inside(entry: os.DirEntry[str], root: Path) -> bool:
+    if not entry.is_symlink():
+        return entry.is_file()
+    path = Path(entry.path)
+    return is_really_inside(root, path) and path.is_file()

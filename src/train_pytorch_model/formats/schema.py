@@ -1,0 +1,71 @@
+"""`_schema.json` and `_samples.json`: how the designer describes columns and shows a few rows."""
+
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
+
+SCHEMA = "_schema.json"
+SAMPLES = "_samples.json"
+
+IMAGE_COLUMN = "image"
+IMAGE_REFERENCE = "image_info"
+CATEGORY_COLUMN = "category"
+CLASSIFICATION = "COCO_classification"
+NUM_SAMPLES = 3
+MAX_SAMPLE_BYTES = 64 << 10  # a larger image is shown reduced: nobody looks at 12 megapixels in a table
+SAMPLE_SIDE = 256
+
+
+def column(name: str, kind: str, type_name: str, is_feature: bool) -> dict[str, Any]:
+    """One entry of `columnAttributes`."""
+    return {
+        "name": name,
+        "type": kind,
+        "isFeature": is_feature,
+        "elementType": {"typeName": type_name, "isNullable": False},
+    }
+
+
+def image_schema(categories: Sequence[str]) -> dict[str, Any]:
+    """The schema of an image directory; without categories, of an unlabelled one."""
+    # Always image/png, also for JPEG files: readers find the image column by it.
+    image = column(IMAGE_COLUMN, "Bytes", "bytes", is_feature=True) | {
+        "properties": {"mime_type": "image/png", "image_ref": IMAGE_REFERENCE}
+    }
+    columns = [image, column("id", "Numeric", "int64", is_feature=False)]
+    if categories:
+        declared = [{"id": index, "name": name} for index, name in enumerate(categories)]
+        columns.append(
+            column(CATEGORY_COLUMN, "String", "str", is_feature=False)
+            | {"properties": {"annotation_type": CLASSIFICATION, "categories": declared}}
+        )
+    return {"columnAttributes": columns}
+
+
+def image_samples(
+    rows: Iterable[tuple[Path, Mapping[str, Any]]], image_column: str = IMAGE_COLUMN
+) -> list[dict[str, Any]]:
+    """The first few rows that can be shown, each with its image as base64."""
+    samples: list[dict[str, Any]] = []
+    for path, row in rows:
+        if len(samples) == NUM_SAMPLES:
+            break
+        try:
+            samples.append({image_column: _base64(path), **row})
+        except (OSError, UnreadableImageError):
+            continue
+    return samples
+
+
+def _base64(path: Path) -> str:
+    if path.stat().st_size <= MAX_SAMPLE_BYTES:
+        return base64.b64encode(path.read_bytes()).decode()
+    image = decode(path, SAMPLE_SIDE)
+    image.thumbnail((SAMPLE_SIDE, SAMPLE_SIDE))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=90)
+    return base64.b64encode(buffer.getvalue()).decode()

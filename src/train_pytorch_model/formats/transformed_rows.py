@@ -1,0 +1,61 @@
+"""What becomes of an image directory's rows when its images are transformed into PNG files."""
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from itertools import chain, count
+from pathlib import PurePosixPath
+from typing import Any
+
+from train_pytorch_model.formats import schema
+from train_pytorch_model.formats.image_directory import IMAGE_FOLDER, ImageDirectory
+
+MAX_NAME_BYTES = 255  # of a file, on every common file system
+SIZES = ("width", "height")  # of the image as it was
+
+
+def transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
+    """The images' rows with new file names, each once; everything else that they say stays, but for sizes.
+
+    `image/1_134.jpg` becomes `image/1_134.png`. An image whose name would come twice, or can be no file's, is
+    named by its place in the list, `image/<row>.png`.
+    """
+    reference = next(ref for _, found in _properties(images.read_schema()) if (ref := found.get("image_ref")))
+    taken: set[int] = set()
+    for place, row in zip(images.rows.tolist(), images.read_listed_rows(), strict=True):
+        kept = {name: value for name, value in row[reference].items() if name not in SIZES}
+        yield row | {reference: kept | {"file_name": _png_name(kept["file_name"], place, taken)}}
+
+
+def annotations_of_places(schema_content: Mapping[str, Any]) -> list[str]:
+    """Columns that say where in the image something is, such as bounding boxes."""
+    return [
+        name
+        for name, found in _properties(schema_content)
+        if found.get("annotation_type") not in (None, schema.CLASSIFICATION)
+    ]
+
+
+def _properties(schema_content: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The columns with their properties, of which there may be none."""
+    return [(column["name"], column.get("properties") or {}) for column in schema_content["columnAttributes"]]
+
+
+def _png_name(name: str, place: int, taken: set[int]) -> str:
+    stem = str(PurePosixPath(name).with_suffix("")).removeprefix(f"{IMAGE_FOLDER}/")
+    stems = chain([stem, f"{place}"], (f"{place}_{number}" for number in count(2)))
+    return next(f"{IMAGE_FOLDER}/{stem}.png" for stem in stems if _take(stem, taken))
+
+
+def _take(stem: str, taken: set[int]) -> bool:
+    """Whether a file can have the name and none has it yet; then it is taken."""
+    *folders, file = f"{stem}.png".split("/")
+    try:
+        is_too_long = len(file.encode()) > MAX_NAME_BYTES
+    except UnicodeEncodeError:  # bytes that are no text cannot be written into the list
+        return False
+    is_in_file = any(folder.lower().endswith(".png") for folder in folders)  # as another image may be called
+    key = hash(unicodedata.normalize("NFC", stem).casefold())  # as file systems without case see it
+    if is_too_long or is_in_file or key in taken:
+        return False
+    taken.add(key)
+    return True

@@ -1,0 +1,152 @@
+"""Reading image headers before anything expensive begins: sizes, and files that are no images."""
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass, fields
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from train_pytorch_model.cores import usable_cores
+from train_pytorch_model.errors import InvalidDatasetError, listed
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
+
+BAD_IMAGES = "bad_images.csv"
+MAX_HEADERS = 20_000  # a header costs 0.05 ms; beyond, an evenly spaced sample of so many is read
+HEADERS_AT_ONCE = 100  # read by one thread
+MAX_BAD_SHARE = 0.05  # of a category or of the whole …
+MIN_BAD_IMAGES = 10  # … and at least so many make a data set too damaged to train on
+COMMON_SHARE = 0.99  # of the images have the size that is called common
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """An image that was left out, and why."""
+
+    port: str
+    file_name: str
+    category: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Headers:
+    """What the headers of a directory's images say."""
+
+    common_size: tuple[int, int] | None
+    """(height, width) in pixels of nearly all images, upright; None when they differ."""
+    bad: dict[int, str]
+    """Index of an unreadable image → the reason."""
+
+
+def read_headers(directory: ImageDirectory) -> Headers:
+    """Read the headers of all images, or of a fixed sample of a large directory."""
+    count = len(directory)
+    indices = (
+        range(count)
+        if count <= MAX_HEADERS
+        else np.linspace(0, count - 1, MAX_HEADERS, dtype=np.int64).tolist()
+    )
+    sizes: Counter[tuple[int, int]] = Counter()
+    bad: dict[int, str] = {}
+    # A future takes 1 kB: one for many headers.
+    tasks = [indices[start : start + HEADERS_AT_ONCE] for start in range(0, len(indices), HEADERS_AT_ONCE)]
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        results = pool.map(lambda task: [_size_or_reason(directory, index) for index in task], tasks)
+        for index, result in zip(indices, chain.from_iterable(results), strict=True):
+            if isinstance(result, str):
+                bad[index] = result
+            else:
+                sizes[result] += 1
+    common = sizes.most_common(1)
+    is_common = bool(common) and common[0][1] >= COMMON_SHARE * sizes.total()
+    return Headers(common_size=common[0][0] if is_common else None, bad=bad)
+
+
+def without_bad_images(
+    directory: ImageDirectory, bad: dict[int, str]
+) -> tuple[ImageDirectory, list[BadImage]]:
+    """The directory without its unreadable images, and a record of each.
+
+    Raises `InvalidDatasetError` when they are too many, or all of a category.
+    """
+    kept, records = readable_images(directory, bad)
+    if not bad:
+        return kept, records
+    hint = _hint(records)
+    if directory.categories:
+        before = directory.class_counts()
+        lost = before - kept.class_counts()
+        emptied = _names(directory, (before > 0) & (lost == before))
+        if emptied:
+            raise InvalidDatasetError(
+                directory.title, f"no image can be read of category {', '.join(emptied)}.", hint
+            )
+        damaged = _names(directory, (lost >= MIN_BAD_IMAGES) & (lost > MAX_BAD_SHARE * before))
+        if damaged:
+            raise InvalidDatasetError(
+                directory.title,
+                f"more than {MAX_BAD_SHARE:.0%} of the images of category {', '.join(damaged)}"
+                " cannot be read.",
+                hint,
+            )
+    if len(bad) >= MIN_BAD_IMAGES and len(bad) > MAX_BAD_SHARE * len(directory):
+        raise InvalidDatasetError(
+            directory.title, f"{len(bad)} of {len(directory)} images cannot be read.", hint
+        )
+    return kept, records
+
+
+def readable_images(directory: ImageDirectory, bad: dict[int, str]) -> tuple[ImageDirectory, list[BadImage]]:
+    """The same however many are unreadable. Raises `InvalidDatasetError` when all are."""
+    records = [_record(directory, index, reason) for index, reason in sorted(bad.items())]
+    if len(bad) == len(directory):
+        raise InvalidDatasetError(directory.title, "none of its images can be read.", _hint(records))
+    if not bad:
+        return directory, records
+    keep = np.setdiff1d(np.arange(len(directory)), np.fromiter(bad, np.int64, len(bad)))
+    return directory.select(keep), records
+
+
+def left_out(bad_images: Sequence[BadImage]) -> str:
+    """The images that were left out, for a warning."""
+    lines = [f"{image.port}: {image.file_name!r}: {image.reason}" for image in bad_images]
+    return f"{len(lines)} unreadable images are left out:{listed(lines)}"
+
+
+def write_bad_images(path: Path, bad_images: Sequence[BadImage]) -> None:
+    """One line per image that was left out, with the reason."""
+    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(field.name for field in fields(BadImage))
+        writer.writerows(astuple(image) for image in bad_images)
+
+
+def _size_or_reason(directory: ImageDirectory, index: int) -> tuple[int, int] | str:
+    try:
+        return read_size(directory.path(index))
+    except UnreadableImageError as error:
+        return str(error)
+
+
+def _hint(records: Sequence[BadImage]) -> str:
+    details = listed([f"{record.file_name}: {record.reason}" for record in records])
+    return f"Unreadable images:{details}\nReplace or remove them."
+
+
+def _record(directory: ImageDirectory, index: int, reason: str) -> BadImage:
+    category = int(directory.class_indices[index])
+    return BadImage(
+        port=directory.port,
+        file_name=directory.file_names[index],
+        category=directory.categories[category] if directory.categories else "",
+        reason=reason,
+    )
+
+
+def _names(directory: ImageDirectory, mask: np.ndarray) -> Sequence[str]:
+    return [repr(directory.categories[index]) for index in np.flatnonzero(mask)]

@@ -1,0 +1,241 @@
+"""AutoML's JSONL: rows, labels, where the images are, and what cannot be used."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from train_pytorch_model.formats.automl import annotations_of, read_annotations
+from train_pytorch_model.formats.files import MalformedFileError
+from train_pytorch_model.formats.image_list import PresentFiles
+from train_pytorch_model.formats.listing import UNLABELLED
+
+DATASTORE = "azureml://subscriptions/s/resourcegroups/r/workspaces/w/datastores/blob/paths"
+
+
+def write(root: Path, *rows: dict[str, Any] | str, images: tuple[str, ...] = ()) -> Path:
+    """A list of those rows, beside those images; a text is a line as it is."""
+    for name in images:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    (root / "train.jsonl").write_text("\n".join(lines))
+    return root / "train.jsonl"
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(MalformedFileError) as raised:
+        read_annotations(path)
+    return str(raised.value)
+
+
+# ── Rows ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_images_are_listed_by_category_and_name(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        {"image_url": "x/10.jpg", "label": "class10", "image_details": {"format": "jpg"}},
+        {"image_url": "x/9.jpg", "label": "class2"},
+        {"image_url": "./top.png", "label": "class10"},
+        {"image_url": "x/1.jpg", "label": "class10"},
+        images=("x/10.jpg", "x/9.jpg", "top.png", "x/1.jpg"),
+    )
+    listing = read_annotations(path)
+    assert listing.categories == ("class2", "class10")
+    assert list(listing.file_names) == ["x/9.jpg", "top.png", "x/1.jpg", "x/10.jpg"]
+    assert listing.class_indices.tolist() == [0, 1, 1, 1]
+    assert listing.columns == ("id", "category")
+    assert listing.ignored == {}
+
+
+def test_rows_without_label_are_images_without_category(tmp_path: Path) -> None:
+    path = write(tmp_path, {"image_url": "b.jpg"}, {"image_url": "a.jpg"}, images=("a.jpg", "b.jpg"))
+    listing = read_annotations(path)
+    assert (listing.categories, list(listing.file_names)) == ((), ["a.jpg", "b.jpg"])
+    assert listing.class_indices.tolist() == [UNLABELLED, UNLABELLED]
+    assert listing.columns == ("id",)
+
+
+def test_whole_numbers_are_labels_too(tmp_path: Path) -> None:
+    rows = [{"image_url": f"{label}.jpg", "label": label} for label in (10, 9)]
+    assert read_annotations(write(tmp_path, *rows, images=("9.jpg", "10.jpg"))).categories == ("9", "10")
+
+
+def test_a_repeated_row_counts_once(tmp_path: Path) -> None:
+    row = {"image_url": "a.jpg", "label": "a"}
+    listing = read_annotations(write(tmp_path, row, row, row, images=("a.jpg",)))
+    assert list(listing.file_names) == ["a.jpg"]
+    assert listing.ignored == {"rows that repeat another one": 2}
+
+
+def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
+    lines = ('\ufeff{"image_url": "a.jpg"}', "", "  \r", '{"image_url": "b.jpg"}\r')
+    path = write(tmp_path, *lines, images=("a.jpg", "b.jpg"))
+    assert list(read_annotations(path).file_names) == ["a.jpg", "b.jpg"]
+
+
+# ── Where the images are ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "fridge/milk/1 ü.jpg",
+        "./fridge/milk/1 ü.jpg",
+        f"{DATASTORE}/fridge/milk/1 ü.jpg",
+        f"{DATASTORE}/UI/2026-11-21/fridge/milk/1%20%C3%BC.jpg",
+        "AmlDatastore://blob/fridge/milk/1 ü.jpg",
+        "azureml://datastores/blob/paths/above/fridge/milk/1 ü.jpg",
+        "azureml://x/y/fridge/milk/1 ü.jpg",
+    ],
+)
+def test_an_image_is_found_below_the_directory_of_the_list(tmp_path: Path, url: str) -> None:
+    listing = read_annotations(write(tmp_path, {"image_url": url}, images=("fridge/milk/1 ü.jpg",)))
+    assert list(listing.file_names) == ["fridge/milk/1 ü.jpg"]
+
+
+def test_absolute_paths_and_file_addresses_may_lead_inside(tmp_path: Path) -> None:
+    inside = (tmp_path / "a b.jpg").as_posix()
+    address = (tmp_path / "c d.jpg").as_uri()
+    path = write(tmp_path, {"image_url": inside}, {"image_url": address}, images=("a b.jpg", "c d.jpg"))
+    assert "%20" in address
+    assert list(read_annotations(path).file_names) == ["a b.jpg", "c d.jpg"]
+
+
+def test_the_longest_end_of_an_address_that_is_there_is_taken(tmp_path: Path) -> None:
+    path = write(tmp_path, {"image_url": f"{DATASTORE}/x/a/1.jpg"}, images=("a/1.jpg", "1.jpg"))
+    assert list(read_annotations(path).file_names) == ["a/1.jpg"]
+
+
+def test_an_address_of_a_hundred_thousand_folders_is_looked_up_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def why_not(_: PresentFiles, name: str) -> str:
+        asked.append(name)
+        return ""
+
+    monkeypatch.setattr(PresentFiles, "why_not", why_not)
+    read_annotations(write(tmp_path, {"image_url": "azureml://x/y/" + "a/" * 100_000 + "1.jpg"}))
+    assert asked[0].count("/") == 63
+
+
+# ── What cannot be used ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"image_url": "../a.jpg"}, "image '../a.jpg' is outside the directory of the file."),
+        ({"image_url": "/etc/passwd"}, "image '/etc/passwd' is outside the directory of the file."),
+        ({"image_url": "file:///etc/passwd"}, "image '/etc/passwd' is outside the directory of the file."),
+        ({"image_url": "b.jpg"}, "image 'b.jpg' does not exist."),
+        ({"image_url": "out.jpg"}, "image 'out.jpg' is a link that leads out of the directory."),
+        (
+            {"image_url": "https://example.org/a.jpg"},
+            "image 'https://example.org/a.jpg' is remote. Images are not fetched from the network: download"
+            " them beside the file.",
+        ),
+        (
+            {"image_url": f"{DATASTORE}/a/%2e%2e/%2e%2e/etc/passwd"},
+            f"image '{DATASTORE}/a/%2e%2e/%2e%2e/etc/passwd' is not below the directory of the file.",
+        ),
+        ({"url": "a.jpg"}, 'no text under "image_url".'),
+        ({"image_url": 7}, 'no text under "image_url".'),
+        (
+            {"image_url": "a.jpg", "label": ["x", "y"]},
+            "its label is a list: several labels an image, or boxes, are another task. One text is expected.",
+        ),
+        ({"image_url": "a.jpg", "label": True}, "its label is True; a text is expected."),
+        ({"image_url": "a.jpg", "label": 1.5}, "its label is 1.5; a text is expected."),
+        ({"image_url": "a.jpg", "label": ""}, "its label has 0 bytes; 1 to 255 are expected."),
+        ({"image_url": "a.jpg", "label": "ü" * 128}, "its label has 256 bytes; 1 to 255 are expected."),
+        ("{", "not a JSON object: Input data was truncated."),
+        ("[1]", "not a JSON object: Expected `object`, got `array`."),
+        ('{"image_url": "\\ud800"}', "not a JSON object: "),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, row: dict[str, Any] | str, reason: str) -> None:
+    path = write(tmp_path, {"image_url": "a.jpg", "label": "x"}, row, images=("a.jpg",))
+    (tmp_path / "out.jpg").symlink_to("/etc/passwd")
+    assert refused(path).startswith(f"1 rows of train.jsonl cannot be used:\n  train.jsonl:2: {reason}")
+
+
+def test_deep_nesting_is_a_bad_row(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"image_url": "a.jpg", "x": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert refused(path).startswith(
+        "1 rows of train.jsonl cannot be used:\n  train.jsonl:1: not a JSON object"
+    )
+
+
+def test_two_labels_of_one_image_are_refused(tmp_path: Path) -> None:
+    rows = [{"image_url": "a.jpg", "label": label} for label in ("x", "y")]
+    message = "train.jsonl:2: image 'a.jpg' has label 'x' in another row and 'y' here."
+    assert message in refused(write(tmp_path, *rows, images=("a.jpg",)))
+
+
+def test_all_images_have_a_label_or_none(tmp_path: Path) -> None:
+    rows = [{"image_url": "a.jpg", "label": "x"}, {"image_url": "b.jpg"}]
+    message = "1 rows of train.jsonl cannot be used:\n  image 'b.jpg' has no label, and others have.\n"
+    assert refused(write(tmp_path, *rows, images=("a.jpg", "b.jpg"))) == message
+
+
+def test_bad_rows_are_told_at_once_and_counted(tmp_path: Path) -> None:
+    lines = refused(write(tmp_path, *[{"image_url": f"{index}.jpg"} for index in range(12)])).splitlines()
+    assert lines[0] == "12 rows of train.jsonl cannot be used:"
+    assert lines[10:] == ["  train.jsonl:10: image '9.jpg' does not exist.", "  and 2 more"]
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, '{"image_url": "a.jpg"}', "x" * ((1 << 20) + 1), images=("a.jpg",))
+    assert refused(path) == "train.jsonl:2: more than 1,048,576 bytes in a line."
+
+
+def test_a_list_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").mkdir()
+    assert refused(tmp_path / "train.jsonl") == "it cannot be read: Is a directory."
+
+
+# ── MLTable ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_mltable_names_its_list(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    (tmp_path / "MLTable").write_text(
+        "paths:\n  - file: ./train.jsonl\ntransformations:\n  - read_json_lines:\n      encoding: utf8\n"
+    )
+    assert annotations_of(tmp_path) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("paths: []", "MLTable should name one .jsonl file under paths and names []."),
+        ("{}", "MLTable should name one .jsonl file under paths and names []."),
+        ("paths: train.jsonl", "MLTable should name one .jsonl file under paths and names []."),
+        ("paths: [train.jsonl]", "MLTable should name one .jsonl file under paths and names []."),
+        ("paths: [pattern: ./*.csv]", "MLTable should name one .jsonl file under paths and names [None]."),
+        ("paths: [file: a.csv]", "MLTable should name one .jsonl file under paths and names ['a.csv']."),
+        (
+            "paths: [file: a.jsonl, file: b.jsonl]",
+            "MLTable should name one .jsonl file under paths and names ['a.jsonl', 'b.jsonl'].",
+        ),
+        ("paths: [file: ../a.jsonl]", "'../a.jsonl' leads out of the directory."),
+        ("paths: [file: 'azureml://x/a.jsonl']", "azureml://x/a.jsonl is missing."),
+        ("paths: [", "MLTable is not valid YAML: "),
+    ],
+)
+def test_an_mltable_of_anything_else_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "MLTable").write_text(text)
+    with pytest.raises(MalformedFileError) as raised:
+        annotations_of(tmp_path)
+    assert str(raised.value).startswith(message)
+
+
+def test_a_name_of_no_file_system_is_missing(tmp_path: Path) -> None:
+    name = "x" * (os.pathconf(tmp_path, "PC_NAME_MAX") + 1)
+    assert f"image '{name}' does not exist." in refused(write(tmp_path, {"image_url": name}))

@@ -1,0 +1,135 @@
+"""What an evaluation leaves for programs."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from train_pytorch_model.evaluation import Evaluation, evaluate, outcomes_of
+from train_pytorch_model.formats.evaluation_directory import MAX_PAIRS, Mistake, write_numbers
+
+# The first category is plain; the others break lines, cells or formats; the last has no image.
+CATEGORIES = ("cat", 'a "quoted", name', "two\nlines", "=1+1", "חתול")
+MISTAKE = Mistake("cat/1,5.png", "cat", "two\nlines", 0.7, 0.1)
+
+
+def evaluation_of(targets: list[int], predicted: list[int], num_classes: int) -> Evaluation:
+    """Of a model that is sure of everything."""
+    return evaluate(outcomes_of(np.array(targets), np.eye(num_classes)[predicted]), num_classes)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """Four of six right; nothing was predicted as the fourth category."""
+    evaluation = evaluation_of([0, 0, 0, 1, 2, 3], [0, 0, 2, 1, 2, 1], len(CATEGORIES))
+    write_numbers(tmp_path, evaluation, CATEGORIES, [MISTAKE], left_out=2)
+    return tmp_path
+
+
+def rows(path: Path) -> list[list[str]]:
+    """The cells of a CSV file."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def test_the_directory_holds_these_files(written: Path) -> None:
+    assert {path.name for path in written.iterdir()} == {
+        *("metrics.json", "per_class.csv", "confusion_matrix.csv", "calibration.csv", "mistakes.csv")
+    }
+
+
+def test_metrics_are_one_json_object(written: Path) -> None:
+    text = (written / "metrics.json").read_text(encoding="ascii")
+    metrics = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    per_class, calibration, confused, absent = (
+        metrics.pop(name) for name in ("per_class", "calibration", "most_confused", "absent_categories")
+    )
+    assert absent == ["חתול"]
+    assert metrics == pytest.approx(
+        {
+            "images": 6,
+            "left_out": 2,
+            "accuracy": 4 / 6,
+            "top5_accuracy": 1,
+            "balanced_accuracy": (2 / 3 + 1 + 1 + 0) / 4,
+            "loss": 2 / 6 * -np.log(np.finfo(np.float64).eps),
+            "macro_precision": (1 + 1 / 2 + 1 / 2 + 0) / 4,
+            "macro_recall": (2 / 3 + 1 + 1 + 0) / 4,
+            "macro_f1": (4 / 5 + 2 / 3 + 2 / 3 + 0) / 4,
+            "weighted_precision": (3 * 1 + 1 / 2 + 1 / 2 + 0) / 6,
+            "weighted_recall": 4 / 6,
+            "weighted_f1": (3 * 4 / 5 + 2 / 3 + 2 / 3 + 0) / 6,
+            "mean_confidence": 1,
+            "expected_calibration_error": 2 / 6,
+        }
+    )
+    assert [row["category"] for row in per_class] == list(CATEGORIES)
+    assert per_class[3] == {
+        **{"category": "=1+1", "precision": None, "recall": 0.0, "f1": 0.0},
+        **{"support": 1, "predicted": 0},
+    }
+    assert per_class[4] == {
+        **{"category": "חתול", "precision": None, "recall": None, "f1": None},
+        **{"support": 0, "predicted": 0},
+    }
+    assert calibration[0] == {
+        **{"lower": 0.0, "upper": pytest.approx(1 / 15), "images": 0},
+        **{"confidence": None, "accuracy": None},
+    }
+    assert calibration[-1] == {
+        **{"lower": pytest.approx(14 / 15), "upper": 1.0, "images": 6},
+        **{"confidence": 1.0, "accuracy": pytest.approx(4 / 6)},
+    }
+    assert confused == [
+        {"category": "cat", "predicted": "two\nlines", "images": 1, "share": pytest.approx(1 / 3)},
+        {"category": "=1+1", "predicted": 'a "quoted", name', "images": 1, "share": 1.0},
+    ]
+
+
+def test_the_tables_are_those_of_the_json(written: Path) -> None:
+    metrics = json.loads((written / "metrics.json").read_text())
+    for name in ("per_class", "calibration"):
+        table = pd.read_csv(written / f"{name}.csv")
+        pd.testing.assert_frame_equal(table, pd.DataFrame(metrics[name]), rtol=1e-15)
+
+
+def test_an_undefined_number_is_an_empty_cell(written: Path) -> None:
+    assert rows(written / "per_class.csv")[0] == [
+        *("category", "precision", "recall", "f1", "support", "predicted")
+    ]
+    assert rows(written / "per_class.csv")[5] == ["חתול", "", "", "", "0", "0"]
+
+
+def test_the_matrix_has_a_row_a_true_category_and_a_column_a_predicted_one(written: Path) -> None:
+    assert rows(written / "confusion_matrix.csv") == [
+        ["category", *CATEGORIES],
+        ["cat", "2", "0", "1", "0", "0"],
+        ['a "quoted", name', "0", "1", "0", "0", "0"],
+        ["two\nlines", "0", "0", "1", "0", "0"],
+        ["=1+1", "0", "1", "0", "0", "0"],
+        ["חתול", "0", "0", "0", "0", "0"],
+    ]
+
+
+def test_mistakes_are_listed_in_the_order_given(tmp_path: Path) -> None:
+    strange = Mistake("cat/\udcff.png", "cat", "dog", 0.6, 0.4)  # a file name that is no text
+    evaluation = evaluation_of([0, 0], [1, 1], 2)
+    write_numbers(tmp_path, evaluation, ("cat", "dog"), iter([MISTAKE, strange]), left_out=0)
+    with (tmp_path / "mistakes.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        assert list(csv.reader(file)) == [
+            ["file_name", "category", "predicted", "confidence", "category_probability"],
+            ["cat/1,5.png", "cat", "two\nlines", "0.7", "0.1"],
+            ["cat/\udcff.png", "cat", "dog", "0.6", "0.4"],
+        ]
+
+
+def test_only_the_largest_confusions_are_in_the_json(tmp_path: Path) -> None:
+    count = MAX_PAIRS + 20
+    evaluation = evaluation_of([*range(count), 5], [*((i + 1) % count for i in range(count)), 6], count)
+    write_numbers(tmp_path, evaluation, [f"c{index}" for index in range(count)], [], left_out=0)
+    confused = json.loads((tmp_path / "metrics.json").read_text())["most_confused"]
+    assert len(confused) == MAX_PAIRS
+    assert confused[0] == {"category": "c5", "predicted": "c6", "images": 2, "share": 1.0}

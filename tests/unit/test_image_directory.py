@@ -1,0 +1,445 @@
+"""Image directories: opened, checked, selected, written."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.painting import encode, paint, paint_folders
+
+from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError, OutputDirectoryError
+from train_pytorch_model.formats.image_directory import (
+    ImageDirectory,
+    image_row,
+    open_image_directory,
+    write_image_directory,
+    writing_image_directory,
+)
+from train_pytorch_model.formats.schema import image_samples, image_schema
+
+PORT = "Training dataset"
+
+
+def write_three(path: Path) -> Path:
+    images = [
+        ("0_0.png", encode(paint("blue", 0, (4, 4))), "große"),
+        ("1_1.png", encode(paint("red", 1, (4, 4))), "b"),
+        ("0_2.png", encode(paint("blue", 2, (4, 4))), "große"),
+    ]
+    write_image_directory(path, images, ["große", "b"], "--output")
+    return path
+
+
+def open_three(tmp_path: Path) -> ImageDirectory:
+    return open_image_directory(write_three(tmp_path / "three"), PORT)
+
+
+# ── Opening ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def empty(root: Path) -> None:
+    root.mkdir()
+
+
+def a_file(root: Path) -> None:
+    root.touch()
+
+
+def nothing(root: Path) -> None:
+    assert not root.exists()
+
+
+def unfinished(root: Path) -> None:
+    write_three(root)
+    (root / "_incomplete").touch()
+
+
+def without_meta(root: Path) -> None:
+    write_three(root)
+    (root / "_meta.yaml").unlink()
+
+
+def without_meta_and_list(root: Path) -> None:
+    without_meta(root)
+    (root / "images.lst").unlink()
+
+
+def with_a_broken_meta(root: Path) -> None:
+    write_three(root)
+    (root / "_meta.yaml").write_text("type: [")
+
+
+def without_rows(root: Path) -> None:
+    write_three(root)
+    (root / "images.lst").write_text("")
+
+
+def without_images(root: Path) -> None:
+    (root / "a").mkdir(parents=True)
+    (root / "a/x.txt").touch()
+    (root / "a/y.gif").touch()
+    (root / "a/z.txt").touch()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (nothing, "there is no such directory. An image directory holds one folder per category with"),
+        (a_file, "it is a file, not a directory. An image directory holds"),
+        (empty, "it is empty. An image directory holds"),
+        (unfinished, "it is incomplete: _meta.yaml is not written yet. Run again what was to write it."),
+        (without_meta, "it is incomplete: _meta.yaml is not written yet. Run again what was to write it."),
+        (without_meta_and_list, "it is incomplete: _meta.yaml is not written yet."),
+        (with_a_broken_meta, "_meta.yaml is not valid YAML: while parsing a flow node"),
+        (without_rows, "no image in it (.bmp .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image"),
+        (without_images, "no image in it (.bmp .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image"),
+    ],
+)
+def test_what_is_no_image_directory_is_refused(
+    tmp_path: Path, make: Callable[[Path], None], message: str
+) -> None:
+    root = tmp_path / "data"
+    make(root)
+    with pytest.raises(InvalidDatasetError) as raised:
+        open_image_directory(root, PORT)
+    assert str(raised.value).startswith(f'Training dataset "{root}" is not valid, reason: {message}')
+
+
+def test_files_of_other_kinds_are_named_where_no_image_is(tmp_path: Path) -> None:
+    without_images(tmp_path / "data")
+    with pytest.raises(InvalidDatasetError) as raised:
+        open_image_directory(tmp_path / "data", PORT)
+    found = str(raised.value).partition(" Found instead:")[2].splitlines()
+    assert sorted(found) == [
+        "",
+        "  1 files of another kind (.gif)",
+        "  2 files of another kind (.txt)",
+    ]
+
+
+def test_a_directory_that_cannot_be_listed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")  # tests may run as root, who is never refused
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(InvalidDatasetError, match=r"reason: it cannot be listed: Permission denied\.$"):
+        open_image_directory(tmp_path, PORT)
+
+
+def test_rows_without_category_are_a_dataset_that_is_not_labelled(tmp_path: Path) -> None:
+    root = write_three(tmp_path / "data")
+    lines = (root / "images.lst").read_text().replace('"category": "b", ', "")
+    (root / "images.lst").write_text(lines)
+    with pytest.raises(NotLabeledDatasetError) as raised:
+        open_image_directory(root, PORT)
+    assert str(raised.value).startswith(
+        f'There is no label column in "Training dataset {root}". 1 rows lack it:'
+        "\n  images.lst:2: image 'image/1_1.png' has no category."
+        "\nTraining needs a category for every image:"
+    )
+
+
+def test_an_unlabelled_directory_opens_and_is_refused_where_labels_are_required(tmp_path: Path) -> None:
+    (tmp_path / "a.png").touch()
+    directory = open_image_directory(tmp_path, PORT)
+    assert len(directory) == 1
+    with pytest.raises(NotLabeledDatasetError, match=r"There is no label column in .*: one folder per categ"):
+        directory.require_labels()
+
+
+def test_a_labelled_directory_is_labelled(tmp_path: Path) -> None:
+    open_three(tmp_path).require_labels()
+
+
+def test_plain_folders_are_an_image_directory(tmp_path: Path) -> None:
+    directory = open_image_directory(paint_folders(tmp_path / "data", per_category=2), PORT)
+    assert directory.categories == ("blue", "green", "red")
+    assert directory.class_counts().tolist() == [2, 2, 2]
+    assert directory.path(3) == tmp_path / "data/green/1.png"
+    assert list(directory.read_rows())[3] == {"category": "green", "id": 3}
+    assert directory.title == f'Training dataset "{tmp_path / "data"}"'
+
+
+def test_rows_of_unlabelled_files_have_an_id_only(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).touch()
+    assert list(open_image_directory(tmp_path, PORT).read_rows()) == [{"id": 0}, {"id": 1}]
+
+
+# ── What it can do ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_selection_keeps_names_classes_and_rows_together(tmp_path: Path) -> None:
+    selected = open_three(tmp_path).select(np.asarray([1, 2]))
+    assert list(selected.file_names) == ["image/1_1.png", "image/0_2.png"]
+    assert selected.class_indices.tolist() == [1, 0]
+    assert list(selected.read_rows()) == [{"id": 1, "category": "b"}, {"id": 2, "category": "große"}]
+    assert list(selected.select(np.asarray([1])).read_rows()) == [{"id": 2, "category": "große"}]
+    assert list(selected.select(np.asarray([], dtype=np.int64)).read_rows()) == []
+
+
+def test_a_selection_of_plain_folders_keeps_its_ids(tmp_path: Path) -> None:
+    directory = open_image_directory(paint_folders(tmp_path / "data", per_category=2), PORT)
+    rows = list(directory.select(np.asarray([1, 4])).read_rows())
+    assert rows == [{"category": "blue", "id": 1}, {"category": "red", "id": 4}]
+
+
+def test_columns_that_a_row_lacks_are_empty(tmp_path: Path) -> None:
+    root = write_three(tmp_path / "data")
+    lines = (root / "images.lst").read_text().replace(', "id": 1', "")
+    (root / "images.lst").write_text(lines)
+    rows = list(open_image_directory(root, PORT).read_rows())
+    assert [row["id"] for row in rows] == [0, None, 2]
+
+
+def test_class_indices_move_to_the_order_of_another_list_of_the_same_names(tmp_path: Path) -> None:
+    moved = open_three(tmp_path).with_categories(("b", "große"))
+    assert moved.categories == ("b", "große")
+    assert moved.class_indices.tolist() == [1, 0, 1]
+    assert [row["category"] for row in moved.read_rows()] == ["große", "b", "große"]
+
+
+def test_the_fingerprint_tells_names_and_classes_apart(tmp_path: Path) -> None:
+    directory = open_three(tmp_path)
+    again = open_image_directory(directory.root, "Validation dataset")
+    assert directory.fingerprint() == again.fingerprint()
+    others = {
+        directory.fingerprint(),
+        directory.select(np.asarray([0, 1])).fingerprint(),
+        directory.select(np.asarray([1, 0, 2])).fingerprint(),
+        directory.with_categories(("b", "große")).fingerprint(),
+    }
+    assert len(others) == 4
+
+
+def test_the_boundary_between_names_is_part_of_the_fingerprint(tmp_path: Path) -> None:
+    for root, names in {"one": ("ab.png", "c.png"), "two": ("a", "b.pngc.png")}.items():
+        (tmp_path / root).mkdir()
+        for name in names:
+            (tmp_path / root / name).touch()
+    (tmp_path / "two/a").rename(tmp_path / "two/a.png")
+    one, two = (open_image_directory(tmp_path / root, PORT) for root in ("one", "two"))
+    assert one.fingerprint() != two.fingerprint()
+
+
+def test_indices_outside_the_names_are_refused(tmp_path: Path) -> None:
+    names = open_three(tmp_path).file_names
+    for index in (-1, 3):
+        with pytest.raises(IndexError):
+            names[index]
+
+
+def test_whole_rows_and_the_schema_are_read_as_they_are(tmp_path: Path) -> None:
+    root = write_three(tmp_path / "data")
+    text = (root / "images.lst").read_text().replace('"id": 1', '"note": {"x": [1.5, null]}, "id": 1')
+    (root / "images.lst").write_text(text)
+    directory = open_image_directory(root, PORT)
+    assert [json.dumps(row) for row in directory.read_listed_rows()] == text.splitlines()
+    assert list(directory.select(np.asarray([1])).read_listed_rows()) == [
+        {"image_info": {"file_name": "image/1_1.png"}, "category": "b", "note": {"x": [1.5, None]}, "id": 1}
+    ]
+    assert directory.read_schema() == json.loads((root / "_schema.json").read_text())
+
+
+def test_rows_and_schema_of_plain_folders_are_those_of_convert(tmp_path: Path) -> None:
+    directory = open_image_directory(paint_folders(tmp_path / "data", per_category=2), PORT)
+    assert list(directory.read_listed_rows())[3] == image_row("image/1_3.png", 3, "green")
+    assert directory.read_schema() == image_schema(["blue", "green", "red"])
+    assert list(directory.select(np.asarray([3])).read_listed_rows()) == [
+        image_row("image/1_3.png", 3, "green")
+    ]
+
+
+def test_empty_categories_and_what_is_not_taken_are_worth_a_warning(tmp_path: Path) -> None:
+    root = paint_folders(tmp_path / "data", per_category=1)
+    assert open_image_directory(root, PORT).warnings() == []
+    (root / "empty").mkdir()
+    (root / "red/notes.txt").touch()
+    assert open_image_directory(root, PORT).warnings() == [
+        f"Training dataset \"{root}\" has no image of category\n  'empty'",
+        f'Training dataset "{root}": not taken: 1 files of another kind (.txt).',
+    ]
+    assert open_image_directory(root / "blue", PORT).warnings() == []
+
+
+# ── Writing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_written_directory_is_the_classic_form_byte_by_byte(tmp_path: Path) -> None:
+    root = write_three(tmp_path / "data")
+    assert sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()) == [
+        "_meta.yaml",
+        "_samples.json",
+        "_schema.json",
+        "image/0_0.png",
+        "image/0_2.png",
+        "image/1_1.png",
+        "images.lst",
+    ]
+    assert (root / "_meta.yaml").read_bytes() == (
+        b"type: ImageDirectory\n"
+        b"extension: {}\n"
+        b"image_list: images.lst\n"
+        b"samples: _samples.json\n"
+        b"schema: _schema.json\n"
+    )
+    assert (root / "images.lst").read_bytes() == (
+        b'{"image_info": {"file_name": "image/0_0.png"}, "category": "gro\\u00dfe", "id": 0}\n'
+        b'{"image_info": {"file_name": "image/1_1.png"}, "category": "b", "id": 1}\n'
+        b'{"image_info": {"file_name": "image/0_2.png"}, "category": "gro\\u00dfe", "id": 2}\n'
+    )
+
+
+def test_the_schema_declares_image_id_and_category_byte_by_byte(tmp_path: Path) -> None:
+    root = write_three(tmp_path / "data")
+    assert (
+        (root / "_schema.json").read_bytes()
+        == rb"""{
+  "columnAttributes": [
+    {
+      "name": "image",
+      "type": "Bytes",
+      "isFeature": true,
+      "elementType": {
+        "typeName": "bytes",
+        "isNullable": false
+      },
+      "properties": {
+        "mime_type": "image/png",
+        "image_ref": "image_info"
+      }
+    },
+    {
+      "name": "id",
+      "type": "Numeric",
+      "isFeature": false,
+      "elementType": {
+        "typeName": "int64",
+        "isNullable": false
+      }
+    },
+    {
+      "name": "category",
+      "type": "String",
+      "isFeature": false,
+      "elementType": {
+        "typeName": "str",
+        "isNullable": false
+      },
+      "properties": {
+        "annotation_type": "COCO_classification",
+        "categories": [
+          {
+            "id": 0,
+            "name": "gro\u00dfe"
+          },
+          {
+            "id": 1,
+            "name": "b"
+          }
+        ]
+      }
+    }
+  ]
+}"""
+    )
+
+
+def test_samples_are_the_first_rows_with_the_image_as_base64(tmp_path: Path) -> None:
+    tiny = b"P6 1 1 255\nabc"
+    images = [(f"0_{index}.ppm", tiny, "a") for index in range(5)]
+    write_image_directory(tmp_path / "data", images, ["a", "b"], "--output")
+    samples = json.loads((tmp_path / "data/_samples.json").read_bytes())
+    assert samples == [
+        {"image": "UDYgMSAxIDI1NQphYmM=", "id": 0, "category": "a"},
+        {"image": "UDYgMSAxIDI1NQphYmM=", "id": 1, "category": "a"},
+        {"image": "UDYgMSAxIDI1NQphYmM=", "id": 2, "category": "a"},
+    ]
+    assert [list(sample) for sample in samples] == [["image", "id", "category"]] * 3
+
+
+def test_no_more_images_are_read_than_are_shown(tmp_path: Path) -> None:
+    image = tmp_path / "a.ppm"
+    image.write_bytes(b"P6 1 1 255\nabc")
+    rows = iter([(image, {"id": index}) for index in range(10)])
+    assert [sample["id"] for sample in image_samples(rows)] == [0, 1, 2]
+    assert len(list(rows)) >= 6
+
+
+def test_a_large_image_is_shown_reduced(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (600, 400, 3), dtype=np.uint8)
+    data = encode(Image.fromarray(noise))
+    write_image_directory(tmp_path / "data", [("0_0.png", data, "a")], ["a"], "--output")
+    assert len((tmp_path / "data/_samples.json").read_bytes()) < len(data) / 4
+
+
+def test_an_image_that_cannot_be_shown_is_no_sample(tmp_path: Path) -> None:
+    images = [("0_0.png", b"x" * 100_000, "a"), ("0_1.ppm", b"P6 1 1 255\nabc", "a")]
+    write_image_directory(tmp_path / "data", images, ["a"], "--output")
+    samples = json.loads((tmp_path / "data/_samples.json").read_bytes())
+    assert [sample["id"] for sample in samples] == [1]
+
+
+def test_an_unlabelled_directory_has_no_category_anywhere(tmp_path: Path) -> None:
+    write_image_directory(tmp_path / "data", [("a.png", b"", None)], [], "--output")
+    assert (tmp_path / "data/images.lst").read_bytes() == (
+        b'{"image_info": {"file_name": "image/a.png"}, "id": 0}\n'
+    )
+    schema = json.loads((tmp_path / "data/_schema.json").read_bytes())
+    assert [column["name"] for column in schema["columnAttributes"]] == ["image", "id"]
+    directory = open_image_directory(tmp_path / "data", PORT)
+    assert directory.categories == ()
+    assert list(directory.read_rows()) == [{"id": 0}]
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    directory = open_three(tmp_path)
+    assert directory.categories == ("große", "b")
+    assert list(directory.file_names) == ["image/0_0.png", "image/1_1.png", "image/0_2.png"]
+    assert directory.class_indices.tolist() == [0, 1, 0]
+    assert list(directory.read_rows()) == [
+        {"id": 0, "category": "große"},
+        {"id": 1, "category": "b"},
+        {"id": 2, "category": "große"},
+    ]
+
+
+def test_files_come_in_any_order_and_rows_in_theirs(tmp_path: Path) -> None:
+    rows = [image_row(f"image/x/{index}.ppm", index, "a") for index in (0, 1)]
+    with writing_image_directory(tmp_path / "data", image_schema(["a"]), "--output") as writer:
+        for row in reversed(rows):
+            writer.place(row).write_bytes(b"P6 1 1 255\nabc")
+        for row in rows:
+            writer.add(row)
+    directory = open_image_directory(tmp_path / "data", PORT)
+    assert list(directory.file_names) == ["image/x/0.ppm", "image/x/1.ppm"]
+
+
+def test_a_schema_of_other_names_is_written_by_them(tmp_path: Path) -> None:
+    image = {"name": "photo", "type": "Bytes", "properties": {"mime_type": "image/png", "image_ref": "where"}}
+    columns = [{"name": "shelf", "type": "Numeric"}, image]
+    row = {"shelf": 3, "where": {"file_name": "p/1.ppm", "width": 1}, "unknown": 0}
+    with writing_image_directory(tmp_path / "data", {"columnAttributes": columns}, "--output") as writer:
+        writer.place(row).write_bytes(b"P6 1 1 255\nabc")
+        writer.add(row)
+    assert json.loads((tmp_path / "data/images.lst").read_text()) == row
+    assert json.loads((tmp_path / "data/_samples.json").read_text()) == [
+        {"photo": "UDYgMSAxIDI1NQphYmM=", "shelf": 3}
+    ]
+    assert list(open_image_directory(tmp_path / "data", PORT).read_rows()) == [{"shelf": 3}]
+
+
+def test_a_disk_that_is_full_leaves_nothing(tmp_path: Path) -> None:
+    def fill(path: Path) -> None:
+        with writing_image_directory(path, image_schema([]), "--output") as writer:
+            writer.place(image_row("image/0.png", 0, None)).write_bytes(b"")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OutputDirectoryError, match=r"is empty again: .*No space left"):
+        fill(tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []

@@ -1,0 +1,134 @@
+"""Plain class folders."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from train_pytorch_model.formats.files import MalformedFileError
+from train_pytorch_model.formats.listing import UNLABELLED, natural_order
+from train_pytorch_model.formats.plain_folders import read_plain_folders
+
+
+def touch(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def test_folders_are_categories_in_natural_order(tmp_path: Path) -> None:
+    touch(tmp_path, "class10/b.jpg", "class2/img10.png", "class2/img9.png", "Class1/a.webp")
+    listing = read_plain_folders(tmp_path)
+    assert listing.categories == ("Class1", "class2", "class10")
+    assert list(listing.file_names) == [
+        "Class1/a.webp",
+        "class2/img9.png",
+        "class2/img10.png",
+        "class10/b.jpg",
+    ]
+    assert listing.class_indices.tolist() == [0, 1, 1, 2]
+    assert listing.columns == ("id", "category")
+    assert listing.ignored == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["10", "9", "1"], ["1", "9", "10"]),
+        (["b", "A", "a", "B"], ["A", "a", "B", "b"]),
+        (["a01", "a1", "a001"], ["a001", "a01", "a1"]),
+        (["x", "10", "9x", ""], ["", "9x", "10", "x"]),
+        (["²", "٣", "2"], ["2", "٣", "²"]),
+    ],
+)
+def test_names_come_in_natural_order(names: list[str], expected: list[str]) -> None:
+    assert sorted(names, key=natural_order) == expected
+
+
+@pytest.mark.parametrize(
+    "suffix", [".jpg", ".JPEG", ".png", ".Ppm", ".bmp", ".pgm", ".tif", ".TIFF", ".webp"]
+)
+def test_suffixes_of_images_are_taken_in_any_case(tmp_path: Path, suffix: str) -> None:
+    touch(tmp_path, f"a/x{suffix}", "b/y.png")
+    assert read_plain_folders(tmp_path).file_names[0] == f"a/x{suffix}"
+
+
+def test_files_at_the_root_without_folders_are_unlabelled(tmp_path: Path) -> None:
+    listing = read_plain_folders(touch(tmp_path, "b.png", "a10.png", "a9.png"))
+    assert list(listing.file_names) == ["a9.png", "a10.png", "b.png"]
+    assert listing.categories == ()
+    assert listing.class_indices.tolist() == [UNLABELLED] * 3
+    assert listing.columns == ("id",)
+
+
+def test_what_is_not_taken_is_counted_in_words(tmp_path: Path) -> None:
+    touch(
+        tmp_path,
+        "a/x.png",
+        "a/notes.txt",
+        "a/README",
+        "a/.DS_Store",
+        "a/deeper/y.png",
+        "b/y.png",
+        "loose.png",
+        "loose.csv",
+        ".hidden/z.png",
+    )
+    (tmp_path / "secret.png").touch()
+    (tmp_path / "a/circle.png").symlink_to("circle.png")
+    (tmp_path / "a/out.png").symlink_to("/etc/hostname")
+    (tmp_path / "a/folder.png").symlink_to("deeper")
+    (tmp_path / "linked").symlink_to("a")
+    os.mkfifo(tmp_path / "a/fifo.png")
+    listing = read_plain_folders(tmp_path)
+    assert list(listing.file_names) == ["a/x.png", "b/y.png"]
+    assert listing.ignored == {
+        "hidden entries": 2,
+        "special files, and links that lead out or to folders": 5,
+        "files of another kind (.csv)": 1,
+        "images beside the category folders": 2,
+        "files of another kind (no suffix)": 1,
+        "files of another kind (.txt)": 1,
+        "folders inside category folders": 1,
+    }
+
+
+def test_links_to_files_inside_are_followed(tmp_path: Path) -> None:
+    touch(tmp_path, "a/x.png", "b/y.png")
+    (tmp_path / "b/same.png").symlink_to("../a/x.png")
+    assert list(read_plain_folders(tmp_path).file_names) == ["a/x.png", "b/same.png", "b/y.png"]
+
+
+def test_a_folder_without_images_is_a_category(tmp_path: Path) -> None:
+    touch(tmp_path, "a/x.png")
+    (tmp_path / "empty").mkdir()
+    listing = read_plain_folders(tmp_path)
+    assert listing.categories == ("a", "empty")
+    assert listing.class_indices.tolist() == [0]
+
+
+def test_names_of_any_script_are_categories(tmp_path: Path) -> None:
+    touch(tmp_path, "猫/1.png", "großer Hund/1.png", "🙂/1.png")
+    assert set(read_plain_folders(tmp_path).categories) == {"猫", "großer Hund", "🙂"}
+
+
+def test_names_that_look_the_same_are_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "caf\u00e9/1.png", "cafe\u0301/1.png")
+    with pytest.raises(MalformedFileError, match="categories of the same name:\n  caf\u00e9"):
+        read_plain_folders(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names themselves")
+def test_a_category_that_is_no_text_is_refused_and_a_file_name_that_is_none_is_taken(tmp_path: Path) -> None:
+    touch(tmp_path, "a/caf\udce9.png", "b/1.png")
+    assert list(read_plain_folders(tmp_path).file_names) == ["a/caf\udce9.png", "b/1.png"]
+    touch(tmp_path, "caf\udce9/1.png")
+    with pytest.raises(MalformedFileError, match=r"category 'caf\\udce9' is not valid UTF-8\."):
+        read_plain_folders(tmp_path)
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MalformedFileError, match=r"^gone cannot be listed: No such file or directory\.$"):
+        read_plain_folders(tmp_path / "gone")
