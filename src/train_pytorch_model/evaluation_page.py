@@ -1,0 +1,195 @@
+"""An evaluation as a page."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from train_pytorch_model import __version__
+from train_pytorch_model.evaluation import TOP_K, Confusion, Evaluation, worst_categories
+from train_pytorch_model.formats.evaluation_directory import (
+    CategoryRow,
+    Mistake,
+    calibration_rows,
+    category_rows,
+    confused_rows,
+)
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.page import cut, png, render_page, thumbnail
+
+MAX_MISTAKES = 24  # with their pictures, about 5 kB each
+MAX_ROWS = 1000  # of categories; the table is 8 elements a row
+MAX_PAIRS = 12
+MAX_NAMED_ABSENT = 10
+MAX_TABLE = 20  # categories; more make a heat map
+MAX_UPRIGHT = 72  # characters side by side above the columns; more, and the names are turned
+MAX_MAP_SIDE = 1000  # px; beyond, several categories share a pixel
+MAX_MAP_CELLS = 50_000  # whose numbers the page knows, about 12 bytes each
+MIN_ALPHA = 0.35  # a single mistake is still seen
+# Both stand out by 3:1 from the light and the dark background.
+HIT_COLOUR, MISTAKE_COLOUR = (47, 125, 225), (224, 86, 43)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A main number."""
+
+    name: str
+    value: str
+    explanation: str
+
+
+@dataclass(frozen=True)
+class Named:
+    """Categories, of which the first are named."""
+
+    names: Sequence[str]
+    count: int
+
+
+@dataclass(frozen=True)
+class ConfusionTable:
+    """The matrix with a number in each cell, for few categories."""
+
+    names: Sequence[str]
+    support: Sequence[int]
+    rows: Sequence[Sequence[int]]
+    """Images by true and predicted category."""
+    is_upright: bool
+    """Whether there is room for the names above the columns without turning them."""
+
+
+@dataclass(frozen=True)
+class ConfusionMap:
+    """The matrix as a picture, for many categories, and its cells for whoever points at one."""
+
+    names: Sequence[str]
+    support: Sequence[int]
+    picture: str
+    """A data URI; a pixel is a cell, or the largest of several."""
+    cells: Sequence[tuple[int, int, int]]
+    """(true, predicted, images)."""
+    rest: int
+    """No cell that is not in `cells` has more images than this."""
+
+
+def render(
+    evaluation: Evaluation,
+    spec: ClassifierSpec,
+    dataset_name: str,
+    mistakes: Sequence[tuple[Mistake, str]],
+    left_out: int,
+) -> str:
+    """The page; `mistakes` come with their thumbnails, `left_out` images could not be read."""
+    rows = worst_first(evaluation, spec.categories)
+    return render_page(
+        "evaluation.html",
+        title=f"Evaluation of a {spec.architecture}",
+        dataset_name=dataset_name,
+        num_images=evaluation.images,
+        num_categories=len(spec.categories),
+        framing=spec.framing,
+        version=__version__,
+        figures=figures(evaluation),
+        absent=first_named([row.category for row in rows if row.support == 0]),
+        left_out=left_out,
+        confusion=confusion_view(evaluation, spec.categories),
+        pairs=confused_rows(evaluation, spec.categories, MAX_PAIRS),
+        rows=rows[:MAX_ROWS],
+        bins=calibration_rows(evaluation.calibration),
+        calibration_error=evaluation.calibration.error,
+        mistakes=mistakes,
+        num_mistakes=len(evaluation.mistakes),
+    )
+
+
+def figures(evaluation: Evaluation) -> list[Figure]:
+    """The main numbers, in words."""
+    count, present = len(evaluation.per_class.support), int(evaluation.per_class.has_recall.sum())
+    in_top5 = "true category among the five most probable"
+    return [
+        Figure(
+            "Accuracy",
+            f"{evaluation.accuracy:.1%}",
+            f"{evaluation.correct:,} of {evaluation.images:,} images",
+        ),
+        Figure(
+            "Top 5 accuracy",
+            f"{evaluation.top5:.1%}",
+            in_top5 if count > TOP_K else f"always so with {count} categories",
+        ),
+        Figure(
+            "Balanced accuracy",
+            f"{evaluation.balanced_accuracy:.1%}",
+            f"mean recall of {present:,} {'category' if present == 1 else 'categories'}",
+        ),
+        Figure("Macro F1", f"{evaluation.macro.f1:.3f}", f"weighted by images: {evaluation.weighted.f1:.3f}"),
+        Figure("Loss", f"{evaluation.loss:.3f}", "mean cross entropy, in nats"),
+        Figure(
+            "Calibration error",
+            f"{evaluation.calibration.error:.1%}",
+            f"at a mean confidence of {evaluation.mean_confidence:.1%}",
+        ),
+    ]
+
+
+def worst_first(evaluation: Evaluation, categories: Sequence[str]) -> list[CategoryRow]:
+    """The categories by rising F1, those without an image last."""
+    rows = category_rows(evaluation.per_class, categories)
+    present = [rows[index] for index in worst_categories(evaluation.per_class)]
+    return [*present, *(row for row in rows if row.support == 0)]
+
+
+def first_named(names: Sequence[str]) -> Named:
+    """Categories, of which as many are named as one reads."""
+    return Named(names[:MAX_NAMED_ABSENT], len(names))
+
+
+def with_pictures(mistakes: Sequence[Mistake], root: Path) -> list[tuple[Mistake, str]]:
+    """Mistakes with thumbnails of their files below `root`."""
+    return [(mistake, thumbnail(root / mistake.file_name)) for mistake in mistakes]
+
+
+def confusion_view(evaluation: Evaluation, categories: Sequence[str]) -> ConfusionTable | ConfusionMap:
+    """The matrix as a table or as a map, whichever can be read."""
+    names, support = [cut(name) for name in categories], evaluation.per_class.support
+    if len(names) > MAX_TABLE:
+        return _confusion_map(evaluation.confusion, names, support)
+    return ConfusionTable(
+        names=names,
+        support=support.tolist(),
+        rows=[row.tolist() for row in evaluation.confusion.rows()],
+        is_upright=len(names) * max(map(len, names)) <= MAX_UPRIGHT,
+    )
+
+
+def _confusion_map(confusion: Confusion, names: Sequence[str], support: np.ndarray) -> ConfusionMap:
+    order = np.argsort(-confusion.images, kind="stable")
+    known, rest = order[:MAX_MAP_CELLS], order[MAX_MAP_CELLS:]
+    columns = (
+        values[known].tolist() for values in (confusion.targets, confusion.predicted, confusion.images)
+    )
+    return ConfusionMap(
+        names=names,
+        support=support.tolist(),
+        picture=_picture(confusion, confusion.images / support[confusion.targets]),
+        cells=list(zip(*columns, strict=True)),
+        rest=int(confusion.images[rest[0]]) if len(rest) else 0,
+    )
+
+
+def _picture(confusion: Confusion, shares: np.ndarray) -> str:
+    """Cells with their shares of the rows, in (0, 1], as a PNG that is transparent where there is none."""
+    per_pixel = math.ceil(confusion.num_classes / MAX_MAP_SIDE)
+    side = math.ceil(confusion.num_classes / per_pixel)
+    is_mistake = confusion.targets != confusion.predicted
+    alpha = np.maximum(np.sqrt(shares), MIN_ALPHA)
+    levels = (128 * is_mistake + np.rint(alpha * 127)).astype(np.uint8)
+    pixels = np.zeros((side, side), np.uint8)  # 1 to 127: hits, 129 to 255: mistakes
+    np.maximum.at(pixels, (confusion.targets // per_pixel, confusion.predicted // per_pixel), levels)
+    image = Image.fromarray(pixels).convert("P")
+    image.putpalette([*HIT_COLOUR * 128, *MISTAKE_COLOUR * 128])
+    return png(image, transparency=bytes(level % 128 * 255 // 127 for level in range(256)))

@@ -1,0 +1,301 @@
+"""The three inputs and the output of a training run, opened and checked against each other, without torch."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.errors import (
+    MAX_LISTED_PROBLEMS,
+    InvalidDatasetError,
+    ParameterError,
+    listed,
+)
+from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.formats.model_directory import (
+    SPEC,
+    ModelDirectory,
+    open_model_directory,
+    renamed_by_type_inference,
+)
+from train_pytorch_model.image_check import BadImage, read_headers, without_bad_images
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.image_classifier.preprocessing import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Framing,
+)
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, Recipe
+
+MAX_COMMON_SIDE = 320  # px; larger images of one size are a camera's, not "already transformed"
+DEFAULT_SIZE = 224
+DEFAULT_CROP_FRACTION = 0.875
+MIN_PADDED_CROP_SIDE = 32
+
+UNTRAINED_MODEL = "Untrained model"
+TRAINING_DATASET = "Training dataset"
+VALIDATION_DATASET = "Validation dataset"
+TRAINED_MODEL = "Trained model"
+DATASET = "Dataset"
+
+EVALUATION_LABELS_HINT = (
+    "Evaluation needs a category for every image: one folder per category, or a labelled ImageDirectory."
+)
+
+
+@dataclass(frozen=True)
+class TrainingInputs:
+    """What a run trains on. Both datasets have the categories of the training dataset, in its order."""
+
+    model: ModelDirectory
+    training: ImageDirectory
+    validation: ImageDirectory
+    recipe: Recipe
+    """With every entry decided that the data decide."""
+    spec: ClassifierSpec
+    """Of the model that comes out."""
+    size_reason: str
+    bad_images: tuple[BadImage, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        return self.training.categories
+
+    @property
+    def framing(self) -> Framing:
+        return self.spec.framing
+
+    def fingerprint(self, config: TrainConfig) -> dict[str, str]:
+        """What makes this run this run: parameters, sha256 of the model and of both lists of images."""
+        model = hashlib.sha256((self.model.root / SPEC).read_bytes())
+        with self.model.weights_path.open("rb") as file:
+            model.update(hashlib.file_digest(file, "sha256").digest())
+        return {
+            "parameters": " ".join(f"{flag} {value}" for flag, value in config.as_flags().items()),
+            "untrained_model": model.hexdigest(),
+            "training_dataset": self.training.fingerprint(),
+            "validation_dataset": self.validation.fingerprint(),
+        }
+
+
+def open_training_inputs(
+    untrained_model: Path, training_dataset: Path, validation_dataset: Path
+) -> TrainingInputs:
+    """Open all three.
+
+    Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
+    model = open_model_directory(untrained_model, UNTRAINED_MODEL)
+    training, validation = open_training_datasets(training_dataset, validation_dataset)
+
+    headers = read_headers(training)
+    training, bad_training = without_bad_images(training, headers.bad)
+    validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
+    bad_images = (*bad_training, *bad_validation)
+    recipe, size_reason = decide(model, headers.common_size)
+    return TrainingInputs(
+        model=model,
+        training=training,
+        validation=validation,
+        recipe=recipe,
+        spec=_classifier_spec(model, training.categories, recipe),
+        size_reason=size_reason,
+        bad_images=bad_images,
+        warnings=(*_data_warnings(training), *_data_warnings(validation)),
+    )
+
+
+def open_training_datasets(
+    training_dataset: Path, validation_dataset: Path
+) -> tuple[ImageDirectory, ImageDirectory]:
+    """Both, labelled, with the categories of the training dataset, in its order.
+
+    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
+    training = open_image_directory(training_dataset, TRAINING_DATASET)
+    validation = open_image_directory(validation_dataset, VALIDATION_DATASET)
+    for directory in (training, validation):
+        directory.require_labels()
+    _check_categories(training, validation)
+    return training, validation.with_categories(training.categories)
+
+
+@dataclass(frozen=True)
+class ScoringInputs:
+    """What is scored, and by what."""
+
+    model: ModelDirectory
+    images: ImageDirectory
+    spec: ClassifierSpec
+    size_reason: str
+    bad_images: tuple[BadImage, ...]
+
+
+def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
+    """Open both. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
+    return _scoring_inputs(_open_trained(trained_model), open_image_directory(dataset, DATASET))
+
+
+def open_evaluation_inputs(trained_model: Path, dataset: Path) -> tuple[ScoringInputs, list[str]]:
+    """Open both; the images have the categories of the model, in its order. Also what to warn of.
+
+    Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
+    model = _open_trained(trained_model)
+    images = open_image_directory(dataset, DATASET)
+    images.require_labels(EVALUATION_LABELS_HINT)
+    unknown = _only(images.categories, model.categories)
+    if unknown:
+        raise InvalidDatasetError(
+            images.title,
+            f"the model does not know {len(unknown)} of its categories:{listed(unknown)}",
+            f"\nThe model knows:{listed([repr(name) for name in model.categories])}",
+        )
+    images = images.with_categories(model.categories)
+    return _scoring_inputs(model, images), _data_warnings(images)
+
+
+def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[ModelDirectory, ClassifierSpec]:
+    """A trained directory without images; `image_size` is for one that does not tell its own.
+
+    Raises `InvalidModelDirectoryError`, `ParameterError`.
+    """
+    if image_size is not None and not MIN_IMAGE_SIZE <= image_size <= MAX_IMAGE_SIZE:
+        raise ParameterError(
+            f"--image-size should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}; it is {image_size}."
+        )
+    model = _open_trained(trained_model)
+    known = model.recipe.image_size or FAMILY_OF[model.architecture].image_size
+    if known is None and image_size is None:
+        raise ParameterError(
+            f"{model.port} {model.root} does not tell the size of its images, as the designer's do not."
+            " Give it: --image-size."
+        )
+    if known is not None and image_size is not None and known not in (image_size, (image_size, image_size)):
+        raise ParameterError(f"--image-size is {image_size}; the model's is {known}.")
+    size = (image_size, image_size) if known is None and image_size else None
+    recipe, _ = decide(model, size, max_common_side=MAX_IMAGE_SIZE)
+    return model, _classifier_spec(model, model.categories, recipe)
+
+
+def decide(
+    model: ModelDirectory,
+    common_size: tuple[int, int] | None,
+    max_common_side: int = MAX_COMMON_SIDE,
+) -> tuple[Recipe, str]:
+    """The model's recipe with size, crops and normalisation decided, and the reason for the size.
+
+    `common_size` is the (height, width) of nearly all images, None when they differ.
+    """
+    recipe = model.recipe
+    fixed_side = FAMILY_OF[model.architecture].image_size
+    size: tuple[int, int]
+    if fixed_side is not None:
+        size, reason = (fixed_side, fixed_side), f"the only size of a {model.architecture}"
+        is_common = common_size == size
+        if recipe.image_size not in (None, fixed_side, size):
+            raise model.error(f"its recipe names image_size {recipe.image_size}; {reason} is {fixed_side}.")
+    elif recipe.image_size is not None:
+        side = recipe.image_size
+        size, is_common = (side, side) if isinstance(side, int) else side, False
+        reason = "the recipe says so"
+    elif common_size is not None and max(common_size) <= max_common_side:
+        size, reason, is_common = common_size, "the size of the images", True
+    else:
+        size, is_common = (DEFAULT_SIZE, DEFAULT_SIZE), False
+        reason = "the images differ in size" if common_size is None else "the images are larger"
+    augmentation = recipe.augmentation
+    if augmentation == "auto" and not is_common:
+        augmentation = "random-resized-crop"
+    elif augmentation == "auto":
+        augmentation = "padded-crop" if min(size) >= MIN_PADDED_CROP_SIDE else "none"
+    mean, std = recipe.mean or model.mean, recipe.std or model.std
+    if mean is None or std is None:
+        half = (0.5, 0.5, 0.5)
+        mean, std = (IMAGENET_MEAN, IMAGENET_STD) if model.is_pretrained else (half, half)
+    decided = replace(
+        recipe,
+        image_size=size,
+        crop_fraction=recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
+        augmentation=augmentation,
+        mean=mean,
+        std=std,
+    )
+    return decided, reason
+
+
+def _open_trained(path: Path) -> ModelDirectory:
+    model = open_model_directory(path, TRAINED_MODEL)
+    if not model.is_trained:
+        raise model.error(
+            f"it is not trained: {SPEC} names no label_map_file.", "Train it first, with `train`."
+        )
+    return model
+
+
+def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:
+    headers = read_headers(images)
+    images, bad_images = without_bad_images(images, headers.bad)
+    # A directory of the designer does not tell its size: the designer scores images at their own.
+    recipe, size_reason = decide(model, headers.common_size, max_common_side=MAX_IMAGE_SIZE)
+    return ScoringInputs(
+        model=model,
+        images=images,
+        spec=_classifier_spec(model, model.categories, recipe),
+        size_reason=size_reason,
+        bad_images=tuple(bad_images),
+    )
+
+
+def _classifier_spec(model: ModelDirectory, categories: tuple[str, ...], decided: Recipe) -> ClassifierSpec:
+    assert isinstance(decided.image_size, tuple)
+    assert decided.crop_fraction is not None
+    assert decided.mean is not None
+    assert decided.std is not None
+    return ClassifierSpec(
+        architecture=model.architecture,
+        option=model.option,
+        categories=categories,
+        framing=Framing(*decided.image_size, decided.crop_fraction),
+        mean=decided.mean,
+        std=decided.std,
+    )
+
+
+def _check_categories(training: ImageDirectory, validation: ImageDirectory) -> None:
+    if len(training.categories) < 2:
+        raise InvalidDatasetError(
+            training.title,
+            f"it has one category, {training.categories[0]!r}.",
+            "A classifier needs at least two.",
+        )
+    only_training = _only(training.categories, validation.categories)
+    only_validation = _only(validation.categories, training.categories)
+    if only_training or only_validation:
+        raise InvalidDatasetError(
+            validation.title,
+            "its categories are not those of the training dataset."
+            + (f"\nOnly in training:{listed(only_training)}" if only_training else "")
+            + (f"\nOnly in validation:{listed(only_validation)}" if only_validation else ""),
+            "\nBoth need the same category names.",
+        )
+
+
+def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The names, quoted, that are not among the others."""
+    known = set(others)
+    return [repr(name) for name in names if name not in known]
+
+
+def _data_warnings(directory: ImageDirectory) -> list[str]:
+    warnings = directory.warnings()
+    suspects = renamed_by_type_inference(directory.categories)
+    if suspects and directory.port == TRAINING_DATASET:
+        warnings.append(
+            "the designer's Score Image Model takes these category names for numbers or missing values:"
+            f" {', '.join(suspects[:MAX_LISTED_PROBLEMS])}"
+        )
+    return warnings

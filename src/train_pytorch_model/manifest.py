@@ -1,0 +1,68 @@
+"""`manifest.json` of a trained directory: sizes and sha256 of its files, and the run it came from."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from train_pytorch_model.formats.files import (
+    INCOMPLETE,
+    META,
+    MalformedFileError,
+    file_inside,
+    read_json,
+    write_json,
+)
+
+MANIFEST = "manifest.json"
+
+
+class _File(msgspec.Struct):
+    sha256: str
+
+
+class _Manifest(msgspec.Struct):
+    files: dict[str, _File]
+
+
+def write_manifest(root: Path, fingerprint: Mapping[str, str]) -> None:
+    """Describe all files of the directory, just before `_meta.yaml` closes it."""
+    files = {
+        path.relative_to(root).as_posix(): {"size": path.stat().st_size, "sha256": _sha256(path)}
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != INCOMPLETE
+    }
+    write_json(root / MANIFEST, {"files": files, "fingerprint": dict(fingerprint)})
+
+
+def differences(root: Path) -> list[str]:
+    """How a trained directory is unlike its manifest; empty if every file is as it was written."""
+    try:
+        manifest = read_json(root / MANIFEST, _Manifest)
+    except MalformedFileError as error:
+        return [str(error)]
+    found = []
+    for name, file in manifest.files.items():
+        try:
+            if _sha256(file_inside(root, name)) != file.sha256:
+                found.append(f"{name} is not as it was written")
+        except MalformedFileError as error:
+            found.append(str(error))
+    return found
+
+
+def published_fingerprint(root: Path) -> dict[str, str] | None:
+    """The run that a complete trained directory came from; None if it is not one of ours."""
+    if not (root / META).exists() or (root / INCOMPLETE).exists():
+        return None
+    try:
+        fingerprint = read_json(root / MANIFEST, dict).get("fingerprint")
+    except MalformedFileError:
+        return None
+    return fingerprint if isinstance(fingerprint, dict) else None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,68 @@
+"""Pages for people: one file that opens anywhere, without network.
+
+Names of files and categories are other people's text: the templates escape them, and a page's own policy
+forbids it to load anything and to run any script but ours. `templates/parts.html` holds the parts.
+"""
+
+import base64
+import hashlib
+import io
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from PIL import Image
+
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
+
+MAX_NAME = 100  # characters; a longer name is cut
+THUMBNAIL_SIDE = 160  # px
+THUMBNAIL_QUALITY = 80
+
+
+def render_page(template: str, **values: object) -> str:
+    """The page of a template, which extends `page.html`."""
+    environment = Environment(
+        loader=PackageLoader("train_pytorch_model"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cut"] = cut
+    script = environment.get_template("page.js").render()
+    page = environment.get_template(template).render(
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **values,
+    )
+    # A file name that is no text has half characters in it.
+    return page.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def cut(name: str) -> str:
+    """A name of somebody else's, of at most `MAX_NAME` characters."""
+    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+
+
+def thumbnail(path: Path) -> str:
+    """The image of at most `THUMBNAIL_SIDE` pixels a side, as a data URI; empty when it cannot be read."""
+    try:
+        image = decode(path, THUMBNAIL_SIDE)
+    except UnreadableImageError:  # gone since it was evaluated
+        return ""
+    image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    image.info.clear()  # Pillow would carry a comment along, of up to 64 kB
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=THUMBNAIL_QUALITY)
+    return _data_uri("image/jpeg", buffer)
+
+
+def png(image: Image.Image, **options: object) -> str:
+    """A picture of ours as a data URI; the options are Pillow's."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", **options)
+    return _data_uri("image/png", buffer)
+
+
+def _data_uri(kind: str, buffer: io.BytesIO) -> str:
+    return f"data:{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

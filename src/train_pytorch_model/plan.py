@@ -1,0 +1,66 @@
+"""Which process takes which images at which step: pure functions, the same on every process."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from train_pytorch_model.seeds import derive_seed
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """One process's share of a step."""
+
+    indices: np.ndarray
+    """(B,), int64: images of the dataset; empty where others take the rest of an epoch."""
+    global_count: int
+    """Images of all processes in this step."""
+
+
+def plan_training(
+    num_images: int,
+    batch_size: int,
+    min_share: int,
+    seed: int,
+    epoch: int,
+    rank: int,
+    world_size: int,
+    images_done: int = 0,
+) -> list[PlannedBatch]:
+    """One epoch of one process: every image once over all processes, in an order of its own each epoch.
+
+    The first `images_done` of that order are left out: they were trained before.
+    The last step is split evenly. No share is below `min_share` images: what is too little for all goes to
+    fewer processes, and what is too little for one is left out.
+    """
+    order = np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_images)
+    global_batch_size = batch_size * world_size
+    batches = []
+    for start in range(images_done, num_images, global_batch_size):
+        indices = order[start : start + global_batch_size]
+        shares = _split(indices, world_size, min_share)
+        if shares is not None:
+            # A copy: a view would keep the order of all processes.
+            batches.append(PlannedBatch(shares[rank].copy(), len(indices)))
+    return batches
+
+
+def num_training_steps(num_images: int, batch_size: int, min_share: int, world_size: int) -> int:
+    """Steps of an epoch: the length of every process's plan."""
+    full, rest = divmod(num_images, batch_size * world_size)
+    return full + (rest >= min_share)
+
+
+def plan_validation(num_images: int, batch_size: int, rank: int, world_size: int) -> list[PlannedBatch]:
+    """Whole batches of a composition that depends on nothing, dealt to the processes one after the other."""
+    starts = range(rank * batch_size, num_images, batch_size * world_size)
+    batches = [np.arange(start, min(start + batch_size, num_images)) for start in starts]
+    return [PlannedBatch(indices, len(indices)) for indices in batches]
+
+
+def _split(indices: np.ndarray, world_size: int, min_share: int) -> list[np.ndarray] | None:
+    takers = min(world_size, len(indices) // min_share)
+    if takers == 0:
+        return None
+    empty = indices[:0]
+    return [*np.array_split(indices, takers), *[empty] * (world_size - takers)]

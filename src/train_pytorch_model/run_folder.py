@@ -1,0 +1,223 @@
+"""What a run keeps beside its output until the output is whole.
+
+    <trained model>.run/    config.json     what makes this run this run, and a token of its own
+                            checkpoints/    see `checkpoint`
+                            metrics.jsonl   one JSON object an epoch
+                            mlflow_run      the id of the run in MLflow
+                            micro_batch     how many images fitted into memory, once they did not
+                            lock            who is writing, see `run_lock`
+                            status.json     how a run that failed has ended
+
+In an Azure ML job, where outputs/ is kept with the job and comes back when it is restarted:
+outputs/train_pytorch_model/ instead, and beside it error_info.json: what went wrong, in the designer's terms.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from train_pytorch_model.errors import OutputDirectoryError, UserError
+from train_pytorch_model.formats.files import MalformedFileError, read_json, write_durably
+
+METRICS = "metrics.jsonl"
+REPORT = "report.html"
+STATUS = "status.json"
+ERROR_INFO = "error_info.json"
+CONFIG = "config.json"
+CHECKPOINTS = "checkpoints"
+FLAG = "--trained-model"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run; it is there once `make` has made it."""
+
+    root: Path
+
+    @classmethod
+    def beside(cls, trained_model: Path) -> "RunFolder":
+        if is_azure_job():
+            return cls(Path("outputs") / "train_pytorch_model")
+        output = trained_model.absolute()
+        return cls(output.with_name(output.name + ".run"))
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.root / METRICS
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / CHECKPOINTS
+
+    @property
+    def mlflow_run(self) -> Path:
+        return self.root / "mlflow_run"
+
+    @property
+    def token(self) -> str:
+        """Of this run, in what it leaves elsewhere; empty where no run was begun."""
+        return str(self._config().get("token", ""))
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Raises `OutputDirectoryError` where that cannot be found out: it is no reason to begin anew."""
+        try:
+            return any(path.suffix == ".json" for path in self.checkpoints.iterdir())
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise OutputDirectoryError(
+                f"{FLAG}: the checkpoints of the run, {self.checkpoints}, cannot be read: {error.strerror}."
+            ) from error
+
+    def check_resumable(self, fingerprint: Mapping[str, str]) -> None:
+        """Raise `OutputDirectoryError` where another run was begun, listing what differs."""
+        begun = self._config().get("fingerprint")
+        if not self.has_checkpoints or begun == dict(fingerprint):
+            return
+        differences = _differences(begun if isinstance(begun, dict) else {}, fingerprint)
+        raise OutputDirectoryError(
+            f"{FLAG}: a run for this output was begun and not finished ({self.root}), and it is another one:"
+            + "".join(f"\n  {line}" for line in differences)
+            + "\nRepeat its command to go on, begin anew with --fresh, or name another output."
+        )
+
+    def make(self) -> None:
+        """Make the folder, to be locked before anything in it is touched. Raises `OutputDirectoryError`."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def begin(self, fingerprint: Mapping[str, str], fresh: bool) -> str:
+        """Take away what a run has left that has no checkpoint, or all; the caller holds the lock.
+
+        Returns the token. Raises `OutputDirectoryError`, also where another run was begun in the meantime.
+        """
+        # It stays the same: what an earlier start has left unfinished in the output is known by it.
+        token = self.token or secrets.token_hex(16)
+        if not fresh:
+            self.check_resumable(fingerprint)
+        try:
+            if fresh or not self.has_checkpoints:
+                for path in (self.metrics_path, self.mlflow_run, self._micro_batch):
+                    path.unlink(missing_ok=True)
+                if self.checkpoints.exists():
+                    shutil.rmtree(self.checkpoints)
+                self._write_config(fingerprint, token)
+            (self.root / STATUS).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return token
+
+    def keep(
+        self, fingerprint: Mapping[str, str], token: str, history: Sequence[Mapping[str, float]]
+    ) -> None:
+        """Write what is told of the epochs, and what was begun with if that is lost. Raises `OSError`."""
+        if not self.token:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._write_config(fingerprint, token)
+        write_metrics(self.metrics_path, history)
+
+    def read_micro_batch(self) -> int | None:
+        """How many images at once fitted into memory after more of them had not; None if they always did."""
+        try:
+            return max(1, int(self._micro_batch.read_text()))
+        except (OSError, ValueError):
+            return None
+
+    def write_micro_batch(self, images: int) -> None:
+        """For the next start; where it cannot be written, that one has to find out by itself."""
+        with suppress(OSError):
+            self._micro_batch.write_text(str(images))
+
+    def fail(self, error: UserError, rank: int) -> None:
+        """Leave a record of how the run ended, for whoever cannot see its exit status."""
+        manifests = sorted(self.checkpoints.glob("*.json"))
+        status = {
+            "class": type(error).__name__,
+            "code": error.code,
+            "message": str(error),
+            "exit_status": error.exit_status,
+            "rank": rank,
+            "host": socket.gethostname(),
+            "last_checkpoint": str(manifests[-1]) if manifests else None,
+        }
+        path = self.root / STATUS
+        # All ranks tell of the same mistake; rank 0's word counts. The mistake may be where the output is.
+        with suppress(OSError):
+            if rank == 0 or not path.exists():
+                self.root.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(status, indent=2))
+                if is_azure_job():
+                    told = {name: status[name] for name in ("class", "code", "message", "exit_status")}
+                    (self.root.parent / ERROR_INFO).write_text(json.dumps(told, indent=2))
+
+    def remove(self) -> None:
+        """The output is whole: nothing here is needed any more.
+
+        Ended on the way, it is done again by whoever finds the token, which goes last. What is not ours
+        stays.
+        """
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        with suppress(OSError):
+            for path in (self.metrics_path, self.mlflow_run, self._micro_batch, self.root / STATUS):
+                path.unlink(missing_ok=True)
+            (self.root / CONFIG).unlink(missing_ok=True)
+            self.root.rmdir()
+
+    def _write_config(self, fingerprint: Mapping[str, str], token: str) -> None:
+        config = {"token": token, "fingerprint": dict(fingerprint)}
+        write_durably(self.root / CONFIG, json.dumps(config, indent=2).encode("ascii"))
+
+    def _unwritable(self, error: OSError) -> OutputDirectoryError:
+        return OutputDirectoryError(
+            f"{FLAG}: the folder of the run, {self.root}, cannot be written: {error.strerror}."
+        )
+
+    @property
+    def _micro_batch(self) -> Path:
+        return self.root / "micro_batch"
+
+    def _config(self) -> dict[str, Any]:
+        try:
+            return read_json(self.root / CONFIG, dict[str, Any])
+        except MalformedFileError:
+            return {}
+
+
+def write_metrics(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
+    """`metrics.jsonl`, one line an epoch. Raises `OSError`."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in history), encoding="ascii")
+
+
+def is_azure_job() -> bool:
+    """Whether Azure ML runs this process."""
+    return "AZUREML_RUN_ID" in os.environ
+
+
+def _differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    lines = []
+    for name in now:
+        before, after = begun.get(name, ""), now[name]
+        if before != after and name == "parameters":
+            lines += _parameter_differences(before.split(), after.split())
+        elif before != after:
+            lines.append(f"--{name.replace('_', '-')} has other content")
+    return lines or ["it was begun by another version of this program"]
+
+
+def _parameter_differences(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    was = dict(zip(before[::2], before[1::2], strict=False))
+    return [
+        f"{flag} was {was.get(flag, 'not there')} and is {value}"
+        for flag, value in zip(after[::2], after[1::2], strict=False)
+        if was.get(flag) != value
+    ]

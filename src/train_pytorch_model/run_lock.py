@@ -1,0 +1,124 @@
+"""One run at a time in a run folder: a file that says who is in it, and that it is alive.
+
+    lock     {"host": …, "pid": …, "started": …, "token": …, "beat": …}
+
+A process that is gone from this host has left at once; one on another host when its beat has not changed for
+`SILENCE_S`. No clocks are compared, no times of files read, and no file locked: mounts of storage accounts
+have no true form of these.
+"""
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.process_table import PROCESSES, start_of
+
+LOCK = "lock"
+BEAT_S = 10.0
+SILENCE_S = 30.0
+POLL_S = 0.5
+
+
+@contextmanager
+def run_lock(folder: Path, flag: str, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """Hold the lock of a folder, which is there, for a `with`.
+
+    Waits up to `SILENCE_S` for a holder of another host, and says so. Raises `OutputDirectoryError` when
+    somebody else has it, or it cannot be written.
+    """
+    path = folder / LOCK
+    try:
+        own = _take(path, flag, say)
+    except OSError as error:
+        raise OutputDirectoryError(f"{flag}: {path} cannot be written: {error.strerror}.") from error
+    over = threading.Event()
+    beating = threading.Thread(target=_beat, args=(path, own, over), daemon=True, name="lock")
+    beating.start()
+    try:
+        yield
+    finally:
+        over.set()
+        beating.join()
+        with suppress(OSError):
+            if _is_held_by(path, own):
+                path.unlink(missing_ok=True)
+
+
+def _take(path: Path, flag: str, say: Callable[[str], None]) -> dict[str, Any]:
+    """Write the lock, as soon as nobody has it; returns what it says."""
+    own: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": start_of(os.getpid()),
+        "token": secrets.token_hex(8),
+        "beat": 0,
+    }
+    while not _create(path, own):
+        holder = _read(path)
+        if holder is None:  # made a moment ago, or by a process that was ended while it wrote
+            time.sleep(POLL_S)
+            holder = _read(path)
+        if holder is not None and _is_alive(path, holder, say):
+            raise OutputDirectoryError(
+                f"{flag}: another run is writing here: process {holder.get('pid')} on"
+                f" {holder.get('host')!r} ({path}). Wait for it, end it, or name another output."
+            )
+        if _read(path) == holder:
+            path.unlink(missing_ok=True)
+        # Whoever has come to the same conclusion may be about to take away what is written now.
+        if _create(path, own):
+            time.sleep(POLL_S)
+            if _is_held_by(path, own):
+                break
+    return own
+
+
+def _create(path: Path, own: dict[str, Any]) -> bool:
+    try:
+        with path.open("x") as file:
+            file.write(json.dumps(own))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _beat(path: Path, own: dict[str, Any], over: threading.Event) -> None:
+    while not over.wait(BEAT_S):
+        own["beat"] += 1
+        with suppress(OSError):  # the storage may come back
+            if _is_held_by(path, own):
+                path.write_text(json.dumps(own))
+
+
+def _is_alive(path: Path, holder: dict[str, Any], say: Callable[[str], None]) -> bool:
+    if holder.get("host") == socket.gethostname() and PROCESSES.exists():
+        pid = holder.get("pid")
+        return isinstance(pid, int) and start_of(pid) == holder.get("started") is not None
+    say(f"A run on {holder.get('host')!r} has left its lock here; listening whether it is alive …")
+    deadline = time.monotonic() + SILENCE_S
+    while time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        if (_read(path) or holder) != holder:  # alive, or in the hands of yet another
+            return True
+    return False
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What the lock says; None if nothing that makes sense, as of a writer that was ended."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _is_held_by(path: Path, own: dict[str, Any]) -> bool:
+    return bool((_read(path) or {}).get("token") == own["token"])

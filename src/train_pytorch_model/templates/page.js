@@ -1,0 +1,94 @@
+"use strict";
+// Tables whose column titles sort them. A second press turns the order; what is undefined stays last.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0];
+  const headers = [...table.tHead.rows[0].cells];
+  const byName = new Intl.Collator(undefined, { numeric: true }).compare;
+  headers.forEach((header, column) => {
+    header.querySelector("button").addEventListener("click", () => {
+      const order = header.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+      const sign = order === "ascending" ? 1 : -1;
+      for (const other of headers) other.removeAttribute("aria-sort");
+      header.setAttribute("aria-sort", order);
+      const keyed = [...body.rows].map((row) => {
+        const cell = row.cells[column];
+        return { row, key: cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value) };
+      });
+      keyed.sort((a, b) => {
+        if (typeof a.key === "string") return sign * byName(a.key, b.key);
+        if (a.key < 0 || b.key < 0) return (a.key < 0) - (b.key < 0);
+        return sign * (a.key - b.key);
+      });
+      body.append(...keyed.map((each) => each.row));
+    });
+  });
+}
+
+// Fields that leave only the rows whose name contains a text.
+for (const input of document.querySelectorAll("input[data-filters]")) {
+  const rows = [...document.getElementById(input.dataset.filters).tBodies[0].rows];
+  const found = document.querySelector(`[data-found="${input.dataset.filters}"]`);
+  const names = rows.map((row) => row.cells[0].textContent.toLowerCase());
+  input.closest(".filter").hidden = false;
+  input.addEventListener("input", () => {
+    const text = input.value.toLowerCase();
+    let count = 0;
+    rows.forEach((row, index) => {
+      row.hidden = !names[index].includes(text);
+      count += !row.hidden;
+    });
+    found.textContent = text ? `${count} found` : "";
+  });
+}
+
+// The map of confusions: the cell under the pointer or the arrow keys, in words.
+const map = document.getElementById("map");
+if (map) {
+  const data = JSON.parse(document.getElementById("map-data").textContent);
+  const size = data.names.length;
+  const images = new Map(data.cells.map(([row, column, count]) => [row * size + column, count]));
+  const cursor = document.getElementById("map-cursor");
+  const reading = document.getElementById("map-reading");
+  const format = new Intl.NumberFormat();
+  let row = 0, column = 0;
+
+  // Names in their own direction, whatever letters they have.
+  function named(index) {
+    const name = document.createElement("bdi");
+    name.textContent = data.names[index];
+    return name;
+  }
+  function read() {
+    const known = images.get(row * size + column);
+    const of = `of ${format.format(data.support[row])} images`;
+    const count = known
+      ? `${format.format(known)} ${of} (${((100 * known) / data.support[row]).toFixed(1)}%)`
+      : data.rest ? `at most ${format.format(data.rest)} ${of}` : `none ${of}`;
+    reading.replaceChildren("True ", named(row), ", predicted ", named(column), `: ${count}`);
+    cursor.hidden = false;
+    cursor.style.left = `${(100 * (column + 0.5)) / size}%`;
+    cursor.style.top = `${(100 * (row + 0.5)) / size}%`;
+    cursor.style.setProperty("--cell", `${map.clientWidth / size + 4}px`);
+  }
+  const within = (value) => Math.min(size - 1, Math.max(0, value));
+
+  function point(event) {
+    const box = map.querySelector("img").getBoundingClientRect();
+    column = within(Math.floor((size * (event.clientX - box.left)) / box.width));
+    row = within(Math.floor((size * (event.clientY - box.top)) / box.height));
+    read();
+  }
+  map.addEventListener("pointermove", point);
+  map.addEventListener("pointerdown", point);
+  map.addEventListener("focus", () => { if (map.matches(":focus-visible")) read(); });
+  map.addEventListener("keydown", (event) => {
+    const far = event.shiftKey ? 10 : 1;
+    const steps = { ArrowUp: [-far, 0], ArrowDown: [far, 0], ArrowLeft: [0, -far], ArrowRight: [0, far] };
+    const step = steps[event.key];
+    if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    row = within(row + step[0]);
+    column = within(column + step[1]);
+    read();
+  });
+}

@@ -1,0 +1,56 @@
+"""Pages as a browser takes them: their elements and texts."""
+
+from html.parser import HTMLParser
+
+VOID = {"meta", "link", "img", "input", "br", "hr"}
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    '"><b onmouseover="alert(1)">',
+    "' onmouseover='alert(1)",
+    "a &amp; b",
+    "{{ 7 * 7 }}{% raise %}",
+    "\u202egnp.tac",
+    "two\nlines",
+)
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: its elements, and the text of some of them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.html = html
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.unclosed: list[str] = []
+        self._texts: list[tuple[tuple[str, ...], str]] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.unclosed.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.unclosed.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data: str) -> None:
+        self._texts.append((tuple(self.unclosed), data))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of all elements of this kind."""
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def texts(self, tag: str) -> list[str]:
+        """Texts right in an element of this kind."""
+        return [text for path, text in self._texts if path[-1:] == (tag,)]
+
+    @property
+    def text(self) -> str:
+        """All that is there to read, without line breaks."""
+        shown = (text for path, text in self._texts if not {"style", "script", "title"} & set(path))
+        return " ".join(" ".join(shown).split())

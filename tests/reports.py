@@ -1,0 +1,96 @@
+"""Reports of runs that never were, of any number of categories and epochs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tests.painting import paint
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.evaluation import Evaluation, evaluate, outcomes_of
+from train_pytorch_model.formats.evaluation_directory import Mistake
+from train_pytorch_model.image_check import BadImage
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.page import png
+from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.report_page import DataSet, Report
+from train_pytorch_model.time_budget import EpochTimes, budget_of
+
+HALF = (0.5, 0.5, 0.5)
+
+
+def make_history(losses: Sequence[float]) -> list[dict[str, float]]:
+    """The metrics of epochs with these validation losses."""
+    return [
+        {
+            "epoch": epoch,
+            "step": 10 * epoch,
+            "Train images per second": 100.0 + epoch,
+            "Train loss": 2.0 / epoch,
+            "Train error": 0.5 / epoch,
+            "Valid loss": loss,
+            "Top 1 accuracy": 1 - 0.6 / epoch,
+            "Top 5 accuracy": 1.0,
+            "Learning rate": 0.01 / epoch,
+        }
+        for epoch, loss in enumerate(losses, start=1)
+    ]
+
+
+def predictions(count: int, images: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Targets (N,) and probabilities (N, C); about two thirds are right."""
+    random = np.random.default_rng(seed)
+    targets = random.integers(0, count, images)
+    predicted = np.where(random.random(images) < 0.66, targets, random.integers(0, count, images))
+    confidences = random.uniform(0.5, 1, images)
+    probabilities = np.repeat(((1 - confidences) / (count - 1))[:, None], count, axis=1)
+    probabilities[np.arange(images), predicted] = confidences
+    return targets, probabilities
+
+
+def evaluation_of(count: int, images: int) -> Evaluation:
+    """Of random predictions."""
+    return evaluate(outcomes_of(*predictions(count, images)), count)
+
+
+def make_report(
+    categories: Sequence[str] = ("blue", "green", "red"),
+    images: int = 60,
+    losses: Sequence[float] = (1.2, 0.7, 0.4, 0.5),
+    mistakes: int = 3,
+    bad_images: Sequence[BadImage] = (),
+    ignored: Mapping[str, int] | None = None,
+    **changes: Any,
+) -> Report:
+    """A report that has everything; `changes` are fields of it."""
+    count = len(categories)
+    picture = png(paint("red", 1))
+    counts = np.random.default_rng(2).integers(10, 400, count)
+    shown = [
+        (Mistake(f"{categories[0]}/{index}.png", categories[0], categories[1], 0.99, 0.01), picture)
+        for index in range(mistakes)
+    ]
+    config = TrainConfig(epochs=max(len(losses), 4))
+    report = Report(
+        spec=ClassifierSpec("resnet18", False, tuple(categories), Framing(32, 48, 1.0), HALF, HALF),
+        evaluation=evaluation_of(count, images),
+        mistakes=shown,
+        config=config,
+        recipe=Recipe(image_size=(32, 48), crop_fraction=1.0, augmentation="none", mean=HALF, std=HALF),
+        plan={"Model": "resnet18", "Steps": "10 an epoch"},
+        history=make_history(losses),
+        best_epoch=int(np.nanargmin(losses)) + 1,
+        stopped="",
+        rollbacks=0,
+        training=DataSet("Training dataset", "training", counts, ignored or {}),
+        validation=DataSet("Validation dataset", "validation", np.maximum(counts // 8, 10), {}),
+        bad_images=bad_images,
+        budget=budget_of([EpochTimes(30.0, 10.0, 5.0)] * len(losses), 35.0 * len(losses) + 12.0),
+        versions={"Python": "3.11.7", "torch": "2.10.0"},
+        command=["python -m train_pytorch_model train", "--epochs 4"],
+        fingerprint={"parameters": "--epochs 4", "untrained_model": "0" * 64},
+        ended="1 May 2026, 12:00 UTC",
+    )
+    return replace(report, **changes)

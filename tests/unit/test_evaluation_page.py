@@ -1,0 +1,313 @@
+"""The page of an evaluation: readable, bounded, and safe with names of any kind."""
+
+import base64
+import hashlib
+import io
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.pages import HOSTILE, Page
+from tests.painting import paint
+
+from train_pytorch_model.evaluation import evaluate, outcomes_of
+from train_pytorch_model.evaluation_page import (
+    HIT_COLOUR,
+    MAX_MAP_CELLS,
+    MAX_MAP_SIDE,
+    MAX_PAIRS,
+    MAX_ROWS,
+    MISTAKE_COLOUR,
+    render,
+)
+from train_pytorch_model.formats.evaluation_directory import Mistake
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.page import MAX_NAME, THUMBNAIL_SIDE, thumbnail
+
+
+def page_of(
+    targets: Sequence[int],
+    probabilities: np.ndarray,
+    categories: Sequence[str],
+    mistakes: Sequence[tuple[Mistake, str]] = (),
+    left_out: int = 0,
+    dataset_name: str = "validation",
+) -> Page:
+    """The page of these predictions."""
+    evaluation = evaluate(outcomes_of(np.array(targets), probabilities), len(categories))
+    half = (0.5, 0.5, 0.5)
+    spec = ClassifierSpec("resnet18", False, tuple(categories), Framing(32, 48, 1.0), half, half)
+    return Page(render(evaluation, spec, dataset_name, mistakes, left_out))
+
+
+def sure(targets: Sequence[int], predicted: Sequence[int], categories: Sequence[str], **more: Any) -> Page:
+    """The page of a model that is sure of everything."""
+    return page_of(targets, np.eye(len(categories))[list(predicted)], categories, **more)
+
+
+def many(count: int, images: int, seed: int = 1) -> Page:
+    """The page of many categories and random predictions, half of them right."""
+    random = np.random.default_rng(seed)
+    targets = random.integers(0, count, images)
+    predicted = np.where(random.random(images) < 0.5, targets, random.integers(0, count, images))
+    probabilities = np.zeros((images, count), np.float32)
+    probabilities[np.arange(images), predicted] = 1
+    return page_of(targets.tolist(), probabilities, [f"category {index}" for index in range(count)])
+
+
+def map_data(page: Page) -> dict[str, Any]:
+    """What the page knows of its map."""
+    (text,) = [text for text in page.texts("script") if text.startswith("{")]
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def picture(page: Page) -> Image.Image:
+    """The map."""
+    (source,) = [
+        image["src"] for image in page.all("img") if (image["src"] or "").startswith("data:image/png")
+    ]
+    return decoded(source or "")
+
+
+def decoded(uri: str) -> Image.Image:
+    """The image of a data URI."""
+    return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
+
+
+def test_the_main_numbers_are_told() -> None:
+    probabilities = np.array([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
+    page = page_of([0, 1, 1, 2], probabilities, ("cat", "dog", "owl"))
+    assert page.texts("h1") == ["Evaluation of a resnet18"]
+    for text in (
+        *("Data set validation", "4 images", "3 categories", "32 \N{MULTIPLICATION SIGN} 48 px"),
+        *("Accuracy 75.0% 3 of 4 images", "Top 5 accuracy 100.0% always so with 3 categories"),
+        *("Balanced accuracy 83.3% mean recall of 3 categories", "Macro F1 0.778 weighted by images: 0.750"),
+        "Loss 0.540 mean cross entropy, in nats",
+        "Calibration error 15.0% at a mean confidence of 70.0%",
+    ):
+        assert text in page.text
+
+
+def test_every_element_is_closed_and_every_id_is_one() -> None:
+    for page in (many(300, 2000), sure([0, 1], [0, 0], HOSTILE)):
+        assert page.unclosed == []
+        ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+        assert len(ids) == len(set(ids))
+        targets = [str(link["href"]).removeprefix("#") for link in page.all("a")]
+        assert set(targets) <= set(ids)
+
+
+def test_a_page_needs_nothing_from_outside(tmp_path: Path) -> None:
+    paint("red", 1).save(tmp_path / "1.png")
+    mistake = (Mistake("1.png", "a", "b", 0.9, 0.1), thumbnail(tmp_path / "1.png"))
+    page = sure([0, 1], [1, 1], ("a", "b"), mistakes=[mistake])
+    sources = [
+        value
+        for _, attributes in page.elements
+        for name, value in attributes.items()
+        if name in ("src", "href", "srcset", "data", "action", "xlink:href")
+    ]
+    assert len(sources) == 5
+    assert all(str(source).startswith(("#", "data:image/jpeg;base64,")) for source in sources)
+    assert "link" not in {tag for tag, _ in page.elements}
+    for style in page.texts("style"):
+        assert "@import" not in style
+        assert set(re.findall(r"url\((.)", style)) == {"#"}
+
+
+def test_the_policy_allows_our_script_alone() -> None:
+    page = sure([0, 1], [1, 1], HOSTILE)
+    (policy,) = [meta["content"] for meta in page.all("meta") if "http-equiv" in meta]
+    script = page.html.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}';"
+        " base-uri 'none'; form-action 'none'"
+    )
+    assert "addEventListener" in script
+
+
+@pytest.mark.parametrize("count", [len(HOSTILE), 40])
+def test_names_are_text_and_nothing_else(count: int) -> None:
+    names = [*HOSTILE, *(f"{index}{HOSTILE[index % len(HOSTILE)]}" for index in range(count - len(HOSTILE)))]
+    mistakes = [(Mistake(f"dir/{name}.png", name, names[0], 0.9, 0.1), "") for name in names]
+    predicted = [*range(1, count), 0]
+    page = sure(range(count), predicted, names, mistakes=mistakes, dataset_name=HOSTILE[0])
+    plain = [f"category {index}" for index in range(count)]
+    same = [(Mistake(f"dir/{name}.png", name, plain[0], 0.9, 0.1), "") for name in plain]
+    assert [tag for tag, _ in page.elements] == [
+        tag for tag, _ in sure(range(count), predicted, plain, mistakes=same).elements
+    ]
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    # Every name stands in an element of its own direction.
+    isolated = page.texts("bdi")
+    assert set(names) <= set(isolated)
+    assert not [
+        text for tag in ("td", "th", "b", "p", "span") for text in page.texts(tag) if "\u202e" in text
+    ]
+    if count == 40:
+        assert map_data(page)["names"] == names
+
+
+def test_absent_categories_and_lost_images_are_noted() -> None:
+    page = sure([0, 0], [0, 0], ("a", "b", "c"), left_out=1)
+    assert "2 categories have no image in this data set: b , c ." in page.text
+    assert "1 image could not be read and is left out; bad_images.csv has the reasons." in page.text
+    page = sure([0, 0], [0, 1], ("a", *(f"b{index}" for index in range(12))), left_out=1200)
+    assert "12 categories have no image in this data set: b0 , b1 ," in page.text
+    assert "b9 and 2 more." in page.text
+    assert "b10 and" not in page.text
+    assert "1,200 images could not be read and are left out;" in page.text
+    assert "could not be read" not in sure([0, 1], [0, 1], ("a", "b")).text
+
+
+def test_categories_without_an_image_come_last_and_are_undefined() -> None:
+    page = sure([1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 2, 2], ("a", "b", "c"))
+    table = page.text.partition("Predicted b 0.667")[2]
+    assert table.startswith(
+        " 1.000 0.500 2 1 c 0.889 0.800 1.000 4 5 a \N{EN DASH} undefined: no image is of it, and"
+    )
+
+
+def test_one_image_makes_a_page() -> None:
+    page = sure([1], [1], ("a", "b"))
+    for text in (
+        "1 image",
+        "1 of 1 images",
+        "mean recall of 1 category",
+        "No category was taken for another.",
+    ):
+        assert text in page.text
+    assert "None: every image was predicted as what it is." in page.text
+    assert page.all("img") == []
+
+
+def test_a_perfect_model_makes_a_page() -> None:
+    page = sure([0, 1, 2], [0, 1, 2], ("a", "b", "c"))
+    for text in ("Accuracy 100.0%", "Loss 0.000", "Calibration error 0.0%", "Macro F1 1.000"):
+        assert text in page.text
+
+
+def test_few_categories_are_a_table_of_numbers() -> None:
+    page = sure([0, 0, 0, 1], [0, 0, 1, 1], ("cat", "dog"))
+    assert [cell["class"] for cell in page.all("td") if cell.get("class") in ("hit", "mistake")] == [
+        *("hit", "mistake", "hit")
+    ]
+    assert [cell["style"] for cell in page.all("td") if cell.get("class") == "mistake"] == ["--share:0.333"]
+    assert "cat 2 1 dog · 1" in page.text
+    assert page.all("img") == []
+
+
+@pytest.mark.parametrize(("names", "is_turned"), [("0123456789", False), (["a long name", *"123456"], True)])
+def test_names_above_the_columns_are_turned_where_they_have_no_room(
+    names: Sequence[str], is_turned: bool
+) -> None:
+    page = sure([0], [0], names)
+    (matrix,) = [table for table in page.all("table") if str(table["class"]).startswith("matrix")]
+    assert ("turned" in str(matrix["class"])) == is_turned
+
+
+def test_many_categories_are_a_map() -> None:
+    page = many(300, 2000)
+    image = picture(page)
+    assert image.size == (300, 300)
+    data = map_data(page)
+    assert (len(data["names"]), sum(data["support"]), data["rest"]) == (300, 2000, 0)
+    assert sum(images for *_, images in data["cells"]) == 2000
+    pixels = np.asarray(image.convert("RGBA"))
+    shown = {(row, column) for row, column in zip(*np.nonzero(pixels[..., 3]), strict=True)}
+    assert shown == {(true, predicted) for true, predicted, _ in data["cells"]}
+    colours = {
+        (true == predicted, tuple(pixels[true, predicted, :3].tolist()))
+        for true, predicted, _ in data["cells"]
+    }
+    assert colours == {(True, HIT_COLOUR), (False, MISTAKE_COLOUR)}
+
+
+def test_more_categories_than_pixels_share_them() -> None:
+    count = 2 * MAX_MAP_SIDE + 1
+    page = sure([0, 1, count - 1], [0, 0, count - 1], [str(index) for index in range(count)])
+    pixels = np.asarray(picture(page).convert("RGBA"))
+    assert pixels.shape[:2] == (667, 667)
+    assert tuple(pixels[0, 0, :3]) == MISTAKE_COLOUR  # a mistake is not hidden by a hit
+    assert tuple(pixels[-1, -1, :3]) == HIT_COLOUR
+
+
+def test_a_page_of_very_many_categories_is_bounded() -> None:
+    random = np.random.default_rng(1)
+    count, images = 5000, 6000
+    targets = random.integers(0, count, images)
+    probabilities = np.zeros((images, count), np.float32)
+    probabilities[np.arange(images), random.integers(0, count, images)] = 1
+    names = [f"{index}" + "<" * 5000 for index in range(count)]
+    mistakes = [(Mistake("<" * 4000, names[0], names[1], 0.9, 0.1), "")]
+    page = page_of(targets.tolist(), probabilities, names, mistakes)
+    assert len(page.all("tr")) <= MAX_ROWS + MAX_PAIRS + 20
+    assert "Shown are 1,000 of 5,000; per_class.csv has all." in page.text
+    assert max(map(len, page.texts("bdi"))) == MAX_NAME
+    assert max(map(len, map_data(page)["names"])) == MAX_NAME
+    assert len(page.html) < 5_000_000
+
+
+def test_a_map_knows_its_largest_cells_only() -> None:
+    side = 250  # 62,500 cells
+    targets = np.repeat(np.arange(side), side)
+    predicted = np.tile(np.arange(side), side)
+    twice = [*targets.tolist(), 0], [*predicted.tolist(), 7]
+    page = page_of(twice[0], np.eye(side, dtype=np.float32)[twice[1]], [str(index) for index in range(side)])
+    data = map_data(page)
+    assert len(data["cells"]) == MAX_MAP_CELLS
+    assert data["cells"][0] == [0, 7, 2]
+    assert data["rest"] == 1
+
+
+def test_calibration_is_drawn_for_bins_with_images_only() -> None:
+    page = page_of([0, 0, 1], np.array([[0.6, 0.4], [0.9, 0.1], [0.9, 0.1]]), ("a", "b"))
+    bars = [rect["class"] for rect in page.all("rect") if "class" in rect]
+    assert bars == ["right", "gap", "share"] * 2
+    assert "53.3% to 60.0% 1 60.0% 100.0% 86.7% to 93.3% 2 90.0% 50.0%" in page.text
+    assert "The mean gap over all images is 40.0%, the expected calibration error." in page.text
+
+
+def test_mistakes_are_shown_with_their_pictures(tmp_path: Path) -> None:
+    paint("red", 1).save(tmp_path / "1.png")
+    mistakes = [
+        (Mistake("a/1.png", "a", "b", 0.99, 0.01), thumbnail(tmp_path / "1.png")),
+        (Mistake("a/2.png", "a", "b", 0.7, 0.3), ""),
+    ]
+    page = sure([0, 0, 0, 1], [1, 1, 1, 1], ("a", "b"), mistakes=mistakes)
+    assert [image["alt"] for image in page.all("img")] == ["Image a/1.png"]
+    assert "3 of 4 images were taken for something else." in page.text
+    assert "Here are the 2 of which the model was most sure; mistakes.csv has all." in page.text
+    assert "is a (1.0%) said b (99.0%) a/1.png" in page.text
+    assert "cannot be shown is a (30.0%) said b (70.0%) a/2.png" in page.text
+
+
+@pytest.mark.parametrize("size", [(32, 32), (1000, 600), (7, 3000)])
+def test_a_thumbnail_is_small_and_has_the_images_shape(tmp_path: Path, size: tuple[int, int]) -> None:
+    paint("green", 1, size).save(tmp_path / "image.png")
+    shown = decoded(thumbnail(tmp_path / "image.png"))
+    assert max(shown.size) == min(max(size), THUMBNAIL_SIDE)
+    assert shown.width / shown.height == pytest.approx(size[0] / size[1], rel=0.15, abs=0.005)
+    red, green, blue = np.asarray(shown).reshape(-1, 3).mean(axis=0)
+    assert green > max(red, blue)
+
+
+def test_a_thumbnail_carries_no_words_of_its_image(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "a secret"
+    paint("red", 1).save(tmp_path / "1.jpg", comment="a secret" * 1000, exif=exif)
+    uri = thumbnail(tmp_path / "1.jpg")
+    assert b"secret" not in base64.b64decode(uri.partition(",")[2])
+    assert len(uri) < 3000
+
+
+def test_a_file_that_is_gone_has_no_thumbnail(tmp_path: Path) -> None:
+    assert thumbnail(tmp_path / "gone.png") == ""

@@ -1,0 +1,450 @@
+"""Three inputs, checked against each other, and what the data decide."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.painting import paint, paint_folders
+
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.errors import (
+    InvalidDatasetError,
+    InvalidModelDirectoryError,
+    NotLabeledDatasetError,
+    ParameterError,
+)
+from train_pytorch_model.formats.files import write_yaml
+from train_pytorch_model.formats.image_directory import write_image_directory
+from train_pytorch_model.formats.model_directory import (
+    ModelDirectory,
+    open_model_directory,
+    write_spec,
+)
+from train_pytorch_model.image_classifier.preprocessing import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Framing,
+)
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs import (
+    TrainingInputs,
+    decide,
+    open_scoring_inputs,
+    open_trained_model,
+    open_training_inputs,
+)
+from train_pytorch_model.recipe import MAX_IMAGE_SIZE, Recipe
+
+HALF = (0.5, 0.5, 0.5)
+IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
+
+
+def write_model(
+    root: Path,
+    recipe: Recipe = Recipe(),  # noqa: B008, frozen
+    is_pretrained: bool = False,
+    categories: tuple[str, ...] = (),
+    architecture: str = "resnet18",
+) -> Path:
+    """A model directory whose weights nobody reads here."""
+    root.mkdir()
+    meta = write_spec(
+        root,
+        architecture=architecture,
+        option=False,
+        is_pretrained=is_pretrained,
+        recipe=recipe,
+        categories=categories,
+    )
+    write_yaml(root / "_meta.yaml", meta)
+    (root / "model").write_bytes(b"weights")
+    return root
+
+
+def open_painted(tmp_path: Path, **recipe: Any) -> TrainingInputs:
+    """Inputs with a model of that recipe; data sets are painted where there are none yet."""
+    model = write_model(tmp_path / "model", Recipe(**recipe))
+    for first, name in enumerate(("training", "validation")):
+        if not (tmp_path / name).exists():
+            paint_folders(tmp_path / name, per_category=3, first=10 * first)
+    return open_training_inputs(model, tmp_path / "training", tmp_path / "validation")
+
+
+# ── Opening ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_inputs_that_fit_each_other_are_opened(tmp_path: Path) -> None:
+    inputs = open_painted(tmp_path)
+    assert inputs.categories == ("blue", "green", "red")
+    assert (len(inputs.training), len(inputs.validation)) == (9, 9)
+    assert inputs.bad_images == ()
+    assert inputs.warnings == ()
+    assert inputs.spec == ClassifierSpec(
+        architecture="resnet18",
+        option=False,
+        categories=("blue", "green", "red"),
+        framing=Framing(32, 32, 1.0),
+        mean=HALF,
+        std=HALF,
+    )
+    assert inputs.framing is inputs.spec.framing
+    assert ClassifierSpec.from_mapping(inputs.spec.as_mapping()) == inputs.spec
+
+
+def test_categories_are_matched_by_name_and_not_by_place(tmp_path: Path) -> None:
+    images = [(f"{name}.ppm", b"P6 1 1 255\nabc", name) for name in ("red", "green", "blue")]
+    write_image_directory(tmp_path / "validation", images, ["red", "green", "blue"], "--output")
+    inputs = open_painted(tmp_path)
+    assert inputs.validation.categories == ("blue", "green", "red")
+    assert inputs.validation.class_indices.tolist() == [2, 1, 0]
+
+
+def test_other_categories_in_validation_are_named_on_either_side(tmp_path: Path) -> None:
+    paint_folders(tmp_path / "validation", 1, ("blue", "red"))
+    (tmp_path / "validation/red").rename(tmp_path / "validation/crimson")
+    with pytest.raises(InvalidDatasetError) as raised:
+        open_painted(tmp_path)
+    assert str(raised.value) == (
+        f'Validation dataset "{tmp_path / "validation"}" is not valid, reason: its categories are not those'
+        " of the training dataset."
+        "\nOnly in training:\n  'green'\n  'red'"
+        "\nOnly in validation:\n  'crimson' \nBoth need the same category names."
+    )
+
+
+@pytest.mark.parametrize(
+    ("categories", "message"),
+    [
+        (("blue", "red"), r"training dataset\.\nOnly in training:\n  'green' \nBoth need the same"),
+        (
+            ("blue", "green", "red", "white"),
+            r"training dataset\.\nOnly in validation:\n  'white' \nBoth need",
+        ),
+    ],
+)
+def test_a_category_missing_on_one_side_is_an_error(
+    tmp_path: Path, categories: tuple[str, ...], message: str
+) -> None:
+    paint_folders(tmp_path / "validation", 1, tuple(name for name in categories if name != "white"))
+    for name in categories:
+        (tmp_path / "validation" / name).mkdir(exist_ok=True)
+    with pytest.raises(InvalidDatasetError, match=message):
+        open_painted(tmp_path)
+
+
+def test_one_category_is_nothing_to_classify(tmp_path: Path) -> None:
+    for name in ("training", "validation"):
+        paint_folders(tmp_path / name, 2, ("blue",))
+    with pytest.raises(
+        InvalidDatasetError, match=r"it has one category, 'blue'. A classifier needs at least two\."
+    ):
+        open_painted(tmp_path)
+
+
+@pytest.mark.parametrize("port", ["training", "validation"])
+def test_images_without_categories_are_not_labelled(tmp_path: Path, port: str) -> None:
+    (tmp_path / port).mkdir()
+    paint("blue", 0).save(tmp_path / port / "a.png")
+    with pytest.raises(NotLabeledDatasetError, match=f"no label column in .*{port.title()} dataset"):
+        open_painted(tmp_path)
+
+
+def test_unreadable_images_of_both_datasets_are_left_out(tmp_path: Path) -> None:
+    for first, name in enumerate(("training", "validation")):
+        paint_folders(tmp_path / name, per_category=3, first=10 * first)
+    (tmp_path / "training/blue/1.png").write_bytes(b"")
+    (tmp_path / "validation/red/12.png").write_bytes(b"")
+    inputs = open_painted(tmp_path)
+    assert [(image.port, image.file_name) for image in inputs.bad_images] == [
+        ("Training dataset", "blue/1.png"),
+        ("Validation dataset", "red/12.png"),
+    ]
+    assert (len(inputs.training), len(inputs.validation)) == (8, 8)
+
+
+def test_oddities_of_the_data_are_warnings(tmp_path: Path) -> None:
+    for name in ("training", "validation"):
+        paint_folders(tmp_path / name, 2, ("blue", "red"))
+        (tmp_path / name / "NA").mkdir()
+    (tmp_path / "training/notes.txt").touch()
+    empty, ignored, renamed, other_empty = open_painted(tmp_path).warnings
+    training, validation = (f'{p.title()} dataset "{tmp_path / p}"' for p in ("training", "validation"))
+    assert empty == f"{training} has no image of category\n  'NA'"
+    assert ignored == f"{training}: not taken: 1 files of another kind (.txt)."
+    assert renamed == (
+        "the designer's Score Image Model takes these category names for numbers or missing values: NA"
+    )
+    assert other_empty == f"{validation} has no image of category\n  'NA'"
+
+
+# ── What makes a run this run ────────────────────────────────────────────────────────────────────
+
+
+def test_the_fingerprint_is_of_parameters_model_and_data(tmp_path: Path) -> None:
+    inputs = open_painted(tmp_path)
+    fingerprint = inputs.fingerprint(TrainConfig())
+    assert fingerprint == inputs.fingerprint(TrainConfig())
+    assert fingerprint["parameters"] == (
+        "--epochs 5 --batch-size 16 --warmup-step-number 0 --learning-rate 0.001 --random-seed 1"
+        " --patience 3 --print-frequency 10"
+    )
+    assert set(fingerprint) == {
+        "parameters",
+        "untrained_model",
+        "training_dataset",
+        "validation_dataset",
+    }
+
+
+@pytest.mark.parametrize("file", ["model", "model_spec.yaml"])
+def test_another_model_is_another_run(tmp_path: Path, file: str) -> None:
+    inputs = open_painted(tmp_path)
+    before = inputs.fingerprint(TrainConfig())["untrained_model"]
+    with (tmp_path / "model" / file).open("ab") as opened:
+        opened.write(b"#")
+    assert inputs.fingerprint(TrainConfig())["untrained_model"] != before
+
+
+# ── Scoring ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_model_that_is_not_trained_cannot_score(tmp_path: Path) -> None:
+    data = paint_folders(tmp_path / "data", 1)
+    with pytest.raises(InvalidModelDirectoryError) as raised:
+        open_scoring_inputs(write_model(tmp_path / "model"), data)
+    assert str(raised.value) == (
+        f'ModelDirectory "Trained model {tmp_path / "model"}" is invalid. Reason: it is not trained:'
+        " model_spec.yaml names no label_map_file. Train it first, with `train`."
+    )
+
+
+def test_a_trained_model_scores_images_with_and_without_categories(tmp_path: Path) -> None:
+    recipe = Recipe(image_size=(16, 24), crop_fraction=0.5, augmentation="none", mean=HALF, std=HALF)
+    model = write_model(tmp_path / "model", recipe, categories=("x", "y"))
+    (tmp_path / "data").mkdir()
+    for name in ("a", "b"):
+        paint("blue", 0, (640, 480)).save(tmp_path / f"data/{name}.png")
+    (tmp_path / "data/c.png").touch()
+    inputs = open_scoring_inputs(model, tmp_path / "data")
+    assert inputs.spec.categories == ("x", "y")
+    assert inputs.spec.framing == Framing(16, 24, 0.5)
+    assert len(inputs.images) == 2
+    assert [image.file_name for image in inputs.bad_images] == ["c.png"]
+
+
+def test_a_designer_model_scores_images_at_their_own_size(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), categories=("x", "y"))
+    (tmp_path / "data").mkdir()
+    paint("blue", 0, (640, 480)).save(tmp_path / "data/a.png")
+    inputs = open_scoring_inputs(model, tmp_path / "data")
+    assert inputs.spec.framing == Framing(480, 640, 1.0)
+    assert inputs.size_reason == "the size of the images"
+
+
+# ── A trained model alone ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("image_size", [None, 24])
+def test_a_trained_model_of_ours_tells_its_size(tmp_path: Path, image_size: int | None) -> None:
+    recipe = Recipe(image_size=(24, 24), crop_fraction=0.5, mean=HALF, std=HALF)
+    root = write_model(tmp_path / "model", recipe, categories=("x", "y"))
+    model, spec = open_trained_model(root, image_size)
+    assert model.root == root
+    assert spec.framing == Framing(24, 24, 0.5)
+    assert spec.categories == ("x", "y")
+
+
+def test_a_size_that_is_not_the_models_is_refused(tmp_path: Path) -> None:
+    recipe = Recipe(image_size=24, mean=HALF, std=HALF)
+    root = write_model(tmp_path / "model", recipe, categories=("x", "y"))
+    with pytest.raises(ParameterError, match=r"^--image-size is 32; the model's is 24\.$"):
+        open_trained_model(root, 32)
+
+
+def test_a_designer_model_is_told_its_size(tmp_path: Path) -> None:
+    root = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), categories=("x", "y"))
+    assert open_trained_model(root, 400)[1].framing == Framing(400, 400, 1.0)
+    with pytest.raises(
+        ParameterError, match=r"model does not tell the size of its images, .* Give it: --image-size\.$"
+    ):
+        open_trained_model(root, None)
+
+
+@pytest.mark.parametrize("image_size", [0, -1, 7, 4097])
+def test_a_size_out_of_range_is_refused(tmp_path: Path, image_size: int) -> None:
+    root = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), categories=("x", "y"))
+    with pytest.raises(ParameterError, match=rf"should be from 8 to 4096; it is {image_size}\.$"):
+        open_trained_model(root, image_size)
+
+
+# ── Deciding ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def model_of(
+    tmp_path: Path, recipe: Recipe, is_pretrained: bool = False, trained: bool = False
+) -> ModelDirectory:
+    categories = ("x", "y") if trained else ()
+    return open_model_directory(write_model(tmp_path / "model", recipe, is_pretrained, categories), "Model")
+
+
+@pytest.mark.parametrize(
+    ("entries", "common_size", "size", "crop_fraction", "augmentation", "reason"),
+    [
+        pytest.param(
+            {}, (32, 32), (32, 32), 1.0, "padded-crop", "the size of the images", id="small and common"
+        ),
+        pytest.param({}, (31, 40), (31, 40), 1.0, "none", "the size of the images", id="digits"),
+        pytest.param(
+            {}, (320, 32), (320, 32), 1.0, "padded-crop", "the size of the images", id="at the limit"
+        ),
+        pytest.param(
+            {},
+            (321, 32),
+            (224, 224),
+            0.875,
+            "random-resized-crop",
+            "the images are larger",
+            id="a camera's common size",
+        ),
+        pytest.param(
+            {},
+            None,
+            (224, 224),
+            0.875,
+            "random-resized-crop",
+            "the images differ in size",
+            id="no common size",
+        ),
+        pytest.param(
+            {"image_size": 64},
+            (32, 32),
+            (64, 64),
+            0.875,
+            "random-resized-crop",
+            "the recipe says so",
+            id="the recipe's side",
+        ),
+        pytest.param(
+            {"image_size": (48, 64), "crop_fraction": 1.0, "augmentation": "none"},
+            None,
+            (48, 64),
+            1.0,
+            "none",
+            "the recipe says so",
+            id="the recipe's everything",
+        ),
+        pytest.param(
+            {"crop_fraction": 0.5},
+            (32, 32),
+            (32, 32),
+            0.5,
+            "padded-crop",
+            "the size of the images",
+            id="the recipe's crop",
+        ),
+        pytest.param(
+            {"augmentation": "random-resized-crop"},
+            (32, 32),
+            (32, 32),
+            1.0,
+            "random-resized-crop",
+            "the size of the images",
+            id="the recipe's augmentation",
+        ),
+    ],
+)
+def test_data_and_recipe_decide_the_size(
+    tmp_path: Path,
+    entries: dict[str, Any],
+    common_size: tuple[int, int] | None,
+    size: tuple[int, int],
+    crop_fraction: float,
+    augmentation: str,
+    reason: str,
+) -> None:
+    decided, why = decide(model_of(tmp_path, Recipe(**entries)), common_size)
+    assert (decided.image_size, decided.crop_fraction, decided.augmentation, why) == (
+        size,
+        crop_fraction,
+        augmentation,
+        reason,
+    )
+
+
+@pytest.mark.parametrize(
+    ("common_size", "crop_fraction", "augmentation"),
+    [((224, 224), 1.0, "padded-crop"), ((32, 32), 0.875, "random-resized-crop")],
+)
+def test_a_network_of_one_size_takes_no_other(
+    tmp_path: Path, common_size: tuple[int, int], crop_fraction: float, augmentation: str
+) -> None:
+    model = open_model_directory(write_model(tmp_path / "model", architecture="vit_b_16"), "Model")
+    decided, reason = decide(model, common_size)
+    assert decided.image_size == (224, 224)
+    assert (decided.crop_fraction, decided.augmentation) == (crop_fraction, augmentation)
+    assert reason == "the only size of a vit_b_16"
+
+
+@pytest.mark.parametrize("size", [224, (224, 224)])
+def test_a_recipe_may_name_the_only_size(tmp_path: Path, size: int | tuple[int, int]) -> None:
+    root = write_model(tmp_path / "model", Recipe(image_size=size), architecture="vit_b_16")
+    assert decide(open_model_directory(root, "Model"), None)[0].image_size == (224, 224)
+
+
+def test_a_recipe_that_names_another_size_than_the_only_one_is_refused(tmp_path: Path) -> None:
+    root = write_model(tmp_path / "model", Recipe(image_size=256), architecture="vit_b_16")
+    with pytest.raises(
+        InvalidModelDirectoryError,
+        match=r"its recipe names image_size 256; the only size of a vit_b_16 is 224\.",
+    ):
+        decide(open_model_directory(root, "Model"), None)
+
+
+def test_scoring_takes_a_larger_common_size(tmp_path: Path) -> None:
+    model = model_of(tmp_path, Recipe())
+    assert decide(model, (4096, 100), MAX_IMAGE_SIZE)[0].image_size == (4096, 100)
+    assert decide(model, (4097, 100), MAX_IMAGE_SIZE)[0].image_size == (224, 224)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "is_pretrained", "trained", "expected"),
+    [
+        pytest.param(Recipe(), False, False, (HALF, HALF), id="from scratch"),
+        pytest.param(Recipe(), True, False, IMAGENET, id="pretrained"),
+        pytest.param(
+            Recipe(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)),
+            True,
+            False,
+            ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
+            id="the recipe's",
+        ),
+        pytest.param(
+            Recipe(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)),
+            False,
+            True,
+            ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
+            id="a trained directory's",
+        ),
+    ],
+)
+def test_the_normalisation_is_the_one_that_the_weights_were_made_with(
+    tmp_path: Path,
+    recipe: Recipe,
+    is_pretrained: bool,
+    trained: bool,
+    expected: tuple[tuple[float, ...], tuple[float, ...]],
+) -> None:
+    decided, _ = decide(model_of(tmp_path, recipe, is_pretrained, trained), None)
+    assert (decided.mean, decided.std) == expected
+
+
+def test_a_designer_models_pre_processor_is_kept_when_it_is_trained_further(tmp_path: Path) -> None:
+    root = write_model(
+        tmp_path / "model", Recipe(mean=HALF, std=HALF), is_pretrained=True, categories=("x", "y")
+    )
+    spec = (root / "model_spec.yaml").read_text()
+    (root / "model_spec.yaml").write_text(spec[: spec.index("recipe:")])
+    model = open_model_directory(root, "Model")
+    assert model.recipe == Recipe()
+    decided, _ = decide(model, None)
+    assert (decided.mean, decided.std) == (HALF, HALF)

@@ -1,0 +1,57 @@
+"""What a trained directory says of its own files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from train_pytorch_model.manifest import differences, published_fingerprint, write_manifest
+
+ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_sizes_and_digests_of_all_files_are_recorded(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "model").write_bytes(b"abc")
+    (tmp_path / "inner/empty").touch()
+    (tmp_path / "_incomplete").touch()
+    write_manifest(tmp_path, {"parameters": "--epochs 1"})
+    assert json.loads((tmp_path / "manifest.json").read_bytes()) == {
+        "files": {
+            "inner/empty": {"size": 0, "sha256": NOTHING},
+            "model": {"size": 3, "sha256": ABC},
+        },
+        "fingerprint": {"parameters": "--epochs 1"},
+    }
+
+
+def test_a_complete_directory_tells_its_run(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"parameters": "--epochs 1"})
+    assert published_fingerprint(tmp_path) is None
+    (tmp_path / "_meta.yaml").touch()
+    assert published_fingerprint(tmp_path) == {"parameters": "--epochs 1"}
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"fingerprint": "x"}', '{"fingerprint": null}'])
+def test_a_directory_of_others_tells_nothing(tmp_path: Path, text: str | None) -> None:
+    (tmp_path / "_meta.yaml").touch()
+    if text is not None:
+        (tmp_path / "manifest.json").write_text(text)
+    assert published_fingerprint(tmp_path) is None
+
+
+def test_a_directory_is_as_its_manifest_says_until_a_file_changes(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(b"abc")
+    write_manifest(tmp_path, {})
+    assert differences(tmp_path) == []
+    (tmp_path / "a").write_bytes(b"abd")
+    (tmp_path / "b").unlink()
+    assert differences(tmp_path) == ["a is not as it was written", "b is missing."]
+
+
+def test_a_manifest_that_is_none_or_leads_out_is_a_difference(tmp_path: Path) -> None:
+    assert differences(tmp_path) == ["manifest.json is missing."]
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": {"../a": {"sha256": ABC}}}))
+    assert differences(tmp_path) == ["'../a' leads out of the directory."]

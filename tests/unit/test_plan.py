@@ -1,0 +1,145 @@
+"""Who takes which images when."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from train_pytorch_model.plan import (
+    PlannedBatch,
+    num_training_steps,
+    plan_training,
+    plan_validation,
+)
+
+sizes = st.integers(1, 200)
+batch_sizes = st.integers(2, 33)  # training refuses a batch size below the least share
+world_sizes = st.integers(1, 4)
+min_shares = st.integers(1, 2)
+
+
+def plans(
+    num_images: int, batch_size: int, min_share: int, world_size: int, epoch: int = 0, seed: int = 1
+) -> list[list[PlannedBatch]]:
+    """The plan of every process."""
+    return [
+        plan_training(num_images, batch_size, min_share, seed, epoch, rank, world_size)
+        for rank in range(world_size)
+    ]
+
+
+def images_of(plan: list[PlannedBatch]) -> list[int]:
+    return [int(index) for batch in plan for index in batch.indices]
+
+
+@given(sizes, batch_sizes, min_shares, world_sizes)
+def test_every_image_is_trained_exactly_once(
+    num_images: int, batch_size: int, min_share: int, world_size: int
+) -> None:
+    seen = [
+        index for plan in plans(num_images, batch_size, min_share, world_size) for index in images_of(plan)
+    ]
+    rest = num_images % (batch_size * world_size)
+    left_out = rest if rest < min_share else 0
+    assert len(seen) == len(set(seen)) == num_images - left_out
+    assert set(seen) <= set(range(num_images))
+
+
+@given(sizes, batch_sizes, min_shares, world_sizes)
+def test_no_share_is_below_the_least_nor_above_the_batch_size(
+    num_images: int, batch_size: int, min_share: int, world_size: int
+) -> None:
+    shares = {
+        len(batch.indices) for plan in plans(num_images, batch_size, min_share, world_size) for batch in plan
+    }
+    most = max(batch_size, 2 * min_share - 1)  # three images cannot be shares of two
+    assert shares <= {0, *range(min_share, most + 1)}
+
+
+@given(sizes, batch_sizes, min_shares, world_sizes)
+def test_all_processes_have_the_same_steps_and_agree_on_their_sizes(
+    num_images: int, batch_size: int, min_share: int, world_size: int
+) -> None:
+    all_plans = plans(num_images, batch_size, min_share, world_size)
+    steps = num_training_steps(num_images, batch_size, min_share, world_size)
+    assert [len(plan) for plan in all_plans] == [steps] * world_size
+    for batches in zip(*all_plans, strict=True):
+        assert {batch.global_count for batch in batches} == {sum(len(batch.indices) for batch in batches)}
+
+
+@given(sizes, batch_sizes, min_shares, world_sizes)
+def test_the_last_step_is_split_evenly(
+    num_images: int, batch_size: int, min_share: int, world_size: int
+) -> None:
+    for batches in zip(*plans(num_images, batch_size, min_share, world_size), strict=True):
+        shares = [len(batch.indices) for batch in batches if len(batch.indices)]
+        assert max(shares) - min(shares) <= 1
+
+
+@pytest.mark.parametrize(
+    ("num_images", "batch_size", "min_share", "world_size", "expected"),
+    [
+        pytest.param(10, 4, 1, 1, [[4, 4, 2]], id="one process"),
+        pytest.param(9, 4, 2, 1, [[4, 4]], id="a last batch of one that batch norm cannot take"),
+        pytest.param(9, 4, 1, 1, [[4, 4, 1]], id="a last batch of one"),
+        pytest.param(11, 4, 1, 2, [[4, 2], [4, 1]], id="the rest is split"),
+        pytest.param(9, 4, 1, 2, [[4, 1], [4, 0]], id="one image for two processes"),
+        pytest.param(11, 4, 2, 2, [[4, 3], [4, 0]], id="too little for two shares of two"),
+        pytest.param(13, 4, 2, 3, [[4], [4], [4]], id="too little for one"),
+        pytest.param(2, 16, 1, 4, [[1], [1], [0], [0]], id="fewer images than processes"),
+        pytest.param(1, 16, 2, 1, [[]], id="nothing that can be trained"),
+    ],
+)
+def test_shares_of_every_step(
+    num_images: int, batch_size: int, min_share: int, world_size: int, expected: list[list[int]]
+) -> None:
+    shares = [
+        [len(batch.indices) for batch in plan]
+        for plan in plans(num_images, batch_size, min_share, world_size)
+    ]
+    assert shares == expected
+
+
+def test_every_epoch_and_seed_has_an_order_of_its_own_and_always_the_same() -> None:
+    def order(epoch: int, seed: int) -> list[int]:
+        return images_of(plans(100, 8, 1, 1, epoch, seed)[0])
+
+    orders = [order(epoch, seed) for epoch in (0, 1) for seed in (1, -2)]
+    assert len({tuple(order) for order in orders}) == 4
+    assert order(0, 1) == orders[0]
+    assert orders[0] != sorted(orders[0])
+
+
+@given(st.integers(0, 200), st.integers(1, 33), world_sizes)
+def test_every_image_is_validated_exactly_once(num_images: int, batch_size: int, world_size: int) -> None:
+    seen = [
+        index
+        for rank in range(world_size)
+        for index in images_of(plan_validation(num_images, batch_size, rank, world_size))
+    ]
+    assert sorted(seen) == list(range(num_images))
+
+
+@given(st.integers(0, 200), st.integers(1, 33), world_sizes)
+def test_the_composition_of_validation_batches_does_not_depend_on_the_number_of_processes(
+    num_images: int, batch_size: int, world_size: int
+) -> None:
+    def compositions(size: int) -> set[tuple[int, ...]]:
+        return {
+            tuple(batch.indices.tolist())
+            for rank in range(size)
+            for batch in plan_validation(num_images, batch_size, rank, size)
+        }
+
+    assert compositions(world_size) == compositions(1)
+
+
+def test_a_validation_batch_counts_its_own_images_only() -> None:
+    batches = plan_validation(10, 4, rank=1, world_size=2)
+    assert [batch.indices.tolist() for batch in batches] == [[4, 5, 6, 7]]
+    assert [batch.global_count for batch in batches] == [4]
+
+
+def test_indices_are_of_the_type_that_numpy_selects_by() -> None:
+    assert plan_training(5, 2, 1, 1, 0, 0, 1)[0].indices.dtype == np.int64
+    assert plan_validation(5, 2, 0, 1)[0].indices.dtype == np.int64

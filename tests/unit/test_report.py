@@ -1,0 +1,248 @@
+"""The report of a training: complete, bounded, and safe with names of any kind."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from tests.pages import HOSTILE, Page
+from tests.reports import make_report
+
+from train_pytorch_model.image_check import BadImage
+from train_pytorch_model.report_page import (
+    MAX_BAD_IMAGES,
+    MAX_BALANCE,
+    MAX_ENDS,
+    MAX_EPOCH_ROWS,
+    DataSet,
+    Report,
+    balance_of,
+    render_report,
+)
+from train_pytorch_model.time_budget import TimeBudget
+
+SECTIONS = (
+    "numbers",
+    "curves",
+    "confusion",
+    "categories",
+    "mistakes",
+    "calibration",
+    "data",
+    "time",
+    "plan",
+    "again",
+)
+CHARTS = ("Loss", "Accuracy", "Learning rate", "Images per second")
+
+
+def page_of(report: Report) -> Page:
+    """The report as a browser takes it."""
+    return Page(render_report(report))
+
+
+def training_of(*counts: int) -> DataSet:
+    """Training images of each category."""
+    return DataSet("Training dataset", "training", np.array(counts), {})
+
+
+def test_every_part_is_there_and_every_link_leads_to_one() -> None:
+    page = page_of(make_report())
+    assert page.unclosed == []
+    assert [section["id"] for section in page.all("section")] == list(SECTIONS)
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {str(link["href"]) for link in page.all("a")} <= {f"#{name}" for name in SECTIONS}
+    labels = [str(svg["aria-label"]) for svg in page.all("svg")]
+    assert labels[:4] == [f"{title} by epoch" for title in CHARTS]
+    assert all(image["alt"] for image in page.all("img"))
+
+
+def test_a_report_needs_nothing_from_outside() -> None:
+    page = page_of(make_report())
+    sources = [
+        str(value)
+        for _, attributes in page.elements
+        for name, value in attributes.items()
+        if name in ("src", "href", "srcset", "data", "action", "xlink:href")
+    ]
+    assert all(source.startswith(("#", "data:image/")) for source in sources)
+    assert not {"link", "iframe", "object", "embed", "base"} & {tag for tag, _ in page.elements}
+
+
+def test_it_tells_what_was_done_and_how_it_went() -> None:
+    page = page_of(make_report())
+    for text in (
+        *("Training of a resnet18", "3 categories", "1 May 2026, 12:00 UTC"),
+        *("Best epoch 3 of 4; the lowest validation loss", "Accuracy ", "of 60 images"),
+        "Reading images limited the speed: 33% of the training time was waiting for them.",
+        *("Training batches 1 min 20 s 52.6%", "Waiting for images 40 s 26.3%", "Validation 20 s 13.2%"),
+        *("The rest 12 s 7.9%", "All 2 min 32 s 100%"),
+        *("Model resnet18", "Steps 10 an epoch", "Batch size 16", "Warmup step number 0"),
+        *("Image size 32, 48", "Horizontal flip yes", "Label smoothing 0", "Freeze backbone no"),
+        *("Python 3.11.7", "Untrained model 0000", "None: every image could be read"),
+    ):
+        assert text in page.text
+    assert "python -m train_pytorch_model train \\\n    --epochs 4" in "".join(
+        page.html.partition("<pre")[2]
+        .partition(">")[2]
+        .partition("</pre>")[0]
+        .replace("<bdi>", "")
+        .replace("</bdi>", "")
+    )
+
+
+def test_the_curves_are_drawn_without_a_script() -> None:
+    page = page_of(make_report())
+    paths = [path["d"] for path in page.all("path") if "d" in path]
+    assert len(paths) == 6  # loss and accuracy of training and of validation, rate, speed
+    assert all(str(path).startswith("M") and str(path).count("L") == 3 for path in paths)
+    titles = page.texts("title")
+    assert "Epoch 3: validation 0.4" in titles
+    assert "Epoch 4: training 87.5%" in titles
+
+
+def test_one_epoch_makes_a_report() -> None:
+    page = page_of(make_report(losses=(0.7,)))
+    assert page.unclosed == []
+    assert "Epoch 1: validation 0.7" in page.texts("title")
+    assert [path for path in page.all("path") if "d" in path] == []
+    assert "nan" not in page.html.lower().replace("nanos", "")
+
+
+def test_epochs_without_a_finite_loss_are_gaps_and_are_told() -> None:
+    page = page_of(make_report(losses=(math.nan, 0.9, math.inf, 0.5, 0.4)))
+    assert "The validation loss was not finite in 2 of 5 epochs." in page.text
+    assert "Best epoch 5 of 5" in page.text
+    numbers = [value for svg in page.all("circle") for value in (svg["cx"], svg["cy"])]
+    numbers += [value for line in page.all("line") for value in (line["x1"], line["y1"])]
+    assert all(math.isfinite(float(str(number))) for number in numbers)
+    assert not [
+        path for path in page.all("path") if "nan" in str(path.get("d")) or "inf" in str(path.get("d"))
+    ]
+    assert len([title for title in page.texts("title") if ": validation 0." in title]) == 3
+
+
+@pytest.mark.parametrize("count", [len(HOSTILE), 40])
+def test_names_are_text_and_nothing_else(count: int) -> None:
+    names = [*HOSTILE, *(f"{index}{HOSTILE[index % len(HOSTILE)]}" for index in range(count - len(HOSTILE)))]
+    plain = [f"category {index}" for index in range(count)]
+
+    def page(categories: Sequence[str], name: str) -> Page:
+        return page_of(
+            make_report(
+                categories,
+                bad_images=[BadImage("Training dataset", name, name, name)],
+                ignored={name: 2},
+                command=["python -m train_pytorch_model train", f"--training-dataset '{name}'"],
+                training=DataSet("Training dataset", name, np.arange(count), {name: 3}),
+            )
+        )
+
+    hostile = page(names, HOSTILE[0])
+    assert [tag for tag, _ in hostile.elements] == [tag for tag, _ in page(plain, "plain").elements]
+    assert not [name for _, attributes in hostile.elements for name in attributes if name.startswith("on")]
+    turned = page(names, HOSTILE[6])
+    assert not [
+        text
+        for tag in ("td", "th", "b", "p", "span", "pre", "code", "dd")
+        for text in turned.texts(tag)
+        if "\u202e" in text
+    ]
+
+
+def test_a_name_that_is_no_text_does_not_stop_the_page() -> None:
+    html = render_report(make_report(("a\udcff", "b", "c")))
+    assert "a\\udcff" in html
+    html.encode("utf-8")
+
+
+def test_a_thousand_categories_and_epochs_stay_small() -> None:
+    names = [f"category {index:04}" for index in range(1000)]
+    losses = [1 + 1 / (epoch + 1) for epoch in range(3000)]
+    bad_images = [BadImage("Training dataset", f"{index}.png", "a", "no image") for index in range(5000)]
+    html = render_report(make_report(names, 50_000, losses, mistakes=24, bad_images=bad_images))
+    assert len(html) < 3_000_000
+    page = Page(html)
+    assert page.html.count("no image</bdi>") == MAX_BAD_IMAGES
+    assert (
+        "5,000 images could not be read and are left out; bad_images.csv beside this page has all."
+        in page.text
+    )
+    assert f"The last {MAX_EPOCH_ROWS} epochs; metrics.jsonl beside this page has all." in page.text
+    assert "980 categories between" in page.text
+    assert "Images of each category by place" in [svg["aria-label"] for svg in page.all("svg")]
+    assert "Heat map of 1000 true by 1000 predicted categories" in page.html
+
+
+def test_the_table_of_categories_has_their_training_images() -> None:
+    page = page_of(make_report(training=training_of(17, 18, 1234)))
+    (table,) = [table for table in page.all("table") if table.get("id") == "per-class"]
+    assert "sortable" in str(table["class"])
+    assert "Training images" in page.texts("button")
+    assert "1,234" in page.texts("td")
+
+
+def test_problems_of_the_data_are_named() -> None:
+    bad = [BadImage("Validation dataset", "red/1.png", "red", "it is truncated")]
+    page = page_of(
+        make_report(
+            bad_images=bad,
+            training=DataSet(
+                "Training dataset", "training", np.array([0, 5, 9]), {"files of another kind (.txt)": 3}
+            ),
+        )
+    )
+    for text in (
+        "1 category has no image in the training dataset: blue .",
+        "Training dataset: not taken: 3 files of another kind (.txt) .",
+        "1 image could not be read and is left out.",
+        "red/1.png red Validation dataset it is truncated",
+    ):
+        assert text in page.text
+    assert "None: every image could be read" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"stopped": "Stopped early: 3 epochs in a row."}, "Stopped early: 3 epochs in a row."),
+        ({"losses": (1.0, 0.5)}, "The best epoch is the last, its loss was still falling:"),
+        ({"rollbacks": 1}, "The loss was not finite 1 time: the training went back"),
+        ({"rollbacks": 2}, "The loss was not finite 2 times: the training went back"),
+        ({"training": training_of(100, 10, 20)}, "The largest category has 10 times as many training images"),
+        (
+            {"validation": DataSet("Validation dataset", "validation", np.array([9, 10, 0]), {})},
+            "2 of 3 categories have fewer than 10 validation images",
+        ),
+    ],
+)
+def test_what_one_should_know_is_noted(changes: dict[str, object], note: str) -> None:
+    assert note in page_of(make_report(**changes)).text  # type: ignore[arg-type]
+    assert note not in page_of(make_report(training=training_of(20, 21, 22))).text
+
+
+def test_few_categories_are_all_listed_by_their_images() -> None:
+    balance = balance_of(np.array([5, 20, 10]), np.array([1, 40, 0]), ("a", "b", "c"))
+    assert [(row.category, row.training, row.validation) for row in balance.rows] == [
+        *(("b", 20, 40), ("c", 10, 0), ("a", 5, 1))
+    ]
+    assert [(row.training_share, row.validation_share) for row in balance.rows] == [
+        *((0.5, 1.0), (0.25, 0.0), (0.125, 0.025))
+    ]
+    assert (balance.smallest, balance.largest, balance.rest, balance.profile) == (5, 20, 0, None)
+
+
+def test_of_many_categories_the_largest_and_the_smallest_are_listed() -> None:
+    count = MAX_BALANCE + 1
+    balance = balance_of(np.arange(count), np.ones(count, int), [str(index) for index in range(count)])
+    assert [row.training for row in balance.rows] == list(range(count - 1, count - 1 - MAX_ENDS, -1))
+    assert [row.training for row in balance.last_rows] == list(range(MAX_ENDS - 1, -1, -1))
+    assert balance.rest == count - 2 * MAX_ENDS
+    assert balance.smallest == 1
+    assert balance.profile is not None
+
+
+def test_a_budget_without_any_time_is_drawn() -> None:
+    page = page_of(make_report(budget=TimeBudget(0.0, 0.0, 0.0, 0.0)))
+    assert "Computing limited the speed: 0% of the training time was waiting for images." in page.text

@@ -1,0 +1,163 @@
+"""The folder of a run that is going on, was interrupted, or has failed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from train_pytorch_model.errors import NotLabeledDatasetError, OutputDirectoryError, TrainingError
+from train_pytorch_model.run_folder import CHECKPOINTS, METRICS, RunFolder, write_metrics
+
+FINGERPRINT = {"parameters": "--epochs 5 --batch-size 16", "training_dataset": "ab", "untrained_model": "cd"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """Of an output that is not there yet; begun, and with a checkpoint."""
+    folder = RunFolder.beside(tmp_path / "trained")
+    folder.make()
+    folder.begin(FINGERPRINT, fresh=False)
+    folder.checkpoints.mkdir()
+    (folder.checkpoints / "000001-00000000.json").touch()
+    write_metrics(folder.metrics_path, [{"epoch": 1}])
+    return folder
+
+
+def test_it_lies_beside_the_output(run: RunFolder, tmp_path: Path) -> None:
+    assert run.root == tmp_path / "trained.run"
+
+
+def test_in_an_azure_job_it_is_where_a_restarted_job_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZUREML_RUN_ID", "a-run")
+    assert RunFolder.beside(tmp_path / "trained").root == Path("outputs/train_pytorch_model")
+
+
+def test_every_epoch_is_a_line(tmp_path: Path) -> None:
+    write_metrics(tmp_path / METRICS, [{"epoch": 1, "Valid loss": 0.5}, {"epoch": 2, "Valid loss": 0.25}])
+    lines = (tmp_path / METRICS).read_text().splitlines()
+    assert [json.loads(line)["Valid loss"] for line in lines] == [0.5, 0.25]
+
+
+def test_the_same_run_goes_on_with_what_it_has(run: RunFolder) -> None:
+    token = run.token
+    run.check_resumable(FINGERPRINT)
+    run.begin(FINGERPRINT, fresh=False)
+    assert run.has_checkpoints
+    assert run.metrics_path.exists()
+    assert run.token == token != ""
+
+
+def test_another_run_is_refused_with_what_differs(run: RunFolder) -> None:
+    other = FINGERPRINT | {"parameters": "--epochs 6 --batch-size 16", "training_dataset": "xy"}
+    with pytest.raises(OutputDirectoryError) as raised:
+        run.check_resumable(other)
+    assert str(raised.value) == (
+        f"--trained-model: a run for this output was begun and not finished ({run.root}), and it is another"
+        " one:\n  --epochs was 5 and is 6\n  --training-dataset has other content\n"
+        "Repeat its command to go on, begin anew with --fresh, or name another output."
+    )
+
+
+def test_a_run_of_another_version_is_refused(run: RunFolder) -> None:
+    (run.root / "config.json").write_text("{}")
+    with pytest.raises(OutputDirectoryError, match=r"--epochs was not there and is 5"):
+        run.check_resumable(FINGERPRINT)
+    (run.root / "config.json").write_text(json.dumps({"fingerprint": FINGERPRINT | {"more": "1"}}))
+    with pytest.raises(OutputDirectoryError, match=r"another version of this program"):
+        run.check_resumable(FINGERPRINT)
+
+
+def test_begun_anew_nothing_of_the_old_run_is_left(run: RunFolder) -> None:
+    token = run.token
+    run.write_micro_batch(4)
+    run.mlflow_run.write_text("id")
+    run.begin({"parameters": "other"}, fresh=True)
+    assert [path.name for path in run.root.iterdir()] == ["config.json"]
+    assert run.token == token  # what the run before has left unfinished in the output is known by it
+    assert run.read_micro_batch() is None
+
+
+def test_without_a_checkpoint_there_is_nothing_to_go_on_from(run: RunFolder) -> None:
+    (run.checkpoints / "000001-00000000.json").unlink()
+    run.check_resumable({"parameters": "other"})
+    run.begin({"parameters": "other"}, fresh=False)
+    assert not (run.root / CHECKPOINTS).exists()
+    assert not run.metrics_path.exists()
+
+
+@pytest.mark.parametrize(("text", "images"), [("8", 8), ("0", 1), ("many", None)])
+def test_what_fitted_into_memory_is_remembered(run: RunFolder, text: str, images: int | None) -> None:
+    assert run.read_micro_batch() is None
+    (run.root / "micro_batch").write_text(text)
+    assert run.read_micro_batch() == images
+
+
+def test_a_failure_names_the_last_checkpoint(run: RunFolder) -> None:
+    run.fail(TrainingError("It has failed."), rank=1)
+    run.fail(TrainingError("It has failed elsewhere."), rank=2)
+    status = json.loads((run.root / "status.json").read_text())
+    assert status["message"] == "It has failed."
+    assert (status["class"], status["exit_status"], status["rank"]) == ("TrainingError", 4, 1)
+    assert status["last_checkpoint"] == str(run.checkpoints / "000001-00000000.json")
+    run.fail(TrainingError("Rank 0 knows better."), rank=0)
+    assert json.loads((run.root / "status.json").read_text())["message"] == "Rank 0 knows better."
+    run.begin(FINGERPRINT, fresh=False)
+    assert not (run.root / "status.json").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "trained.run").touch()
+    with pytest.raises(OutputDirectoryError) as raised:
+        RunFolder.beside(tmp_path / "trained").make()
+    assert str(raised.value) == (
+        f"--trained-model: the folder of the run, {tmp_path / 'trained.run'}, cannot be written: File exists."
+    )
+
+
+def test_checkpoints_that_cannot_be_listed_are_no_reason_to_begin_anew(tmp_path: Path) -> None:
+    run = RunFolder.beside(tmp_path / "trained")
+    run.root.mkdir()
+    run.checkpoints.touch()
+    with pytest.raises(OutputDirectoryError) as raised:
+        run.check_resumable(FINGERPRINT)
+    assert str(raised.value) == (
+        f"--trained-model: the checkpoints of the run, {run.checkpoints}, cannot be read: Not a directory."
+    )
+
+
+def test_what_was_begun_with_is_written_again_when_it_is_lost(run: RunFolder) -> None:
+    token = run.token
+    run.keep(FINGERPRINT, token, [{"epoch": 1}])
+    for path in (run.root / "config.json", run.metrics_path):
+        path.unlink()
+    run.keep(FINGERPRINT, token, [{"epoch": 1}])
+    assert run.token == token
+    run.check_resumable(FINGERPRINT)
+    assert run.metrics_path.read_text() == '{"epoch": 1}\n'
+
+
+def test_what_is_not_of_the_run_stays_when_it_is_removed(run: RunFolder) -> None:
+    (run.root / "notes.txt").write_text("mine")
+    run.remove()
+    assert [path.name for path in run.root.iterdir()] == ["notes.txt"]
+    (run.root / "notes.txt").unlink()
+    run.remove()
+    assert not run.root.exists()
+
+
+def test_in_an_azure_job_the_failure_is_told_in_the_designers_terms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AZUREML_RUN_ID", "a-run")
+    RunFolder.beside(tmp_path / "trained").fail(
+        NotLabeledDatasetError("Training dataset", "Label it."), rank=0
+    )
+    assert json.loads((tmp_path / "outputs" / "error_info.json").read_text()) == {
+        "class": "NotLabeledDatasetError",
+        "code": "0024",
+        "message": 'There is no label column in "Training dataset". Label it.',
+        "exit_status": 3,
+    }
