@@ -1,0 +1,86 @@
+"""What training does to an image before the network sees it, as a pure function of a random stream."""
+
+import math
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+from PIL import Image
+
+from train_pytorch_model.image_classifier.pixels import Pixels, resize
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.recipe import Recipe
+
+Augment = Callable[[Pixels, Random], Pixels]
+"""An image of any size → one of the training size. The pixels that come in stay as they are."""
+
+# Inception's crop (Szegedy et al. 2015), with the bounds that everybody has used since.
+MIN_AREA = 0.08
+ASPECTS = (3 / 4, 4 / 3)
+ATTEMPTS = 10
+PADDING = 1 / 8  # 4 px of 32, as in He et al. 2015, section 4.2
+
+
+def make_augmentation(recipe: Recipe, framing: Framing) -> Augment:
+    """The augmentation that a decided recipe asks for."""
+    crops: dict[str, Augment] = {
+        "none": lambda pixels, _: _framed(pixels, framing),
+        "padded-crop": lambda pixels, random: padded_crop(_framed(pixels, framing), random),
+        "random-resized-crop": lambda pixels, random: random_resized_crop(
+            pixels, framing.height, framing.width, random
+        ),
+    }
+    crop = crops[recipe.augmentation]
+    if not recipe.horizontal_flip:
+        return crop
+
+    def crop_and_flip(pixels: Pixels, random: Random) -> Pixels:
+        cropped = crop(pixels, random)
+        return mirrored(cropped) if random.random() < 0.5 else cropped
+
+    return crop_and_flip
+
+
+def random_resized_crop(pixels: Pixels, height: int, width: int, random: Random) -> Pixels:
+    """A window of 8 to 100 % of the area and an aspect of 3/4 to 4/3 of the target's, resized to it."""
+    window = random_window(*pixels.shape[:2], width / height, random)
+    if window is None:  # a panorama: no window fits, the largest centred one does
+        return _framed(pixels, Framing(height, width, 1.0))
+    # A copy in one piece: PyTorch would make it by threads of its own.
+    return resize(np.array(pixels[window], order="C"), height, width)
+
+
+def random_window(height: int, width: int, aspect: float, random: Random) -> tuple[slice, slice] | None:
+    """Rows and columns of a random part of an image; None where no part of that aspect was found."""
+    low, high = math.log(ASPECTS[0]), math.log(ASPECTS[1])
+    for _ in range(ATTEMPTS):
+        area = height * width * random.uniform(MIN_AREA, 1)
+        ratio = math.exp(random.uniform(low, high)) * aspect
+        rows, columns = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if 0 < rows <= height and 0 < columns <= width:
+            top, left = random.randint(0, height - rows), random.randint(0, width - columns)
+            return slice(top, top + rows), slice(left, left + columns)
+    return None
+
+
+def mirrored(pixels: Pixels) -> Pixels:
+    """Left and right exchanged."""
+    flipped = np.empty_like(pixels)
+    for channel in range(3):  # at once, NumPy takes eight times as long
+        flipped[..., channel] = pixels[:, ::-1, channel]
+    return flipped
+
+
+def padded_crop(pixels: Pixels, random: Random) -> Pixels:
+    """The image (H, W, 3) moved by up to an eighth, the gap filled with its reflection."""
+    height, width, _ = pixels.shape
+    pad_y, pad_x = round(height * PADDING), round(width * PADDING)
+    padded = np.pad(pixels, ((pad_y, pad_y), (pad_x, pad_x), (0, 0)), mode="reflect")
+    top, left = random.randint(0, 2 * pad_y), random.randint(0, 2 * pad_x)
+    return padded[top : top + height, left : left + width]
+
+
+def _framed(pixels: Pixels, framing: Framing) -> Pixels:
+    if pixels.shape[:2] == (framing.height, framing.width):
+        return pixels
+    return framing.apply(Image.fromarray(pixels))

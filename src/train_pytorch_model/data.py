@@ -1,0 +1,217 @@
+"""Batches of pixels, decoded in threads while the network computes."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from random import Random
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from train_pytorch_model.augmentation import Augment
+from train_pytorch_model.decode_cache import Remember, every_time
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError
+from train_pytorch_model.image_classifier.pixels import Pixels, read_pixels, view
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.plan import PlannedBatch
+from train_pytorch_model.seeds import derive_seed
+
+Read = Callable[[int], Pixels]
+"""Index of an image → its pixels, all of one size. Raises `UnreadableImageError`."""
+
+PREFETCHED_BATCHES = 4  # being decoded or ready, ahead of the one in use
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one process computes at a step."""
+
+    images: Tensor
+    """(B, 3, H, W), uint8, channels last; B may be 0."""
+    targets: Tensor
+    """(B,), int64: class indices."""
+    indices: np.ndarray
+    """(B,), int64: which images of the dataset these are."""
+    global_count: int
+    """Images planned in this step over all processes."""
+    rejected: dict[int, str]
+    """Planned images that could not be read: index → reason. They are not in the batch."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What is read once through: the batches of an epoch, or of a validation."""
+
+    key: str
+    """Passes of one key have the same batches."""
+    plan: Sequence[PlannedBatch]
+    read: Read
+    class_indices: np.ndarray
+    framing: Framing
+    """The size of what `read` returns."""
+
+
+class Loader:
+    """Decodes planned batches ahead of time, in threads: decoders release the interpreter's lock.
+
+    Threads share memory with the step, so that a decoded image is written once, into its place in the batch.
+    Worker processes were slower in every measurement: they pickle, and each keeps a copy of the program.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self._begun: tuple[str, deque[_PendingBatch]] = "", deque()
+        self.waited_s = 0.0
+        """Time that the consumer of batches has spent waiting for them."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def batches(self, current: Pass, following: Callable[[], Pass | None] = lambda: None) -> Iterator[Batch]:
+        """The batches of a pass in its order.
+
+        While the last ones are computed, the first ones of the `following` pass are being read.
+        """
+        pending = self._take_begun(current.key)
+        ahead = self._num_ahead(current)
+        for planned in current.plan[len(pending) :]:
+            pending.append(_PendingBatch(planned, current, self._pool))
+            if len(pending) > ahead:
+                yield self._finish(pending.popleft(), current.class_indices)
+        after = following() if pending else None
+        begun: deque[_PendingBatch] = deque()
+        if after is not None:
+            self._begun = after.key, begun
+        while pending:
+            if after is not None and len(begun) < len(after.plan):
+                begun.append(_PendingBatch(after.plan[len(begun)], after, self._pool))
+            yield self._finish(pending.popleft(), current.class_indices)
+
+    def _num_ahead(self, current: Pass) -> int:
+        """Batches that are decoded ahead of the one in use: of two images, four do not fill 16 threads."""
+        largest = max((len(planned.indices) for planned in current.plan[:1]), default=1)
+        return max(PREFETCHED_BATCHES, -(-2 * self._threads // max(1, largest)))
+
+    def _take_begun(self, key: str) -> "deque[_PendingBatch]":
+        begun_key, begun = self._begun
+        self._begun = "", deque()
+        if begun_key == key:
+            return begun
+        for batch in begun:
+            batch.cancel()
+        return deque()
+
+    def _finish(self, pending: "_PendingBatch", class_indices: np.ndarray) -> Batch:
+        started_at = time.perf_counter()
+        batch = pending.result(class_indices)
+        self.waited_s += time.perf_counter() - started_at
+        return batch
+
+
+class _PendingBatch:
+    def __init__(self, planned: PlannedBatch, current: Pass, pool: ThreadPoolExecutor) -> None:
+        self._planned = planned
+        shape = (len(planned.indices), current.framing.height, current.framing.width, 3)
+        self._pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        self._places = self._pixels.numpy()
+        self._futures: list[Future[str | None]] = [
+            pool.submit(self._fill, place, int(index), current.read)
+            for place, index in enumerate(planned.indices)
+        ]
+
+    def _fill(self, place: int, index: int, read: Read) -> str | None:
+        try:
+            self._places[place] = read(index)
+        except UnreadableImageError as error:
+            return str(error)
+        return None
+
+    def cancel(self) -> None:
+        for future in self._futures:
+            future.cancel()
+
+    def result(self, class_indices: np.ndarray) -> Batch:
+        reasons = [future.result() for future in self._futures]
+        pixels, indices = self._pixels, self._planned.indices
+        rejected = {
+            int(index): reason for index, reason in zip(indices, reasons, strict=True) if reason is not None
+        }
+        if rejected:
+            good = np.flatnonzero([reason is None for reason in reasons])
+            pixels, indices = pixels[torch.from_numpy(good)], indices[good]
+        return Batch(
+            images=pixels.permute(0, 3, 1, 2),
+            targets=torch.from_numpy(class_indices[indices].astype(np.int64)),
+            indices=indices,
+            global_count=self._planned.global_count,
+            rejected=rejected,
+        )
+
+
+def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
+    """The same batches on a device; a GPU gets each while it still computes the one before."""
+    if device.type != "cuda":
+        yield from batches
+        return
+    copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    ahead: deque[tuple[Batch, torch.cuda.Event]] = deque()
+    for batch in batches:
+        with torch.cuda.stream(copying):
+            images = batch.images.to(device, non_blocking=True)
+            targets = batch.targets.pin_memory().to(device, non_blocking=True)
+            ahead.append((replace(batch, images=images, targets=targets), copying.record_event()))
+        if len(ahead) > 1:
+            yield _arrived(*ahead.popleft())
+    while ahead:
+        yield _arrived(*ahead.popleft())
+
+
+def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
+    computing = torch.cuda.current_stream(batch.images.device)
+    computing.wait_event(copied)  # the device waits, not this process
+    for tensor in (batch.images, batch.targets):
+        tensor.record_stream(computing)  # its memory is not given away before it was used
+    return batch
+
+
+def read_for_training(
+    directory: ImageDirectory,
+    framing: Framing,
+    augment: Augment,
+    seed: int,
+    epoch: int,
+    remember: Remember = every_time,
+) -> Read:
+    """Images as training sees them; the augmentation of an image depends on (seed, epoch, image) only."""
+
+    def read(index: int) -> Pixels:
+        pixels = remember(
+            int(directory.rows[index]), lambda: read_pixels(directory.path(index), framing.short_side)
+        )
+        return augment(pixels, Random(derive_seed(seed, "augmentation", epoch, index)))
+
+    return read
+
+
+def read_for_inference(directory: ImageDirectory, framing: Framing, remember: Remember = every_time) -> Read:
+    """Images as validation and scoring see them."""
+
+    def read(index: int) -> Pixels:
+        return remember(int(directory.rows[index]), lambda: view(directory.path(index), framing))
+
+    return read

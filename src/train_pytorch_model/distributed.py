@@ -1,0 +1,241 @@
+"""The processes of a run: who we are, and the few things we say to each other."""
+
+import os
+import socket
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from train_pytorch_model.cores import usable_cores
+from train_pytorch_model.errors import LostRankError
+from train_pytorch_model.process_table import PROCESSES, is_stopped, start_of
+
+TIMEOUT = timedelta(minutes=10)  # of one collective: a rank that is silent so long is lost
+LOST_S = 2.0  # that survivors stay: whoever has ended first is to be seen first, and tells the cause
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a run."""
+
+    host: str
+    pid: int
+    started: str | None
+    """As its host tells it; None where that is not known."""
+
+    @property
+    def trouble(self) -> str:
+        """What keeps it from answering; empty if nothing, or if it is on another host."""
+        if self.host != socket.gethostname() or self.started is None or not PROCESSES.exists():
+            return ""
+        if start_of(self.pid) != self.started:
+            return "has ended"
+        return "is stopped" if is_stopped(self.pid) else ""
+
+
+@dataclass(frozen=True)
+class World:
+    """All processes of a run, seen from one of them. Alone, every exchange is with oneself."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    device: torch.device
+    members: tuple[Member, ...] = ()
+    """All processes in the order of the ranks; none when alone."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process speaks and writes for all."""
+        return self.rank == 0
+
+    @property
+    def cores(self) -> int:
+        """The processors that are this process's share of its machine."""
+        return max(1, usable_cores() // self.local_size)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over all processes, on each of them."""
+        if self.size > 1:
+            values = values.clone()
+            dist.all_reduce(values)
+        return values
+
+    def max(self, values: Tensor) -> Tensor:
+        """The largest over all processes, element by element, on each of them."""
+        if self.size > 1:
+            values = values.clone()
+            dist.all_reduce(values, dist.ReduceOp.MAX)
+        return values
+
+    def share(self, value: T) -> T:
+        """The main process's value, on each of them."""
+        if self.size == 1:
+            return value
+        shared = [value]
+        dist.broadcast_object_list(shared)
+        return shared[0]
+
+    def gather(self, values: Sequence[T]) -> list[T]:
+        """The values of all processes, in the order of the ranks, on each of them."""
+        if self.size == 1:
+            return list(values)
+        gathered: list[Sequence[T]] = [()] * self.size
+        dist.all_gather_object(gathered, list(values))
+        return [value for values in gathered for value in values]
+
+    def gather_on_main(self, values: Sequence[T]) -> list[T]:
+        """The values of all processes, in the order of the ranks, on the main one; none on the others."""
+        if self.size == 1:
+            return list(values)
+        gathered: list[Sequence[T]] | None = [()] * self.size if self.is_main else None
+        dist.gather_object(list(values), gathered)
+        return [value for values in gathered or () for value in values]
+
+    def missing(self) -> str:
+        """Which processes do not answer, as far as this host can tell."""
+        troubles = [
+            f"rank {rank} (process {member.pid} on {member.host}) {member.trouble}"
+            for rank, member in enumerate(self.members)
+            if member.trouble
+        ]
+        return ", ".join(troubles) or "another process of the run does not answer"
+
+    def speaks_for_survivors(self) -> bool:
+        """Whether this is the first process of its host that can."""
+        if not self.members:  # they have not met
+            return self.rank == 0
+        here = self.members[self.rank].host
+        return not any(member.host == here and not member.trouble for member in self.members[: self.rank])
+
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def replicate(self, network: nn.Module) -> nn.Module:
+        """The network, its gradients averaged over the processes; all begin with rank 0's weights."""
+        if self.size == 1:
+            return network
+        # Of a 1 x 1 kernel's gradient, which lies in memory as it should whatever its strides say.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view", UserWarning)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # broadcast_buffers gets another name
+            return DistributedDataParallel(
+                network,
+                device_ids=[self.device] if self.device.type == "cuda" else None,
+                broadcast_buffers=False,  # we average them, once before each validation
+                gradient_as_bucket_view=True,
+            )
+
+    def communicating(self, network: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+        """The context of a backward pass: the last one of a step averages all their gradients."""
+        if is_last or not isinstance(network, DistributedDataParallel):
+            return nullcontext()
+        context: AbstractContextManager[None] = network.no_sync()
+        return context
+
+    def average_batch_norms(self, network: nn.Module) -> None:
+        """Give all processes the same batch norm statistics, the mean of everybody's.
+
+        They differ after every step, because each process has seen other images.
+        """
+        if self.size == 1:
+            return
+        statistics = running_statistics(network)
+        if not statistics:
+            return
+        flat = torch.cat([buffer.flatten() for buffer in statistics])  # one message, not a hundred
+        dist.all_reduce(flat)
+        flat /= self.size
+        for buffer, mean in zip(
+            statistics, torch.split(flat, [buffer.numel() for buffer in statistics]), strict=True
+        ):
+            buffer.copy_(mean.view_as(buffer))
+
+
+def is_lost_connection(error: RuntimeError) -> bool:
+    """Whether an exchange has failed for want of the others, and not for what was said in it."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
+
+
+def running_statistics(network: nn.Module) -> list[Tensor]:
+    """The means and variances of its batch norms, which each process estimates from its own images."""
+    return [
+        buffer
+        for module in network.modules()
+        if isinstance(module, _BatchNorm)
+        for buffer in (module.running_mean, module.running_var)
+        if buffer is not None
+    ]
+
+
+@contextmanager
+def join_world() -> Iterator[World]:
+    """The world that RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe, for a `with`.
+
+    Several processes meet at MASTER_ADDR:MASTER_PORT, by NCCL on GPUs and gloo on CPUs. Without these
+    variables the world is this process. Raises `LostRankError` where the work has lost another process.
+    """
+    rank = int(os.environ.get("RANK", "0"))
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    has_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", local_rank) if has_gpu else torch.device("cpu")
+    world = World(rank, size, local_rank, local_size, device)
+    if has_gpu:
+        torch.cuda.set_device(device)
+    torch.set_num_threads(world.cores)
+    if size == 1:
+        yield world
+        return
+    try:
+        world = _joined(world)
+        yield world
+    except RuntimeError as error:
+        if not is_lost_connection(error):
+            raise
+        time.sleep(LOST_S)
+        if world.rank > 0 and not world.speaks_for_survivors():
+            raise SystemExit(LostRankError.exit_status) from error
+        raise LostRankError(
+            f"The processes of the run have lost each other: {world.missing()}. The same command goes on from"
+            " the last checkpoint."
+        ) from error
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _joined(world: World) -> World:
+    """The same, connected with all others, who are its members then."""
+    # A launcher that restarts its processes may give them the same store, with the addresses of those before.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=TIMEOUT))
+    has_gpu = world.device.type == "cuda"
+    dist.init_process_group(
+        backend="nccl" if has_gpu else "gloo",
+        store=PrefixStore(f"attempt-{attempt}", store),
+        rank=world.rank,
+        world_size=world.size,
+        timeout=TIMEOUT,
+        device_id=world.device if has_gpu else None,
+    )
+    own = Member(socket.gethostname(), os.getpid(), start_of(os.getpid()))
+    return replace(world, members=tuple(world.gather([own])))

@@ -1,0 +1,141 @@
+"""One epoch of training and one pass of validation."""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from train_pytorch_model.data import Batch
+from train_pytorch_model.distributed import World
+from train_pytorch_model.metrics import Metrics, Sums
+from train_pytorch_model.precision import Precision
+from train_pytorch_model.train_state import TrainState
+
+LossSum = Callable[[Tensor, Tensor], Tensor]
+"""Logits (B, C), float32, and targets (B,) → the sum of the losses of the batch."""
+
+
+class NotFiniteError(Exception):
+    """A loss or a weight is infinite or not a number; all processes know."""
+
+
+@dataclass(frozen=True)
+class TrainStep:
+    """One optimizer update on one batch: everything optional was decided before."""
+
+    model: nn.Module
+    """uint8 images (B, 3, H, W) → logits (B, C); averages its gradients over the processes."""
+    optimizer: Optimizer
+    loss_sum: LossSum
+    precision: Precision
+    world: World
+    micro_batch: int | None = None
+    """Images that fit into memory at once; None where all of a batch do."""
+    min_share: int = 1
+    """Images that batch norm needs at once; a part of a batch may be that much larger than what fits."""
+
+    def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
+        """The sum of the losses, detached and not waited for."""
+        images = batch.images.to(self.world.device, non_blocking=True)  # (B, 3, H, W)
+        targets = batch.targets.to(self.world.device, non_blocking=True)  # (B,)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        parts = self._num_parts(len(images))
+        total = torch.zeros((), device=self.world.device)
+        shares = zip(images.tensor_split(parts), targets.tensor_split(parts), strict=True)
+        for number, (some_images, some_targets) in enumerate(shares, start=1):
+            with self.world.communicating(self.model, is_last=number == parts):
+                with self.precision.autocast(self.world.device):
+                    logits = self.model(some_images)  # (B, C)
+                loss_sum = self.loss_sum(logits.float(), some_targets)
+                # DDP divides by the number of processes; we want the mean over all images of the step.
+                (loss_sum * (self.world.size / batch.global_count)).backward()  # type: ignore[no-untyped-call]
+            sums.add(loss_sum, logits, some_targets)
+            total += loss_sum.detach()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total
+
+    def _num_parts(self, num_images: int) -> int:
+        if self.micro_batch is None:
+            return 1
+        return max(1, min(math.ceil(num_images / self.micro_batch), num_images // self.min_share))
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """How an epoch goes, on all processes together, up to and including a step."""
+
+    step: int
+    """Of the epoch, counted from 1."""
+    lr: float
+    metrics: Metrics
+    images_per_second: float
+
+
+class Watcher(Protocol):
+    """Who follows an epoch."""
+
+    def after_step(self, loss_sum: Tensor) -> None:
+        """One more step is done. May save the state, and may end the epoch by an exception."""
+
+    def report(self, report: StepReport) -> None:
+        """The state after every so many steps."""
+
+
+def train_one_epoch(
+    step: TrainStep,
+    batches: Iterable[Batch],
+    rate: Callable[[int], float],
+    state: TrainState,
+    report_every: int,
+    watcher: Watcher,
+) -> StepReport:
+    """Train on the batches that are left of the open epoch; returns the state after the last.
+
+    `rate` is the learning rate of a step of this epoch, counted from 0.
+    """
+    position = state.position
+    lr = rate(max(0, position.steps_done - 1)) * position.lr_factor  # of the last step, if none is left
+    started_at = time.perf_counter() - position.elapsed_s
+    for batch in batches:
+        lr = rate(position.steps_done) * position.lr_factor
+        loss_sum = step(batch, lr, state.sums)
+        position.steps_done += 1
+        position.images_done += batch.global_count
+        position.rejected |= batch.rejected
+        position.elapsed_s = time.perf_counter() - started_at
+        watcher.after_step(loss_sum)
+        if position.steps_done % report_every == 0:
+            watcher.report(_report(state, lr, step.world))
+    return _report(state, lr, step.world)
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, batches: Iterable[Batch], precision: Precision, world: World) -> Metrics:
+    """Loss and accuracy over all images of all processes, each counted once.
+
+    `model` is the bare network: DDP would wait for processes that have no batch.
+    """
+    model.eval()
+    sums = Sums(world.device)
+    for batch in batches:
+        images = batch.images.to(world.device, non_blocking=True)
+        targets = batch.targets.to(world.device, non_blocking=True)
+        with precision.autocast(world.device):
+            logits = model(images)
+        loss_sum = F.cross_entropy(logits.float(), targets, reduction="sum")
+        sums.add(loss_sum, logits, targets)
+    return sums.reduce(world)
+
+
+def _report(state: TrainState, lr: float, world: World) -> StepReport:
+    metrics = state.sums.reduce(world)  # waits for the device
+    elapsed_s = max(state.position.elapsed_s, 1e-9)
+    return StepReport(state.position.steps_done, lr, metrics, metrics.images / elapsed_s)

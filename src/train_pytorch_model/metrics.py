@@ -1,0 +1,51 @@
+"""Loss and accuracy of a pass over images: sums and counts, reduced once, divided once."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from train_pytorch_model.distributed import World
+from train_pytorch_model.evaluation import TOP_K
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Means over the images of a pass."""
+
+    loss: float
+    """Mean cross entropy in nats; NaN over no images."""
+    top1: float
+    """Fraction from 0 to 1 of images whose category had the highest logit."""
+    top5: float
+    """The same for the five highest, or all where there are fewer."""
+    images: int
+
+
+class Sums:
+    """What a pass adds up, on the device: adding never waits for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.values = torch.zeros(4, dtype=torch.float64, device=device)
+        """Loss, hits at 1, hits at 5, images: float64 for exact counts, and a loss that does not drift."""
+
+    @torch.no_grad()
+    def add(self, loss_sum: Tensor, logits: Tensor, targets: Tensor) -> None:
+        """Add a batch: the sum of its losses, logits (B, C), targets (B,)."""
+        top = logits.topk(min(TOP_K, logits.shape[1]), dim=1).indices  # (B, 5)
+        hits = top == targets.unsqueeze(1)
+        self.values += torch.stack(
+            [
+                loss_sum.detach().double(),
+                hits[:, 0].sum().double(),
+                hits.sum().double(),
+                torch.full((), len(targets), dtype=torch.float64, device=logits.device),
+            ]
+        )
+
+    def reduce(self, world: World) -> Metrics:
+        """The means over all processes. A device synchronisation, and a message in a world of several."""
+        loss_sum, top1_hits, top5_hits, images = world.sum(self.values).tolist()
+        if images == 0:
+            return Metrics(float("nan"), 0.0, 0.0, 0)
+        return Metrics(loss_sum / images, top1_hits / images, top5_hits / images, int(images))

@@ -1,0 +1,131 @@
+"""From a checked model directory to a network, and what of it is trained."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.exported_program import (
+    is_exported_program,
+    read_exported_weights,
+    without_common_prefix,
+)
+from train_pytorch_model.formats.model_directory import ModelDirectory
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
+from train_pytorch_model.image_classifier.classifier import max_bytes
+from train_pytorch_model.image_classifier.weights import (
+    WeightsError,
+    fold_extra_head,
+    read_state_dict,
+)
+
+MAX_FILE_CLASSES = 22_000  # ImageNet-21k's head is the largest that weights commonly come with
+
+
+def build_model(directory: ModelDirectory, num_classes: int) -> nn.Module:
+    """The directory's network with its weights, for `num_classes` categories.
+
+    A head of another size is replaced by a fresh one, drawn from torch's global generator. The network maps
+    (B, 3, H, W), float32, to logits (B, num_classes). Raises `InvalidModelDirectoryError`.
+    """
+    network = build(directory.architecture, directory.option, num_classes)
+    try:
+        load_weights(network, directory.architecture, directory.weights_path)
+    except WeightsError as error:
+        raise directory.error(
+            f"{directory.weights_path.name}: {error}",
+            f"The weights of a {directory.architecture} are expected.",
+        ) from error
+    return network
+
+
+def load_weights(network: nn.Module, architecture: str, path: Path) -> None:
+    """Load a state dict, or the weights of an exported program; a head of another size is left out.
+
+    Raises `WeightsError`.
+    """
+    head = FAMILY_OF[architecture].head
+    head_names = f"{head}.weight", f"{head}.bias"
+    expected = network.state_dict()
+    # The file may hold a head of more classes, as an untrained network's 1000.
+    bytes_per_class = 2 * 4 * expected[head_names[0]].shape[1]
+    cap = max_bytes(network) + MAX_FILE_CLASSES * bytes_per_class
+    if is_exported_program(path):
+        state = without_common_prefix(read_exported_weights(path, cap), set(expected))
+    else:
+        state = fold_extra_head(read_state_dict(path, cap), head)
+    if _is_other_head(state, expected, head):
+        state |= {name: expected[name] for name in head_names}
+    _check_shapes(state, expected)
+    network.load_state_dict(state)
+
+
+def freeze_backbone(network: nn.Module, architecture: str) -> None:
+    """Leave only the head trainable."""
+    network.requires_grad_(False)
+    network.get_submodule(FAMILY_OF[architecture].head).requires_grad_(True)
+
+
+def set_training_mode(network: nn.Module) -> None:
+    """`network.train()`, but frozen batch norms keep their statistics."""
+    network.train()
+    for module in network.modules():
+        if isinstance(module, _BatchNorm) and not module.weight.requires_grad:
+            module.eval()
+
+
+def min_share(network: nn.Module, height: int, width: int) -> int:
+    """How many images a training step takes at least: 2 where batch norm meets a feature map of 1 x 1.
+
+    A dry run on the meta device: shapes only, a few milliseconds, no memory. Raises `ParameterError` for
+    images that are too small for the network.
+    """
+    tensors = (*network.named_parameters(), *network.named_buffers())
+    shapes = {name: tensor.detach().to("meta") for name, tensor in tensors}
+    set_training_mode(network)
+
+    def dry_run(num_images: int) -> None:
+        images = torch.empty(num_images, 3, height, width, device="meta")
+        torch.func.functional_call(network, shapes, (images,))
+
+    try:
+        try:
+            dry_run(1)
+        except ValueError:  # "Expected more than 1 value per channel when training"
+            dry_run(2)
+            return 2
+    except RuntimeError as error:
+        raise ParameterError(
+            f"Images of {height} x {width} px are too small for a {type(network).__name__}"
+            f" ({' '.join(str(error).split())[:120]}). Name a larger --image-size in init-model."
+        ) from error
+    return 1
+
+
+def _is_other_head(state: dict[str, Tensor], expected: dict[str, Tensor], head: str) -> bool:
+    weight = state.get(f"{head}.weight")
+    bias = state.get(f"{head}.bias")
+    if weight is None or bias is None or weight.ndim != 2:
+        return False  # a head of no known form: the check of shapes names it
+    fits_itself = weight.shape[1:] == expected[f"{head}.weight"].shape[1:]
+    return fits_itself and weight.shape[0] == bias.shape[0] != expected[f"{head}.bias"].shape[0]
+
+
+def _check_shapes(state: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    problems = [f"{name} is missing" for name in expected if name not in state]
+    problems += [f"{name} is not part of it" for name in state if name not in expected]
+    problems += [
+        f"{name} has shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
+        for name, value in expected.items()
+        if name in state and state[name].shape != value.shape
+    ]
+    problems += [
+        f"{name} has dtype {state[name].dtype}, expected {value.dtype}"
+        for name, value in expected.items()
+        if name in state and state[name].is_floating_point() != value.is_floating_point()
+    ]
+    if problems:
+        more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise WeightsError(f"{'; '.join(problems[:5])}{more}.")

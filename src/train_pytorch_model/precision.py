@@ -1,0 +1,47 @@
+"""In which number format the training step computes, decided once from the hardware."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+BFLOAT16_CAPABILITY = (8, 0)  # Ampere; before it, bfloat16 is emulated
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A number format and why it was chosen."""
+
+    dtype: torch.dtype
+    reason: str
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[None]:
+        """The context of a forward pass."""
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')} ({self.reason})"
+
+
+def choose_precision(requested: str, device: torch.device) -> Precision:
+    """The recipe's precision; for `auto`, bfloat16 where the hardware multiplies it."""
+    if requested != "auto":
+        return Precision(getattr(torch, requested), "the recipe says so")
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+        if torch.cuda.get_device_capability(device) >= BFLOAT16_CAPABILITY:
+            return Precision(torch.bfloat16, f"{name} computes it in hardware")
+        return Precision(torch.float32, f"{name} has no bfloat16")
+    if _cpu_has_bfloat16():
+        return Precision(torch.bfloat16, "this CPU computes it in hardware")
+    return Precision(torch.float32, "this CPU has no bfloat16")
+
+
+def _cpu_has_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    try:
+        with cpuinfo.open() as file:
+            flags = next(line for line in file if line.startswith("flags"))
+    except (OSError, StopIteration):
+        return False
+    return bool({"amx_bf16", "avx512_bf16"} & set(flags.split()))

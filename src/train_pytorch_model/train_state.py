@@ -1,0 +1,201 @@
+"""Everything of a run that changes while it trains: taken as a snapshot, and put back from one.
+
+A snapshot is what a checkpoint holds, and what a run returns to when its loss is no longer finite: one way
+for both. Randomness is not in it, for it is a pure function of seed, epoch, step and image.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from train_pytorch_model.best_epoch import BestEpoch, copied_to_cpu
+from train_pytorch_model.checkpoint import Checkpoint, DamagedCheckpointError
+from train_pytorch_model.distributed import World, running_statistics
+from train_pytorch_model.early_stopping import Patience
+from train_pytorch_model.image_check import BadImage
+from train_pytorch_model.metrics import Metrics, Sums
+from train_pytorch_model.time_budget import EpochTimes
+
+MOMENTUM = "momentum_buffer"
+
+
+@dataclass
+class Position:
+    """Where in the run it is, and what has happened on the way: plain values, as a manifest has them."""
+
+    epoch: int = 1
+    """The one that is open, counted from 1."""
+    images_done: int = 0
+    """Of the open epoch, over all processes."""
+    steps_done: int = 0
+    """Of the open epoch."""
+    elapsed_s: float = 0.0
+    """Spent on training the open epoch."""
+    waited_s: float = 0.0
+    """Of that, waiting for images."""
+    validation_s: float = 0.0
+    """Spent on validating the open epoch."""
+    run_s: float = 0.0
+    """Spent on the run so far, over all its starts."""
+    times: list[EpochTimes] = field(default_factory=list)
+    """Of the epochs that are over."""
+    rejected: dict[int, str] = field(default_factory=dict)
+    """Images that this process could not read in the open epoch: index → reason."""
+    lr_factor: float = 1.0
+    """Of the schedule; halved whenever the loss was not finite."""
+    rollbacks: int = 0
+    history: list[dict[str, int | float]] = field(default_factory=list)
+    """The metrics of the epochs that are over; whole numbers stay whole on the way through a checkpoint."""
+    left_out: dict[str, list[int]] = field(default_factory=lambda: {"training": [], "validation": []})
+    """Rows of images found unreadable in the epochs that are over."""
+    bad_images: list[BadImage] = field(default_factory=list)
+    """The same for people, with those that were found before the first."""
+
+    def open_next_epoch(self) -> None:
+        """The one that was open is over."""
+        self.epoch += 1
+        self.images_done = self.steps_done = 0
+        self.elapsed_s = self.waited_s = self.validation_s = 0.0
+        self.rejected = {}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy on the CPU."""
+
+    values: Mapping[str, Any]
+    shared: Mapping[str, Tensor]
+    """The same on all processes: network, momentum, the best epoch."""
+    own: Mapping[str, Tensor]
+    """Of this process: batch norm statistics between validations, sums of the open epoch."""
+
+
+class TrainState:
+    """The network, its optimizer, and all that is counted on the way."""
+
+    def __init__(self, network: nn.Module, optimizer: SGD, patience: int, device: torch.device) -> None:
+        self.network = network
+        self.optimizer = optimizer
+        self.patience = Patience(patience)
+        self.best = BestEpoch()
+        self.position = Position()
+        self.sums = Sums(device)
+        self._names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the state as it is now."""
+        best = self.best
+        shared = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        for parameter, state in self.optimizer.state.items():
+            shared[f"momentum.{self._names[parameter]}"] = state[MOMENTUM]
+        shared |= {f"best.{name}": value for name, value in best.weights.items()}
+        values = {
+            "position": asdict(self.position),
+            "patience": {"spent": self.patience.spent, "previous_loss": self.patience.previous_loss},
+            "best": {"epoch": best.epoch, "metrics": asdict(best.metrics)},
+        }
+        own = {"statistics": self._statistics(), "sums": self.sums.values}
+        return Snapshot(values, copied_to_cpu(shared), copied_to_cpu(own))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Be as when the snapshot was taken."""
+        shared = snapshot.shared
+        self.network.load_state_dict(_part(shared, "network."))
+        momenta = _part(shared, "momentum.")
+        for parameter, name in self._names.items():
+            self.optimizer.state.pop(parameter, None)
+            if name in momenta:
+                # In the layout of the parameter, which the fused step takes for granted.
+                self.optimizer.state[parameter][MOMENTUM] = torch.empty_like(parameter).copy_(momenta[name])
+        best = snapshot.values["best"]
+        weights = _part(shared, "best.")  # in the order of the network, as they are saved
+        weights = {name: weights[name] for name in self.network.state_dict() if name in weights}
+        self.best = BestEpoch(best["epoch"], Metrics(**best["metrics"]), weights)
+        self.patience.spent = snapshot.values["patience"]["spent"]
+        self.patience.previous_loss = snapshot.values["patience"]["previous_loss"]
+        self.position = msgspec.convert(snapshot.values["position"], Position, str_keys=True)
+        self.sums.values.copy_(snapshot.own["sums"])
+        self._set_statistics(snapshot.own["statistics"])
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Raise `DamagedCheckpointError` unless a checkpoint is one of this network."""
+        try:
+            msgspec.convert(checkpoint.values["position"], Position, str_keys=True)
+            Metrics(**checkpoint.values["best"]["metrics"])
+        except (msgspec.ValidationError, KeyError, TypeError) as error:
+            raise DamagedCheckpointError(f"its values are not a run's: {error}.") from error
+        expected = self.network.state_dict()
+        for prefix in ("network.", "momentum.", "best."):
+            for name, tensor in _part(checkpoint.tensors, prefix).items():
+                if name not in expected or expected[name].shape != tensor.shape:
+                    raise DamagedCheckpointError(f"{prefix}{name} is not part of the network.")
+                if expected[name].dtype != tensor.dtype:
+                    raise DamagedCheckpointError(f"{prefix}{name} is {tensor.dtype}.")
+        if _part(checkpoint.tensors, "network.").keys() != expected.keys():
+            raise DamagedCheckpointError("a tensor of the network is missing.")
+
+    def is_finite(self) -> bool:
+        """Whether no weight and no statistic is infinite or not a number. Waits for the device."""
+        values = [value for value in self.network.state_dict().values() if value.is_floating_point()]
+        norms = torch._foreach_norm(values, ord=float("inf"))
+        return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
+
+    def _statistics(self) -> Tensor:
+        buffers = running_statistics(self.network)
+        return torch.cat([buffer.flatten() for buffer in buffers]) if buffers else torch.empty(0)
+
+    def _set_statistics(self, flat: Tensor) -> None:
+        buffers = running_statistics(self.network)
+        for buffer, values in zip(buffers, torch.split(flat, [b.numel() for b in buffers]), strict=True):
+            buffer.copy_(values.view_as(buffer))
+
+
+def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:
+    """The snapshots of all processes as one checkpoint, on the main process."""
+    rejected = world.gather(list(snapshot.values["position"]["rejected"].items()))
+    owns = world.gather_on_main([dict(snapshot.own)])
+    if not world.is_main:
+        return None
+    own = {f"{name}.{rank}": value for rank, own in enumerate(owns) for name, value in own.items()}
+    position = snapshot.values["position"] | {"rejected": dict(rejected)}
+    return Checkpoint({**snapshot.shared, **own}, {**snapshot.values, "position": position})
+
+
+def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
+    """The main process's checkpoint as each process's snapshot; None where there is none.
+
+    For another number of processes than it was taken of, statistics are everybody's mean, and rank 0 takes
+    all sums.
+    """
+    shared_out = world.share((dict(checkpoint.tensors), dict(checkpoint.values)) if checkpoint else None)
+    if shared_out is None:
+        return None
+    tensors, values = shared_out
+    statistics = _by_rank(tensors, "statistics.")
+    sums = _by_rank(tensors, "sums.")
+    if len(sums) == world.size:
+        own = {"statistics": statistics[world.rank], "sums": sums[world.rank]}
+    else:
+        total = torch.stack(sums).sum(dim=0)
+        own = {
+            "statistics": torch.stack(statistics).mean(dim=0),
+            "sums": total if world.is_main else torch.zeros_like(total),
+        }
+    shared = {
+        name: value for name, value in tensors.items() if name.startswith(("network.", "momentum.", "best."))
+    }
+    return Snapshot(values, shared, own)
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _by_rank(tensors: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
+    part = _part(tensors, prefix)
+    return [part[str(rank)] for rank in range(len(part))]

@@ -1,0 +1,57 @@
+"""What one process says, all of them do."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from train_pytorch_model.agreement import Agreed, Agreement
+from train_pytorch_model.distributed import World
+
+CPU = torch.device("cpu")
+FINE = torch.tensor(1.5)
+
+
+class Told(World):
+    """One of two processes; the other says the same each time."""
+
+    other = (0.0, 0.0, 0.0)
+
+    def max(self, values: Tensor) -> Tensor:
+        return torch.maximum(values, torch.tensor(self.other))
+
+
+def one_of_two(*other: float) -> Agreement:
+    world = Told(0, 2, 0, 2, CPU)
+    type(world).other = other or (0.0, 0.0, 0.0)  # type: ignore[assignment]
+    return Agreement(world)
+
+
+@pytest.mark.parametrize(
+    ("loss_sum", "is_due", "stop", "agreed"),
+    [
+        (1.5, False, 0, Agreed()),
+        (1.5, True, 0, Agreed(is_due=True)),
+        (1.5, False, 15, Agreed(stop=15)),
+        (float("nan"), False, 0, Agreed(is_finite=False)),
+        (float("inf"), True, 2, Agreed(is_finite=False, is_due=True, stop=2)),
+        (-float("inf"), False, 0, Agreed(is_finite=False)),
+    ],
+)
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_what_is_said_is_agreed(
+    loss_sum: float, is_due: bool, stop: int, agreed: Agreed, is_alone: bool
+) -> None:
+    agreement = Agreement(World(0, 1, 0, 1, CPU)) if is_alone else one_of_two()
+    assert agreement.exchange(torch.tensor(loss_sum, requires_grad=True), is_due, stop) == agreed
+
+
+def test_what_the_other_says_counts_as_much() -> None:
+    assert one_of_two(1.0, 0.0, 0.0).exchange(FINE, is_due=False, stop=0) == Agreed(is_finite=False)
+    assert one_of_two(0.0, 1.0, 0.0).exchange(FINE, is_due=False, stop=0) == Agreed(is_due=True)
+    assert one_of_two(0.0, 0.0, 15.0).exchange(FINE, is_due=False, stop=2) == Agreed(stop=15)
+
+
+def test_on_a_cpu_nothing_is_left_for_the_end() -> None:
+    agreement = one_of_two(0.0, 0.0, 15.0)
+    agreement.exchange(FINE, is_due=False, stop=0)
+    assert agreement.finish() == Agreed()

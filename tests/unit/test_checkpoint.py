@@ -1,0 +1,400 @@
+"""Checkpoints that are damaged are never loaded, and one that is being written costs none that was."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from train_pytorch_model.checkpoint import (
+    Checkpoint,
+    DamagedCheckpointError,
+    load_checkpoint,
+    save_checkpoint,
+)
+from train_pytorch_model.errors import CheckpointError
+
+
+def checkpoint_of(step: int) -> Checkpoint:
+    tensors = {
+        "network.weight": torch.full((2, 3), float(step)),
+        "sums.0": torch.tensor([step], dtype=torch.int64),
+    }
+    return Checkpoint(tensors, {"step": step, "loss": float("inf")})
+
+
+def accept(_: Checkpoint) -> None:
+    """Any."""
+
+
+def loaded_step(folder: Path) -> int:
+    """Of the newest whole checkpoint, all of which must be as it was saved."""
+    checkpoint, _ = load_checkpoint(folder, accept)
+    assert checkpoint is not None
+    step = int(checkpoint.values["step"])
+    expected = checkpoint_of(step)
+    assert checkpoint.values == expected.values
+    assert checkpoint.tensors.keys() == expected.tensors.keys()
+    assert all(torch.equal(checkpoint.tensors[name], tensor) for name, tensor in expected.tensors.items())
+    return step
+
+
+def newest(folder: Path, suffix: str) -> Path:
+    return max(folder.glob(f"*{suffix}"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With checkpoints of steps 1 and 2."""
+    for step in (1, 2):
+        save_checkpoint(tmp_path / "checkpoints", checkpoint_of(step))
+    return tmp_path / "checkpoints"
+
+
+def test_what_is_saved_is_loaded(folder: Path) -> None:
+    assert loaded_step(folder) == 2
+
+
+def test_without_a_folder_there_is_none(tmp_path: Path) -> None:
+    assert load_checkpoint(tmp_path / "nothing", accept) == (None, [])
+
+
+def test_data_without_a_manifest_are_no_checkpoint(folder: Path) -> None:
+    newest(folder, ".json").unlink()
+    assert load_checkpoint(folder, accept)[1] == []
+    assert loaded_step(folder) == 1
+    newest(folder, ".json").unlink()
+    assert load_checkpoint(folder, accept) == (None, [])
+
+
+def test_the_newest_two_are_kept_and_what_was_left_half_done_is_not(folder: Path) -> None:
+    for name in ("000003-00000000.safetensors", "000009-11111111.json.part", "000001-22222222.json.damaged"):
+        (folder / name).touch()
+    save_checkpoint(folder, checkpoint_of(3))
+    assert [path.name[:6] for path in sorted(folder.iterdir())] == ["000002", "000002", "000003", "000003"]
+    assert loaded_step(folder) == 3
+
+
+def test_what_cannot_be_taken_away_is_in_nobodys_way(folder: Path) -> None:
+    (folder / "a folder").mkdir()
+    save_checkpoint(folder, checkpoint_of(3))
+    assert (folder / "a folder").exists()
+    assert loaded_step(folder) == 3
+
+
+def test_a_file_may_be_read_by_everybody(folder: Path) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o666 & ~mask}
+
+
+# ── Damage ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-10] ^= 1
+    path.write_bytes(data)
+
+
+def zero_the_tail(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:-20] + bytes(20))
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b" ")
+
+
+def take_that_of_the_older(path: Path) -> None:
+    path.write_bytes(min(path.parent.glob(f"*{path.suffix}")).read_bytes())
+
+
+DAMAGES = (truncate, flip_a_bit, zero_the_tail, empty, take_that_of_the_older)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [
+        *((".json", damage) for damage in DAMAGES),
+        *((".safetensors", damage) for damage in (*DAMAGES, append, Path.unlink)),
+    ],
+)
+def test_the_older_one_is_taken_for_a_damaged_one_and_the_reason_is_told(
+    folder: Path, suffix: str, damage: Callable[[Path], None]
+) -> None:
+    manifest = newest(folder, ".json")
+    damage(newest(folder, suffix))
+    checkpoint, problems = load_checkpoint(folder, accept)
+    assert checkpoint is not None
+    assert checkpoint.values["step"] == 1
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{manifest.name}: ")
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_no_flipped_bit_is_loaded(folder: Path, bit: int) -> None:
+    for suffix in (".json", ".safetensors"):
+        path = newest(folder, suffix)
+        whole = path.read_bytes()
+        for place in range(0, len(whole), 13):
+            data = bytearray(whole)
+            data[place] ^= 1 << bit
+            path.write_bytes(data)
+            assert loaded_step(folder) == 1
+            for aside in folder.glob("*.damaged"):
+                aside.rename(aside.with_suffix(""))
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("damage", "suffix", "reason"),
+    [
+        (truncate, ".safetensors", r"000002-\w{8}.safetensors has 167 bytes of 168\."),
+        (append, ".safetensors", r"000002-\w{8}.safetensors is larger than 168 bytes\."),
+        (flip_a_bit, ".safetensors", r"the sha256 of 000002-\w{8}.safetensors does not match\."),
+        (Path.unlink, ".safetensors", r"000002-\w{8}.safetensors is missing\."),
+        (truncate, ".json", r"it is not JSON of a manifest\."),
+        (flip_a_bit, ".json", r"its own sha256 does not match\."),
+    ],
+)
+def test_the_reason_says_what_is_wrong(
+    folder: Path, damage: Callable[[Path], None], suffix: str, reason: str
+) -> None:
+    damage(newest(folder, suffix))
+    _, problems = load_checkpoint(folder, accept)
+    assert len(problems) == 1
+    assert re.search(reason, problems[0]), problems
+
+
+def test_a_damaged_one_is_set_aside_and_does_not_push_out_a_whole_one(folder: Path) -> None:
+    truncate(newest(folder, ".safetensors"))
+    load_checkpoint(folder, accept)
+    assert load_checkpoint(folder, accept)[1] == []
+    save_checkpoint(folder, checkpoint_of(3))
+    truncate(newest(folder, ".safetensors"))
+    assert loaded_step(folder) == 1
+
+
+def test_where_none_is_whole_the_error_names_them_all_and_they_stay(folder: Path) -> None:
+    for path in folder.glob("*.safetensors"):
+        truncate(path)
+    before = sorted(folder.iterdir())
+    with pytest.raises(CheckpointError) as raised:
+        load_checkpoint(folder, accept)
+    first, second = sorted((path.name for path in folder.glob("*.json")), reverse=True)
+    lines = str(raised.value).splitlines()
+    assert lines[0] == f"None of the checkpoints in {folder} can be read:"
+    assert lines[1].startswith(f"  {first}: ")
+    assert lines[2].startswith(f"  {second}: ")
+    assert lines[3:] == ["Bring them back from a backup, or begin anew with --fresh."]
+    assert sorted(folder.iterdir()) == before
+
+
+def test_one_that_does_not_fit_the_run_is_passed_over(folder: Path) -> None:
+    def accept_the_first(checkpoint: Checkpoint) -> None:
+        if checkpoint.values["step"] == 2:
+            raise DamagedCheckpointError("it is of another network.")
+
+    checkpoint, problems = load_checkpoint(folder, accept_the_first)
+    assert checkpoint is not None
+    assert checkpoint.values["step"] == 1
+    assert problems[0].endswith(".json: it is of another network.")
+
+
+def test_a_folder_that_cannot_be_listed_is_no_reason_to_begin_anew(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        CheckpointError, match=r"^The checkpoints in .*/file cannot be read: Not a directory\.$"
+    ):
+        load_checkpoint(tmp_path / "file", accept)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"null",
+        b"[]",
+        b'{"content": 1, "sha256": ""}',
+        b'{"content": {"size": "x", "sha256": ""}, "sha256": ""}',
+        b'{"content": {"size": 1e999, "sha256": ""}, "sha256": ""}',
+        b"[" * 100_000,
+        b"\xff",
+    ],
+)
+def test_json_that_is_no_manifest_is_damage(folder: Path, content: bytes) -> None:
+    newest(folder, ".json").write_bytes(content)
+    assert loaded_step(folder) == 1
+
+
+def test_data_that_are_no_tensors_are_damage_even_if_their_sha256_is_right(folder: Path) -> None:
+    data = newest(folder, ".safetensors")
+    data.write_bytes(b"no tensors")
+    content = {"size": 10, "sha256": hashlib.sha256(b"no tensors").hexdigest(), "values": {}}
+    own = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    newest(folder, ".json").write_text(json.dumps({"content": content, "sha256": own}))
+    checkpoint, problems = load_checkpoint(folder, accept)
+    assert checkpoint is not None
+    assert checkpoint.values["step"] == 1
+    assert f"{data.name} holds no tensors: " in problems[0]
+
+
+# ── Faults while one is written ──────────────────────────────────────────────────────────────────
+
+
+class Fault:
+    """Lets so many system calls pass and then acts, each time or once."""
+
+    def __init__(self, passed: int, act: Callable[[], None]) -> None:
+        self.left, self.act, self.seen = passed, act, 0
+
+    def __call__(self) -> None:
+        self.seen += 1
+        self.left -= 1
+        if self.left < 0:
+            self.act()
+
+
+class FaultyFile:
+    """A file whose every call may fail; a short write keeps half of what it was given."""
+
+    def __init__(self, file: object, fault: Fault, is_short: bool) -> None:
+        self._file, self._fault, self._is_short = file, fault, is_short
+
+    def __enter__(self) -> "FaultyFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._fault()
+        finally:
+            self._file.close()  # type: ignore[attr-defined]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._fault()
+        except OSError:
+            self._file.write(data[: len(data) // 2])  # type: ignore[attr-defined]
+            if not self._is_short:
+                raise
+            return
+        self._file.write(data)  # type: ignore[attr-defined]
+
+    def flush(self) -> None:
+        self._fault()
+        self._file.flush()  # type: ignore[attr-defined]
+
+    def read(self, size: int = -1) -> bytes:
+        self._fault()
+        return bytes(self._file.read(size))  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def inject(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Fault, bool], None]]:
+    """Puts a fault into every file-system call of a commit."""
+
+    def into_all(fault: Fault, is_short: bool = False) -> None:
+        def faulty(function: Callable[..., object]) -> Callable[..., object]:
+            def call(*arguments: object, **options: object) -> object:
+                fault()
+                return function(*arguments, **options)
+
+            return call
+
+        open_path: Any = Path.open
+
+        def open_faulty(self: Path, *arguments: object, **options: object) -> object:
+            fault()
+            return FaultyFile(open_path(self, *arguments, **options), fault, is_short)
+
+        monkeypatch.setattr(Path, "open", open_faulty)
+        for name in ("replace", "unlink", "mkdir"):
+            monkeypatch.setattr(Path, name, faulty(getattr(Path, name)))
+        monkeypatch.setattr(os, "fsync", faulty(os.fsync))
+
+    yield into_all
+    monkeypatch.undo()
+
+
+def count_calls(folder: Path, inject: Callable[[Fault, bool], None], monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many calls a commit makes."""
+    fault = Fault(1 << 30, lambda: None)
+    inject(fault, False)
+    save_checkpoint(folder, checkpoint_of(3))
+    monkeypatch.undo()
+    return fault.seen
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS])
+def test_whatever_call_fails_a_whole_checkpoint_is_there_and_the_next_succeeds(
+    tmp_path: Path,
+    inject: Callable[[Fault, bool], None],
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    is_short: bool,
+) -> None:
+    def fail() -> None:
+        raise OSError(code, os.strerror(code))
+
+    folder = tmp_path / "counted"
+    save_checkpoint(folder, checkpoint_of(2))
+    calls = count_calls(folder, inject, monkeypatch)
+    assert calls > 15
+    for passed in range(calls):
+        folder = tmp_path / str(passed)
+        save_checkpoint(folder, checkpoint_of(1))
+        save_checkpoint(folder, checkpoint_of(2))
+        inject(Fault(passed, fail), is_short)
+        try:
+            save_checkpoint(folder, checkpoint_of(3))
+            saved = {3}
+        except OSError as error:
+            saved = {2, 3} if error.errno in (code, errno.EIO) else set()  # EIO: it reads back otherwise
+        monkeypatch.undo()
+        assert loaded_step(folder) in saved
+        save_checkpoint(folder, checkpoint_of(4))
+        assert loaded_step(folder) == 4
+        assert len(list(folder.iterdir())) == 4
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of threads that other tests have left
+def test_killed_at_any_call_a_whole_checkpoint_is_there(
+    tmp_path: Path, inject: Callable[[Fault, bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "counted"
+    save_checkpoint(folder, checkpoint_of(2))
+    calls = count_calls(folder, inject, monkeypatch)
+    found = set()
+    for passed in range(calls):
+        folder = tmp_path / str(passed)
+        save_checkpoint(folder, checkpoint_of(1))
+        save_checkpoint(folder, checkpoint_of(2))
+        pid = os.fork()
+        if pid == 0:
+            inject(Fault(passed, lambda: os._exit(9)), False)
+            save_checkpoint(folder, checkpoint_of(3))
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+        found.add(loaded_step(folder))
+        save_checkpoint(folder, checkpoint_of(4))
+        assert loaded_step(folder) == 4
+        assert len(list(folder.iterdir())) == 4
+    assert found == {2, 3}

@@ -1,0 +1,293 @@
+"""Decoded images that are kept: the same pixels, within bounds, and nothing left behind."""
+
+import errno
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pytest
+import torch
+from tests.painting import paint_folders
+
+from train_pytorch_model import decode_cache
+from train_pytorch_model.augmentation import make_augmentation
+from train_pytorch_model.data import Read, read_for_inference, read_for_training
+from train_pytorch_model.decode_cache import (
+    MIN_CHUNK,
+    NO_CACHES,
+    CachePlan,
+    Caches,
+    open_caches,
+    plan_cache,
+)
+from train_pytorch_model.distributed import World
+from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError
+from train_pytorch_model.image_classifier.pixels import Pixels
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.recipe import Recipe
+
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
+FRAMING = Framing(16, 16, 0.875)  # images of 60 x 45 px are bounded to 32 x 24
+PLAN = CachePlan(num_training=100, num_validation=50, budget=MIN_CHUNK, folder=None, summary="")
+MIB = 1 << 20
+
+T = TypeVar("T")
+
+
+def noise(number: int, height: int = 24, width: int = 32) -> Pixels:
+    return np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def never() -> Pixels:
+    raise AssertionError("the image is decoded again")
+
+
+@pytest.fixture(scope="module")
+def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
+    """Twelve images of 60 x 45 px."""
+    root: Path = paint_folders(tmp_path_factory.mktemp("painted") / "data", 4, size=(60, 45))
+    return open_image_directory(root, "Training dataset")
+
+
+# ── Pixels ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_kept_is_what_was_decoded() -> None:
+    with open_caches(PLAN, ALONE) as caches:
+        for row in range(50):
+            assert (caches.training(row, partial(noise, row, 5 + row, 7)) == noise(row, 5 + row, 7)).all()
+            assert (caches.validation(row, partial(noise, 900 + row)) == noise(900 + row)).all()
+        for row in range(50):
+            assert (caches.training(row, never) == noise(row, 5 + row, 7)).all()
+            assert (caches.validation(row, never) == noise(900 + row)).all()
+
+
+def test_what_is_kept_cannot_be_changed() -> None:
+    with open_caches(PLAN, ALONE) as caches:
+        caches.training(3, lambda: noise(3))
+        with pytest.raises(ValueError, match="read-only"):
+            caches.training(3, never)[0, 0] = 0
+
+
+@pytest.mark.parametrize("augmentation", ["none", "padded-crop", "random-resized-crop"])
+def test_training_and_validation_see_the_same_pixels_with_and_without(
+    painted: ImageDirectory, augmentation: str
+) -> None:
+    augment = make_augmentation(Recipe(augmentation=augmentation), FRAMING)  # type: ignore[arg-type]
+
+    def pixels_of(caches: Caches) -> list[list[bytes]]:
+        reads: list[Read] = [
+            read_for_training(painted, FRAMING, augment, 1, epoch, caches.training) for epoch in (1, 2, 3)
+        ]
+        reads += [read_for_inference(painted, FRAMING, caches.validation)] * 2
+        return [[read(index).tobytes() for index in range(len(painted))] for read in reads]
+
+    with open_caches(PLAN, ALONE) as caches:
+        assert pixels_of(caches) == pixels_of(NO_CACHES)
+
+
+def test_later_epochs_need_no_files(tmp_path: Path) -> None:
+    directory = open_image_directory(paint_folders(tmp_path / "data", 2), "Training dataset")
+    with open_caches(PLAN, ALONE) as caches:
+        read = read_for_inference(directory, FRAMING, caches.validation)
+        first = [read(index).copy() for index in range(6)]
+        for index in range(6):
+            directory.path(index).unlink()
+        assert all((read(index) == first[index]).all() for index in range(6))
+
+
+def test_an_image_keeps_its_place_when_others_are_left_out(painted: ImageDirectory) -> None:
+    with open_caches(PLAN, ALONE) as caches:
+        whole = read_for_inference(painted, FRAMING, caches.validation)
+        first = [whole(index).copy() for index in range(12)]
+        rest = read_for_inference(painted.select(np.arange(5, 12)), FRAMING, caches.validation)
+        assert all((rest(index) == first[5 + index]).all() for index in range(7))
+
+
+def test_an_unreadable_image_is_unreadable_each_time() -> None:
+    def torn() -> Pixels:
+        raise UnreadableImageError("torn")
+
+    with open_caches(PLAN, ALONE) as caches:
+        for _ in range(2):
+            with pytest.raises(UnreadableImageError, match=r"^torn$"):
+                caches.training(1, torn)
+
+
+def test_threads_may_decode_at_once() -> None:
+    with open_caches(replace(PLAN, budget=8 * MIN_CHUNK), ALONE) as caches, ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            found = pool.map(lambda i: caches.training(i % 100, lambda: noise(i % 100, 100, 100)), range(400))
+            assert all((pixels == noise(i % 100, 100, 100)).all() for i, pixels in enumerate(found))
+
+
+# ── Bounds ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_does_not_fit_is_decoded_each_time() -> None:
+    half = noise(0, 1000, MIN_CHUNK // 6000)
+    decoded: list[int] = []
+
+    def decode(row: int) -> Pixels:
+        decoded.append(row)
+        return half
+
+    with open_caches(replace(PLAN, budget=2 * MIN_CHUNK), ALONE) as caches:
+        for _ in range(2):
+            for row in range(6):
+                assert (caches.training(row, partial(decode, row)) == half).all()
+    assert decoded == [0, 1, 2, 3, 4, 5, 4, 5]
+
+
+def test_an_image_larger_than_a_chunk_is_decoded_each_time() -> None:
+    large = noise(0, 1000, MIN_CHUNK // 3000 + 1)
+    with open_caches(replace(PLAN, budget=4 * MIN_CHUNK), ALONE) as caches:
+        caches.training(0, lambda: large)
+        with pytest.raises(AssertionError, match="decoded again"):
+            caches.training(0, never)
+        caches.training(1, lambda: noise(1))
+        assert (caches.training(1, never) == noise(1)).all()
+
+
+def test_without_a_budget_nothing_is_kept() -> None:
+    with open_caches(replace(PLAN, budget=0), ALONE) as caches:
+        assert caches is NO_CACHES
+        caches.training(0, lambda: noise(0))
+        with pytest.raises(AssertionError, match="decoded again"):
+            caches.training(0, never)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "available", "budget", "summary"),
+    [
+        (1, 1 << 40, 0, "every image once: there is one epoch"),
+        (2, 1 << 40, 1 << 38, "every image once, then from 0.0 MiB of memory"),
+        (2, 36864 * 2, 36864 // 2, "about 12 of 24 images once, as 0.0 MiB of memory hold no more"),
+        (2, 2000, 0, "in every epoch: 0.0 MiB of memory would hold less than 5% of the images"),
+    ],
+)
+def test_the_plan_says_what_is_kept_and_why_not(
+    painted: ImageDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    epochs: int,
+    available: int,
+    budget: int,
+    summary: str,
+) -> None:
+    monkeypatch.setattr(decode_cache, "available_memory", lambda: available)
+    framing = Framing(16, 16, 1.0)
+    plan = plan_cache(painted, painted.select(np.arange(12)), framing, epochs, ALONE)
+    wanted = 12 * (24 * 32 * 3) + 12 * (16 * 16 * 3)
+    assert wanted == 36864
+    assert plan.budget == budget
+    assert plan.summary == summary
+    assert (plan.num_training, plan.num_validation) == (12, 12)
+
+
+def test_a_large_budget_is_told_in_gibibytes(
+    painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_cache, "available_memory", lambda: 6 << 30)
+    monkeypatch.setattr(decode_cache, "_mean_bytes", lambda *_: (1 << 28) - 16 * 16 * 3)
+    plan = plan_cache(painted, painted, FRAMING, 2, ALONE)
+    assert plan.summary == "about 12 of 24 images once, as 1.5 GiB of memory hold no more"
+
+
+# ── Several processes ────────────────────────────────────────────────────────────────────────────
+
+
+class Pair(World):
+    """One of two processes of this machine, the other of which does and answers the same."""
+
+    def gather(self, values: Sequence[T]) -> list[T]:
+        return [*values, *values]
+
+
+def pair(local_rank: int) -> World:
+    return Pair(local_rank, 2, local_rank, 2, torch.device("cpu"))
+
+
+def test_processes_share_the_folder_with_most_room(
+    painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rooms = {tmp_path / "small": MIB, tmp_path / "large": 100 * MIB, tmp_path / "none": 0}
+    monkeypatch.setattr(decode_cache, "FOLDERS", tuple(rooms))
+    monkeypatch.setattr(decode_cache, "_usable", rooms.__getitem__)
+    plan = plan_cache(painted, painted, FRAMING, 2, pair(0))
+    assert plan.folder == tmp_path / "large"
+    assert 4 * MIN_CHUNK < plan.budget < 5 * MIN_CHUNK  # what is needed, not all of it
+    assert plan.summary == f"every image once, then from 0.0 MiB of {tmp_path}/large"
+
+
+def test_a_folder_that_is_not_there_has_no_room(tmp_path: Path) -> None:
+    assert decode_cache._usable(tmp_path / "none") == 0
+    assert decode_cache._usable(tmp_path) > 0
+
+
+def open_own(plan: CachePlan, local_rank: int, folder: Path) -> decode_cache._DecodeCache:
+    return decode_cache._open_files(folder, plan, pair(local_rank), ExitStack())
+
+
+def test_a_process_reads_what_the_other_has_decoded_and_no_name_remains(tmp_path: Path) -> None:
+    plan = replace(PLAN, budget=8 * MIN_CHUNK, folder=tmp_path)
+    folder = Path(decode_cache._make_files(plan, pair(0)))
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+    assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "index"]
+    one, other = open_own(plan, 0, folder), open_own(plan, 1, folder)
+    for path in folder.iterdir():
+        path.unlink()
+    for number in range(0, 100, 2):
+        one(number, partial(noise, number, 200, 300))
+        other(number + 1, partial(noise, number + 1, 200, 300))
+    for number in range(50):
+        for cache in (one, other):
+            assert (cache(number, never) == noise(number, 200, 300)).all()
+
+
+@pytest.mark.parametrize("local_rank", [0, 1])
+def test_a_shared_cache_leaves_nothing_behind(tmp_path: Path, local_rank: int) -> None:
+    plan = replace(PLAN, budget=8 * MIN_CHUNK, folder=tmp_path)
+    with open_caches(plan, pair(local_rank)) as caches:
+        assert list(tmp_path.iterdir()) == []
+        # Alone of its machine in this test, process 0 offers twice, and process 1 is offered nothing.
+        assert caches is NO_CACHES
+
+
+def test_a_full_file_system_ends_the_keeping_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(PLAN, budget=16 * MIN_CHUNK, folder=tmp_path)
+    cache = open_own(plan, 0, Path(decode_cache._make_files(plan, pair(0))))
+    cache(0, lambda: noise(0, 1000, 1000))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    for number in range(1, 5):
+        assert (cache(number, partial(noise, number, 1000, 1000)) == noise(number, 1000, 1000)).all()
+    assert (cache(0, never) == noise(0, 1000, 1000)).all()
+    with pytest.raises(AssertionError, match="decoded again"):
+        cache(4, never)
+
+
+@pytest.mark.parametrize("broken", ["posix_fallocate", "mkdtemp"])
+def test_where_no_files_can_be_made_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os if broken == "posix_fallocate" else tempfile, broken, fail)
+    plan = replace(PLAN, budget=8 * MIN_CHUNK, folder=tmp_path)
+    with open_caches(plan, pair(0)) as caches:
+        assert caches is NO_CACHES
+    assert list(tmp_path.iterdir()) == []

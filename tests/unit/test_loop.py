@@ -1,0 +1,105 @@
+"""A step whose images do not fit at once is the same step."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import SGD
+
+from train_pytorch_model.data import Batch
+from train_pytorch_model.distributed import World
+from train_pytorch_model.loop import StepReport, TrainStep, train_one_epoch
+from train_pytorch_model.metrics import Sums
+from train_pytorch_model.precision import Precision
+from train_pytorch_model.train_state import TrainState
+
+CPU = torch.device("cpu")
+
+
+def batch_of(count: int) -> Batch:
+    images = torch.randint(
+        0, 256, (count, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
+    indices = np.arange(count)
+    return Batch(images, torch.arange(count) % 3, indices, count, {})
+
+
+class Network(nn.Module):
+    """Without batch norm, so that images do not depend on each other; keeps how many it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(48, 3)
+        self.given: list[int] = []
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.given.append(len(images))
+        logits: torch.Tensor = self.linear(images.flatten(1).float() / 255)
+        return logits
+
+
+def step_of(network: Network, micro_batch: int | None, min_share: int = 1) -> TrainStep:
+    return TrainStep(
+        model=network,
+        optimizer=SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True),
+        loss_sum=lambda logits, targets: F.cross_entropy(logits, targets, reduction="sum"),
+        precision=Precision(torch.float32, "of this test"),
+        world=World(0, 1, 0, 1, CPU),
+        micro_batch=micro_batch,
+        min_share=min_share,
+    )
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "min_share", "given"),
+    [
+        (None, 1, [7]),
+        (7, 1, [7]),
+        (4, 1, [4, 3]),
+        (3, 1, [3, 2, 2]),
+        (1, 1, [1] * 7),
+        (2, 2, [3, 2, 2]),  # not [2, 2, 2, 1], of which batch norm could not take the last
+        (3, 3, [4, 3]),
+    ],
+)
+def test_parts_of_a_batch_add_up_to_its_gradient(
+    micro_batch: int | None, min_share: int, given: list[int]
+) -> None:
+    whole, parts = Network(), Network()
+    sums = [Sums(CPU), Sums(CPU)]
+    losses = [
+        step_of(network, size, min_share)(batch_of(7), 0.1, each)
+        for network, size, each in ((whole, None, sums[0]), (parts, micro_batch, sums[1]))
+    ]
+    assert parts.given == given
+    torch.testing.assert_close(losses[1], losses[0])
+    torch.testing.assert_close(parts.linear.weight, whole.linear.weight)
+    assert sums[1].values[1:].tolist() == sums[0].values[1:].tolist()
+
+
+def test_an_empty_share_is_one_part() -> None:
+    network = Network()
+    step_of(network, 2)(
+        Batch(*(batch_of(1).images[:0], batch_of(1).targets[:0]), np.arange(0), 4, {}), 0.1, Sums(CPU)
+    )
+    assert network.given == [0]
+
+
+class Nobody:
+    def after_step(self, loss_sum: torch.Tensor) -> None:
+        pass
+
+    def report(self, report: StepReport) -> None:
+        pass
+
+
+def test_an_epoch_of_which_nothing_is_left_reports_the_rate_of_its_last_step() -> None:
+    network = Network()
+    step = step_of(network, None)
+    state = TrainState(network, step.optimizer, 1, CPU)  # type: ignore[arg-type]
+    state.position.steps_done = 5
+    state.position.lr_factor = 0.5
+    report = train_one_epoch(step, [], lambda number: 0.1 * number, state, 10, Nobody())
+    assert report.lr == pytest.approx(0.2)

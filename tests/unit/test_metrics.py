@@ -1,0 +1,90 @@
+"""Loss and accuracy from sums and counts."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from train_pytorch_model.distributed import World
+from train_pytorch_model.metrics import Metrics, Sums
+
+CPU = torch.device("cpu")
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=CPU)
+
+
+def sums_of(*batches: tuple[torch.Tensor, torch.Tensor]) -> Metrics:
+    sums = Sums(CPU)
+    for logits, targets in batches:
+        sums.add(F.cross_entropy(logits, targets, reduction="sum"), logits, targets)
+    return sums.reduce(ALONE)
+
+
+def test_means_are_over_images_and_not_over_batches() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(10, 7, generator=generator)
+    targets = torch.randint(0, 7, (10,), generator=generator)
+    at_once = sums_of((logits, targets))
+    in_parts = sums_of((logits[:7], targets[:7]), (logits[7:8], targets[7:8]), (logits[8:], targets[8:]))
+    assert at_once.loss == pytest.approx(F.cross_entropy(logits.double(), targets).item(), abs=1e-6)
+    assert in_parts.loss == pytest.approx(at_once.loss, abs=1e-6)
+    assert (in_parts.top1, in_parts.top5, in_parts.images) == (at_once.top1, at_once.top5, 10)
+
+
+def test_hits_are_counted_among_the_highest_logits() -> None:
+    logits = torch.tensor([[6.0, 5.0, 4.0, 3.0, 2.0, 1.0]]).repeat(6, 1)
+    metrics = sums_of((logits, torch.arange(6)))
+    assert metrics.top1 == pytest.approx(1 / 6)
+    assert metrics.top5 == pytest.approx(5 / 6)
+    assert metrics.images == 6
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 5])
+def test_with_five_categories_or_fewer_all_are_among_the_five(num_classes: int) -> None:
+    logits = torch.randn(4, num_classes, generator=torch.Generator().manual_seed(0))
+    assert sums_of((logits, torch.zeros(4, dtype=torch.int64))).top5 == 1
+
+
+def test_an_empty_batch_adds_nothing() -> None:
+    logits, targets = torch.tensor([[2.0, 1.0]]), torch.tensor([0])
+    empty = torch.empty(0, 2), torch.empty(0, dtype=torch.int64)
+    assert sums_of((logits, targets), empty) == sums_of((logits, targets))
+
+
+def test_over_no_images_the_loss_is_not_a_number() -> None:
+    metrics = Sums(CPU).reduce(ALONE)
+    assert math.isnan(metrics.loss)
+    assert (metrics.top1, metrics.top5, metrics.images) == (0.0, 0.0, 0)
+
+
+def test_one_loss_that_is_not_finite_is_seen_in_the_mean() -> None:
+    logits, targets = torch.tensor([[2.0, 1.0]]), torch.tensor([0])
+    bad = torch.tensor([[math.nan, 1.0]])
+    assert math.isnan(sums_of((logits, targets), (bad, targets)).loss)
+
+
+def test_sums_do_not_drift_over_many_batches() -> None:
+    sums = Sums(CPU)
+    logits, targets = torch.tensor([[2.0, 1.0]]), torch.tensor([0])
+    loss = torch.tensor(0.1)
+    for _ in range(5_000):
+        sums.add(loss, logits, targets)
+    metrics = sums.reduce(ALONE)
+    assert metrics.loss == pytest.approx(loss.item(), rel=1e-12)
+    assert (metrics.top1, metrics.images) == (1.0, 5_000)
+
+
+def test_adding_keeps_no_graph_of_the_step() -> None:
+    weight = torch.ones(1, requires_grad=True)
+    sums = Sums(CPU)
+    sums.add((weight * 2).sum(), torch.tensor([[2.0, 1.0]]) * weight, torch.tensor([0]))
+    assert sums.reduce(ALONE) == Metrics(2.0, 1.0, 1.0, 1)
+    assert weight.grad is None
+
+
+def test_halves_are_summed_in_double_precision() -> None:
+    logits = torch.tensor([[2.0, 1.0]], dtype=torch.bfloat16)
+    sums = Sums(CPU)
+    for _ in range(1000):
+        sums.add(torch.tensor(1.0, dtype=torch.bfloat16), logits, torch.tensor([0]))
+    assert sums.reduce(ALONE).loss == 1.0

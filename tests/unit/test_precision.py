@@ -1,0 +1,75 @@
+"""The number format of a training step."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from train_pytorch_model import precision
+from train_pytorch_model.precision import _cpu_has_bfloat16, choose_precision
+
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize(("requested", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+@pytest.mark.parametrize("device", [CPU, CUDA], ids=["cpu", "cuda"])
+def test_the_recipe_is_obeyed_on_any_hardware(
+    requested: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    chosen = choose_precision(requested, device)
+    assert chosen.dtype == dtype
+    assert str(chosen) == f"{requested} (the recipe says so)"
+
+
+@pytest.mark.parametrize(
+    ("has_bfloat16", "text"),
+    [
+        (True, "bfloat16 (this CPU computes it in hardware)"),
+        (False, "float32 (this CPU has no bfloat16)"),
+    ],
+)
+def test_a_cpu_takes_bfloat16_where_it_has_it(
+    monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool, text: str
+) -> None:
+    monkeypatch.setattr(precision, "_cpu_has_bfloat16", lambda: has_bfloat16)
+    assert str(choose_precision("auto", CPU)) == text
+
+
+@pytest.mark.parametrize(
+    ("capability", "text"),
+    [
+        ((7, 5), "float32 (Card has no bfloat16)"),
+        ((8, 0), "bfloat16 (Card computes it in hardware)"),
+        ((9, 0), "bfloat16 (Card computes it in hardware)"),
+    ],
+)
+def test_a_gpu_takes_bfloat16_from_ampere_on(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], text: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Card")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert str(choose_precision("auto", CUDA)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("processor : 0\nflags\t\t: fpu avx512_bf16 sse\n", True),
+        ("flags : fpu amx_bf16\n", True),
+        ("flags : fpu avx512f avx512_bf16x\n", False),
+        ("processor : 0\n", False),
+        (None, False),
+    ],
+)
+def test_bfloat16_is_read_from_the_flags_of_the_cpu(tmp_path: Path, text: str | None, expected: bool) -> None:
+    path = tmp_path / "cpuinfo"
+    if text is not None:
+        path.write_text(text)
+    assert _cpu_has_bfloat16(path) is expected
+
+
+@pytest.mark.parametrize(("requested", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_a_forward_pass_computes_in_the_chosen_format(requested: str, dtype: torch.dtype) -> None:
+    with choose_precision(requested, CPU).autocast(CPU):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype

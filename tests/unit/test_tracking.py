@@ -1,0 +1,223 @@
+"""A tracking server may refuse, hang or die: the training neither fails nor waits for it."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from train_pytorch_model import tracking as module
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.tracking import MlflowTracker
+
+RECORD = {"epoch": 1, "step": 4, "Train loss": 0.5, "Learning rate": 0.1}
+
+
+class Voice(Silence):
+    """Keeps warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+class Server(ThreadingHTTPServer):
+    """As much of MLflow's as a run needs; `fault` may answer instead."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.fault: int | str | None = None
+        self.calls: list[str] = []
+        self.metrics: list[tuple[str, int, float]] = []
+        self.statuses: list[str] = []
+        self.over = threading.Event()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self._answer({})
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("Content-Length", "0"))
+        self._answer(json.loads(self.rfile.read(length) or b"{}"))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _answer(self, sent: dict[str, Any]) -> None:
+        call = self.path.partition("?")[0].rpartition("mlflow/")[2]
+        self.server.calls.append(call)
+        if self.server.fault == "hangs":
+            self.server.over.wait(60)
+            return
+        if self.server.fault == "dies":
+            self.connection.close()
+            return
+        if isinstance(self.server.fault, int):
+            self._send(self.server.fault, {"error_code": "INTERNAL_ERROR", "message": "broken"})
+            return
+        self._send(200, self._follow(call, sent))
+
+    def _follow(self, call: str, sent: dict[str, Any]) -> dict[str, Any]:
+        server = self.server
+        info = {
+            "run_id": "r1",
+            "run_uuid": "r1",
+            "experiment_id": "7",
+            "status": "RUNNING",
+            "lifecycle_stage": "active",
+        }
+        if call == "experiments/get-by-name":
+            return {"experiment": {"experiment_id": "7", "name": "train_pytorch_model"}}
+        if call == "runs/log-batch":
+            server.metrics += [(m["key"], int(m["step"]), float(m["value"])) for m in sent.get("metrics", [])]
+        if call == "runs/update" and "status" in sent:
+            server.statuses.append(sent["status"])
+        if call == "metrics/get-history":
+            found = [m for m in server.metrics if m[0] == "Learning rate"]
+            return {"metrics": [{"key": k, "step": s, "value": v, "timestamp": 1} for k, s, v in found]}
+        return {"run": {"info": info, "data": {}}, "run_info": info}
+
+    def _send(self, status: int, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    yield server
+    server.over.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@contextmanager
+def tracking(tmp_path: Path) -> Iterator[tuple[MlflowTracker, Voice]]:
+    voice = Voice()
+    with MlflowTracker({"epochs": 2}, tmp_path / "mlflow_run", voice) as tracker:
+        yield tracker, voice
+
+
+def record(epoch: int) -> dict[str, float]:
+    return RECORD | {"epoch": epoch, "step": 4 * epoch}
+
+
+def log_and_raise(error: BaseException, tmp_path: Path) -> None:
+    """A run that ends otherwise than by its end."""
+    with suppress(type(error)), tracking(tmp_path) as (tracker, _):
+        tracker.log(record(1))
+        raise error
+
+
+def wait_for_call(server: Server, count: int = 1) -> None:
+    deadline = time.monotonic() + 60
+    while len(server.calls) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_run_sends_its_epochs_and_ends(server: Server, tmp_path: Path) -> None:
+    with tracking(tmp_path) as (tracker, voice):
+        tracker.log(record(1))
+        tracker.log(record(2))
+    assert voice.warnings == []
+    assert [(step, value) for key, step, value in server.metrics if key == "Train loss"] == [
+        (1, 0.5),
+        (2, 0.5),
+    ]
+    assert server.statuses[-1] == "FINISHED"
+    assert (tmp_path / "mlflow_run").read_text() == "r1"
+
+
+def test_a_run_that_goes_on_sends_nothing_twice(server: Server, tmp_path: Path) -> None:
+    log_and_raise(SystemExit(143), tmp_path)
+    assert "FINISHED" not in server.statuses
+    assert "FAILED" not in server.statuses
+    with tracking(tmp_path) as (tracker, voice):
+        tracker.log(record(1))
+        tracker.log(record(2))
+    assert voice.warnings == []
+    assert [step for key, step, _ in server.metrics if key == "Train loss"] == [1, 2]
+    assert server.calls.count("runs/create") == 1
+
+
+def test_a_run_that_fails_is_told(server: Server, tmp_path: Path) -> None:
+    log_and_raise(ValueError("ours"), tmp_path)
+    assert server.statuses[-1] == "FAILED"
+
+
+@pytest.mark.parametrize("fault", [401, 403, 429, 500, "dies", "hangs"])
+def test_a_server_in_trouble_is_one_warning(server: Server, tmp_path: Path, fault: int | str) -> None:
+    server.fault = fault
+    with tracking(tmp_path) as (tracker, voice):
+        for epoch in range(1, 9):
+            tracker.log(record(epoch))
+    assert len(voice.warnings) == 1
+    assert voice.warnings[0].startswith("MLflow does not have all metrics (")
+    assert voice.warnings[0].endswith("); metrics.jsonl has them.")
+
+
+def test_a_server_that_is_not_there_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with tracking(tmp_path) as (tracker, voice):
+        tracker.log(record(1))
+    assert len(voice.warnings) == 1
+
+
+def test_logging_does_not_wait_for_a_server_that_hangs(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the end waits no longer than it says, though the call goes on."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "50")
+    monkeypatch.setattr(module, "CLOSING_S", 0.2)
+    server.fault = "hangs"
+    with tracking(tmp_path) as (tracker, voice):
+        tracker.log(record(1))
+        wait_for_call(server)
+        for epoch in range(2, 100):
+            tracker.log(record(epoch))
+    assert not server.over.is_set()  # the call is still waiting
+    assert voice.warnings == [
+        "MLflow does not have all metrics (no answer within 0 s); metrics.jsonl has them."
+    ]
+
+
+def test_what_a_server_has_missed_is_sent_at_the_end(server: Server, tmp_path: Path) -> None:
+    with tracking(tmp_path) as (tracker, voice):
+        tracker.log(record(1))
+        deadline = time.monotonic() + 60
+        while not server.metrics:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        server.fault = 500
+        calls = len(server.calls)
+        for epoch in range(2, 6):
+            tracker.log(record(epoch))
+        wait_for_call(server, calls + module.MAX_FAILURES)
+        server.fault = None
+    assert voice.warnings == []
+    assert [step for key, step, _ in server.metrics if key == "Train loss"] == [1, 2, 3, 4, 5]

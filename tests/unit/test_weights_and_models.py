@@ -1,0 +1,442 @@
+"""Weights files, and networks made of them."""
+
+import copy
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchvision.models
+from PIL import Image
+from torch import Tensor, nn
+
+from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
+from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
+from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, build
+from train_pytorch_model.image_classifier.classifier import ImageClassifier, max_bytes
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.weights import (
+    WeightsError,
+    fold_extra_head,
+    read_state_dict,
+    with_prefix,
+)
+from train_pytorch_model.models import (
+    build_model,
+    freeze_backbone,
+    load_weights,
+    min_share,
+    set_training_mode,
+)
+
+LIMIT = 1 << 30
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def resnet18() -> nn.Module:
+    """A ResNet-18 for three categories; read only."""
+    torch.manual_seed(3)
+    return build("resnet18", False, 3)
+
+
+@pytest.fixture
+def untrained(untrained_resnet18: Path) -> ModelDirectory:
+    return open_model_directory(untrained_resnet18, "Untrained model")
+
+
+@pytest.fixture
+def state(resnet18: nn.Module) -> dict[str, Tensor]:
+    """Its weights under their own names, in a mapping of the test's own."""
+    return dict(resnet18.state_dict())
+
+
+def saved(path: Path, value: object, **options: Any) -> Path:
+    torch.save(value, path, **options)
+    return path
+
+
+# ── Reading a weights file ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "the older form"])
+def test_a_state_dict_is_read_without_its_prefix(tmp_path: Path, is_zip: bool) -> None:
+    state = OrderedDict({"model.fc.weight": torch.eye(2), "out_linear_model.bias": torch.ones(2)})
+    path = saved(tmp_path / "model", state, _use_new_zipfile_serialization=is_zip)
+    found = read_state_dict(path, LIMIT)
+    assert list(found) == ["fc.weight", "out_linear_model.bias"]
+    assert torch.equal(found["fc.weight"], torch.eye(2))
+
+
+def test_the_prefix_goes_on_as_it_comes_off(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    path = saved(tmp_path / "model", with_prefix(state))
+    assert all(name.startswith("model.") for name in torch.load(path, weights_only=True))
+    assert list(read_state_dict(path, LIMIT)) == list(state)
+
+
+class Bomb:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self.marker,)
+
+
+@pytest.mark.parametrize("form", ["zip", "older", "pickle", "hidden"])
+def test_code_in_a_weights_file_never_runs(tmp_path: Path, form: str) -> None:
+    marker = tmp_path / "marker"
+    path = tmp_path / "model"
+    bomb = Bomb(marker)
+    if form == "pickle":
+        path.write_bytes(pickle.dumps(bomb, protocol=2))
+    else:
+        value = {"model.fc.weight": torch.ones(1), "x": bomb} if form == "hidden" else bomb
+        saved(path, value, _use_new_zipfile_serialization=form != "older")
+    with pytest.raises(WeightsError, match=r"it holds more than tensors \(a pickled object or function\)"):
+        read_state_dict(path, LIMIT)
+    assert not marker.exists()
+    if form == "pickle":
+        pickle.loads(path.read_bytes())
+        assert marker.exists()
+
+
+def test_a_pickled_network_says_how_to_save_it(tmp_path: Path) -> None:
+    path = saved(tmp_path / "model", nn.Linear(1, 1))
+    with pytest.raises(
+        WeightsError, match=r"which is never loaded. Save a state dict: torch.save\(model.state_dict\(\), …\)"
+    ):
+        read_state_dict(path, LIMIT)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [torch.ones(1)],
+        torch.ones(1),
+        {"epoch": 3},
+        {"state_dict": {"fc.weight": torch.ones(1)}},
+        {1: torch.ones(1)},
+        None,
+    ],
+    ids=["a list", "a tensor", "a number", "a checkpoint", "a name that is none", "nothing"],
+)
+def test_what_is_no_state_dict_is_refused(tmp_path: Path, value: object) -> None:
+    with pytest.raises(WeightsError, match=r"^it is not a state dict \(names to tensors\)\.$"):
+        read_state_dict(saved(tmp_path / "model", value), LIMIT)
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense" * 10, b"PK\x03\x04", b"\x80\x02."])
+def test_what_torch_did_not_save_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "model").write_bytes(data)
+    with pytest.raises(WeightsError) as raised:
+        read_state_dict(tmp_path / "model", LIMIT)
+    assert str(raised.value).startswith(("it is not a file of torch.save", "it holds more than tensors"))
+    assert "\n" not in str(raised.value)
+
+
+def test_half_a_weights_file_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "model", {"a": torch.ones(1000)})
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(WeightsError, match=r"^it is not a file of torch.save, or not a whole one\.$"):
+        read_state_dict(path, LIMIT)
+
+
+def test_more_bytes_than_the_network_can_have_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(bytes(1001))
+    with pytest.raises(
+        WeightsError, match=r"^the file has 1,001 bytes; the architecture has at most 1,000\.$"
+    ):
+        read_state_dict(tmp_path / "model", 1000)
+
+
+def test_a_network_in_double_precision_is_within_its_limit(resnet18: nn.Module) -> None:
+    doubles = copy.deepcopy(resnet18).double()
+    assert sum(value.nbytes for value in doubles.state_dict().values()) < max_bytes(resnet18)
+
+
+# ── The designer's second head ───────────────────────────────────────────────────────────────────
+
+
+def test_two_linear_layers_become_one_that_computes_the_same() -> None:
+    torch.manual_seed(0)
+    inner, outer = nn.Linear(64, 1000), nn.Linear(1000, 3)
+    state = {"fc.weight": inner.weight, "fc.bias": inner.bias, "other": torch.ones(1)}
+    state |= {"out_linear_model.weight": outer.weight, "out_linear_model.bias": outer.bias}
+    folded = fold_extra_head({name: value.detach() for name, value in state.items()}, "fc")
+    assert set(folded) == {"fc.weight", "fc.bias", "other"}
+    assert folded["fc.weight"].dtype == torch.float32
+    features = torch.randn(32, 64)
+    both = outer(inner(features))
+    assert torch.allclose(features @ folded["fc.weight"].T + folded["fc.bias"], both, atol=1e-5)
+
+
+def test_a_trained_classic_network_predicts_as_with_both_layers(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    inner, outer = build("resnet18", False, 1000), nn.Linear(1000, 3)
+    state = with_prefix(inner.state_dict())
+    state |= {f"out_linear_model.{name}": value for name, value in outer.state_dict().items()}
+    saved(tmp_path / "model", OrderedDict(state))
+    spec = ClassifierSpec(
+        "resnet18", False, ("a", "b", "c"), Framing(16, 16, 1.0), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+    )
+    pixels = torch.randint(0, 256, (4, 16, 16, 3), dtype=torch.uint8)
+    found = ImageClassifier.load(spec, tmp_path / "model", CPU).probabilities(pixels)
+    with torch.inference_mode():
+        images = (pixels.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
+        expected = outer(inner.eval()(images)).softmax(dim=1)
+    assert found == pytest.approx(expected.numpy(), abs=1e-5)
+
+
+def test_without_a_second_head_the_state_is_as_it_was() -> None:
+    state = {"fc.weight": torch.ones(2, 2), "fc.bias": torch.ones(2)}
+    assert fold_extra_head(state, "fc") == state
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.pop("fc.bias"),
+        lambda state: state.update({"out_linear_model.weight": torch.ones(3, 7)}),
+        lambda state: state.update({"out_linear_model.bias": torch.ones(4)}),
+    ],
+    ids=["no first head", "another width", "another bias"],
+)
+def test_a_second_head_that_does_not_fit_is_refused(change: Callable[[dict[str, Tensor]], object]) -> None:
+    state = {
+        "fc.weight": torch.ones(5, 2),
+        "fc.bias": torch.ones(5),
+        "out_linear_model.weight": torch.ones(3, 5),
+        "out_linear_model.bias": torch.ones(3),
+    }
+    change(state)
+    with pytest.raises(WeightsError, match=r"its out_linear_model.\* does not fit behind fc: "):
+        fold_extra_head(state, "fc")
+
+
+# ── Loading into a network ───────────────────────────────────────────────────────────────────────
+
+
+def fresh() -> nn.Module:
+    return build("resnet18", False, 3)
+
+
+def test_all_weights_are_loaded(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    network = fresh()
+    load_weights(network, "resnet18", saved(tmp_path / "model", with_prefix(state)))
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, state[name]), name
+
+
+def test_a_head_for_other_categories_is_replaced_and_the_other_weights_are_kept(
+    untrained: ModelDirectory,
+) -> None:
+    before = read_state_dict(untrained.weights_path, LIMIT)
+    assert before["fc.weight"].shape == (1000, 512)
+    torch.manual_seed(5)
+    network = build_model(untrained, 4)
+    found = network.state_dict()
+    assert found["fc.weight"].shape == (4, 512)
+    assert found["fc.bias"].shape == (4,)
+    assert all(torch.equal(found[name], before[name]) for name in before if not name.startswith("fc."))
+    torch.manual_seed(5)
+    again = build_model(untrained, 4)
+    assert torch.equal(again.state_dict()["fc.weight"], found["fc.weight"])
+
+
+def test_a_head_for_as_many_categories_is_kept(untrained: ModelDirectory) -> None:
+    before = read_state_dict(untrained.weights_path, LIMIT)
+    assert torch.equal(build_model(untrained, 1000).state_dict()["fc.weight"], before["fc.weight"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(
+            lambda state: state.pop("layer1.0.conv1.weight"),
+            "layer1.0.conv1.weight is missing.",
+            id="a missing weight",
+        ),
+        pytest.param(
+            lambda state: state.update(extra=torch.ones(1)), "extra is not part of it.", id="one too many"
+        ),
+        pytest.param(
+            lambda state: state.update({"conv1.weight": torch.ones(64, 3, 3, 3)}),
+            "conv1.weight has shape (64, 3, 3, 3), expected (64, 3, 7, 7).",
+            id="another shape",
+        ),
+        pytest.param(
+            lambda state: state.update({"bn1.bias": torch.ones(64, dtype=torch.int64)}),
+            "bn1.bias has dtype torch.int64, expected torch.float32.",
+            id="another kind of number",
+        ),
+        pytest.param(
+            lambda state: state.update({"fc.weight": torch.ones(3, 100)}),
+            "fc.weight has shape (3, 100), expected (3, 512).",
+            id="a head of another width",
+        ),
+        pytest.param(
+            lambda state: state.update({"fc.weight": torch.ones(7, 512)}),
+            "fc.weight has shape (7, 512), expected (3, 512).",
+            id="a head that does not fit itself",
+        ),
+        pytest.param(
+            lambda state: state.update({"fc.weight": torch.ones(512)}),
+            "fc.weight has shape (512,), expected (3, 512).",
+            id="a head of one dimension",
+        ),
+        pytest.param(lambda state: state.pop("fc.bias"), "fc.bias is missing.", id="half a head"),
+        pytest.param(
+            lambda state: [state.pop(name) for name in list(state) if name.startswith("layer1.0.")],
+            "layer1.0.conv1.weight is missing; layer1.0.bn1.weight is missing; layer1.0.bn1.bias is missing;"
+            " layer1.0.bn1.running_mean is missing; layer1.0.bn1.running_var is missing, and 7 more.",
+            id="many",
+        ),
+    ],
+)
+def test_weights_of_another_network_are_listed(
+    tmp_path: Path,
+    resnet18: nn.Module,
+    state: dict[str, Tensor],
+    change: Callable[[dict[str, Tensor]], object],
+    message: str,
+) -> None:
+    change(state)
+    path = saved(tmp_path / "model", with_prefix(state))
+    before = copy.deepcopy(resnet18.state_dict())
+    with pytest.raises(WeightsError) as raised:
+        load_weights(resnet18, "resnet18", path)
+    assert str(raised.value) == message
+    assert all(torch.equal(value, before[name]) for name, value in resnet18.state_dict().items())
+
+
+def test_the_error_names_the_directory_and_the_architecture(
+    tmp_path: Path, untrained: ModelDirectory
+) -> None:
+    saved(tmp_path / "model", {"model.x": torch.ones(1)})
+    with pytest.raises(InvalidModelDirectoryError) as raised:
+        build_model(replace(untrained, root=tmp_path), 3)
+    message = str(raised.value)
+    assert message.startswith(
+        f'ModelDirectory "Untrained model {tmp_path}" is invalid. Reason: model: conv1.weight is missing; '
+    )
+    assert message.endswith("more. The weights of a resnet18 are expected.")
+
+
+def test_weights_of_half_precision_are_loaded_in_single(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    halves = {name: v.half() if v.is_floating_point() else v for name, v in state.items()}
+    network = fresh()
+    load_weights(network, "resnet18", saved(tmp_path / "model", halves))
+    assert {value.dtype for value in network.parameters()} == {torch.float32}
+
+
+# ── What is trained ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_a_frozen_backbone_only_the_head_is_trained_and_statistics_are_kept() -> None:
+    network = fresh()
+    freeze_backbone(network, "resnet18")
+    set_training_mode(network)
+    assert [name for name, p in network.named_parameters() if p.requires_grad] == ["fc.weight", "fc.bias"]
+    before = copy.deepcopy(network.state_dict())
+    network(torch.randn(4, 3, 32, 32)).sum().backward()
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert network.training
+
+
+def test_without_freezing_batch_norms_follow_the_data() -> None:
+    network = fresh()
+    network.eval()
+    set_training_mode(network)
+    before = copy.deepcopy(network.state_dict())
+    network(torch.randn(4, 3, 32, 32))
+    after = network.state_dict()
+    assert not torch.equal(after["bn1.running_mean"], before["bn1.running_mean"])
+    assert after["bn1.num_batches_tracked"] == 1
+
+
+@pytest.mark.parametrize(("side", "least"), [(32, 2), (33, 1), (64, 1)])
+def test_where_batch_norm_meets_one_pixel_a_step_takes_two_images(side: int, least: int) -> None:
+    network = fresh()
+    before = copy.deepcopy(network.state_dict())
+    assert min_share(network, side, side) == least
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_a_frozen_network_takes_one_image() -> None:
+    network = fresh()
+    freeze_backbone(network, "resnet18")
+    assert min_share(network, 32, 32) == 1
+
+
+def test_images_too_small_for_the_network_are_named() -> None:
+    network = build("densenet121", False, 2)
+    with pytest.raises(
+        ParameterError,
+        match=r"^Images of 8 x 8 px are too small for a DenseNet \(.*\). Name a larger --image-size",
+    ):
+        min_share(network, 8, 8)
+
+
+# ── Architectures ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.class_name)
+def test_every_family_has_the_head_that_the_table_names(family: Any) -> None:
+    # Without memory where that works: RegNet looks at its numbers while it is built.
+    with torch.device("cpu" if family.class_name == "RegNet" else "meta"):
+        network = build(family.architectures[0], False, 7)
+    head = network.get_submodule(family.head)
+    assert isinstance(head, nn.Linear)
+    assert head.out_features == 7
+    assert [name for name, _ in network.named_parameters()][-1] == f"{family.head}.bias"
+
+
+def test_every_architecture_has_a_family_and_torchvision_knows_it() -> None:
+    assert set(FAMILY_OF) <= set(torchvision.models.list_models(module=torchvision.models))
+    assert len(FAMILY_OF) == sum(len(family.architectures) for family in FAMILIES)
+
+
+def test_the_option_reaches_the_network() -> None:
+    torch.manual_seed(0)
+    network = build("resnet18", True, 2)
+    assert not network.get_parameter("layer1.0.bn2.weight").any()
+    assert build("resnet18", False, 2).get_parameter("layer1.0.bn2.weight").all()
+
+
+# ── Predicting ───────────────────────────────────────────────────────────────────────────────────
+
+
+def classifier(network: nn.Module) -> ImageClassifier:
+    mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+    spec = ClassifierSpec("resnet18", False, ("a", "b", "c"), Framing(16, 16, 1.0), mean, std)
+    return ImageClassifier(spec, copy.deepcopy(network), CPU)
+
+
+def test_probabilities_are_float64_and_sum_to_one(resnet18: nn.Module) -> None:
+    pixels = torch.randint(0, 256, (5, 16, 16, 3), dtype=torch.uint8)
+    probabilities = classifier(resnet18).probabilities(pixels)
+    assert probabilities.shape == (5, 3)
+    assert probabilities.dtype == np.float64
+    assert probabilities.sum(axis=1) == pytest.approx(1, abs=1e-12)
+
+
+def test_images_of_any_size_and_number_are_classified(resnet18: nn.Module) -> None:
+    model = classifier(resnet18)
+    images = [Image.new("RGB", (16 + index % 3, 20), (index, 0, 0)) for index in range(70)]
+    together = model.classify(images)
+    assert together.shape == (70, 3)
+    assert together[69] == pytest.approx(model.classify(images[69:])[0], abs=1e-5)
+    assert model.classify([]).shape == (0, 3)
