@@ -1,0 +1,61 @@
+"""How good a model is on labelled images."""
+
+from pathlib import Path
+
+import numpy as np
+
+from train_pytorch_model import evaluation
+from train_pytorch_model.distributed import World
+from train_pytorch_model.evaluation import Evaluation, Outcomes
+from train_pytorch_model.evaluation_page import MAX_MISTAKES, render, with_pictures
+from train_pytorch_model.formats.evaluation_directory import (
+    META_CONTENT,
+    PAGE,
+    mistake_rows,
+    write_numbers,
+)
+from train_pytorch_model.formats.files import writing_directory
+from train_pytorch_model.inputs import ScoringInputs
+from train_pytorch_model.predicting import predict, report_bad_images
+from train_pytorch_model.progress import Voice
+
+FLAG = "--output"
+TITLE = "Evaluating"
+
+
+def evaluate(inputs: ScoringInputs, output: Path, world: World, voice: Voice) -> Evaluation:
+    """Write the evaluation of all images that can be read; they have the categories of the model.
+
+    The main process does; the others `help_predicting`.
+
+    Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` where too many
+    images turn out to be unreadable, `OutputDirectoryError`.
+    """
+    categories = inputs.spec.categories
+    with writing_directory(output, META_CONTENT, FLAG) as root:
+        outcomes, indices, rejected = _predict_all(inputs, world, voice)
+        left_out = report_bad_images(inputs, rejected, root, voice)
+        evaluated = evaluation.evaluate(outcomes, len(categories))
+
+        names = (inputs.images.file_names[index] for index in indices[evaluated.mistakes])
+        mistakes = mistake_rows(outcomes, evaluated.mistakes, names, categories)
+        write_numbers(root, evaluated, categories, mistakes, left_out)
+        shown = with_pictures(mistakes[:MAX_MISTAKES], inputs.images.root)
+        page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, shown, left_out)
+        (root / PAGE).write_text(page, encoding="utf-8")
+    return evaluated
+
+
+def _predict_all(
+    inputs: ScoringInputs, world: World, voice: Voice
+) -> tuple[Outcomes, np.ndarray, dict[int, str]]:
+    """Outcomes, the images they are of (N,), and the images that could not be read: index → reason."""
+    outcomes: list[Outcomes] = []
+    indices: list[np.ndarray] = []
+    rejected: dict[int, str] = {}
+    for batch in predict(inputs, TITLE, world, voice):
+        targets = inputs.images.class_indices[batch.indices]
+        outcomes.append(evaluation.outcomes_of(targets, batch.probabilities))
+        indices.append(batch.indices)
+        rejected |= batch.rejected
+    return evaluation.joined(outcomes), np.concatenate(indices), rejected

@@ -1,0 +1,151 @@
+"""A trained directory as one file for other runtimes: ONNX or torch.export.
+
+The exported program takes uint8 RGB images (N, 3, H, W) as they come out of a decoder, framed to the model's
+size, any N; normalisation and softmax are part of it. It returns probabilities (N, categories), float32.
+"""
+
+import importlib.util
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from train_pytorch_model import __version__
+from train_pytorch_model.errors import OutputDirectoryError, ParameterError, UserError
+from train_pytorch_model.formats.model_directory import ModelDirectory
+from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.models import build_model
+
+Format = Literal["onnx", "torch"]
+Predict = Callable[[Tensor], Tensor]
+"""uint8 images (N, 3, H, W) → probabilities (N, categories), float32."""
+
+OPSET = 20  # the newest that onnxruntime 1.17 and everything later runs
+TOLERANCE = 1e-4  # largest difference of a probability from PyTorch's
+CHECKED_BATCHES = (1, 3)  # two sizes: an export may have frozen the one that it was traced with
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+INPUT, OUTPUT = "images", "probabilities"
+
+
+class ExportError(UserError):
+    """The exported program does not compute what the model does, or cannot be made."""
+
+    exit_status = 4
+    code = ""
+
+
+def export(model: ModelDirectory, spec: ClassifierSpec, kind: Format, output: Path) -> float:
+    """Write the file, after a check against PyTorch; returns the largest difference of a probability.
+
+    Raises `ExportError`, `ParameterError` without the packages of ONNX, `OutputDirectoryError`, and
+    `InvalidModelDirectoryError` for weights that do not fit.
+    """
+    if kind == "onnx":
+        _require_onnx()
+    network = build_model(model, len(spec.categories))
+    program = nn.Sequential(Normalize(spec.mean, spec.std), network, nn.Softmax(dim=1)).eval()
+    unfinished = output.with_name(output.name + ".unfinished")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            predict = (_write_onnx if kind == "onnx" else _write_torch)(program, spec, unfinished)
+            difference = _largest_difference(program, predict, spec)
+            if not difference <= TOLERANCE:
+                raise ExportError(
+                    f"The exported program differs from the model by {difference:.2g} in a probability;"
+                    f" {TOLERANCE:g} is allowed. {output} was not written."
+                )
+            unfinished.replace(output)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputDirectoryError(f"--output {output} cannot be written: {error.strerror}.") from error
+    return difference
+
+
+def metadata(spec: ClassifierSpec) -> dict[str, str]:
+    """What travels in the file: names to texts, values that are not texts as JSON."""
+    return {
+        "producer": f"train-pytorch-model {__version__}",
+        "architecture": spec.architecture,
+        "class_names": json.dumps(spec.categories),
+        "preprocessing": json.dumps(
+            {
+                "input": "uint8 RGB, (N, 3, height, width), 0 to 255, EXIF orientation applied",
+                "height": spec.framing.height,
+                "width": spec.framing.width,
+                "crop_fraction": spec.framing.crop_fraction,
+                "resize": "bilinear, antialiased, proportions kept, then the centre; none at the very size",
+                "mean": spec.mean,
+                "std": spec.std,
+                "normalised": "inside the program",
+            }
+        ),
+    }
+
+
+def _write_onnx(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predict:
+    import onnxruntime
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's, of its own internals
+        exported = torch.onnx.export(
+            program,
+            (_images(2, spec),),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            verbose=False,
+        )
+    assert exported is not None
+    exported.model.metadata_props.update(metadata(spec))
+    exported.save(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def predict(images: Tensor) -> Tensor:
+        (probabilities,) = session.run([OUTPUT], {INPUT: images.numpy()})
+        return torch.from_numpy(probabilities)
+
+    return predict
+
+
+def _write_torch(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predict:
+    exported = torch.export.export(
+        program, (_images(2, spec),), dynamic_shapes=({0: torch.export.Dim("batch")},)
+    )
+    with path.open("wb") as file:  # a path would have to end in .pt2
+        torch.export.save(exported, file, extra_files={"metadata.json": json.dumps(metadata(spec))})
+    with path.open("rb") as file:
+        loaded: Predict = torch.export.load(file).module()
+    return loaded
+
+
+@torch.inference_mode()
+def _largest_difference(program: nn.Module, predict: Predict, spec: ClassifierSpec) -> float:
+    differences = [
+        (predict(images) - program(images)).abs().max()
+        for images in (_images(count, spec) for count in CHECKED_BATCHES)
+    ]
+    return torch.stack(differences).max().item()
+
+
+def _images(count: int, spec: ClassifierSpec) -> Tensor:
+    """Noise over the whole range, always the same: (count, 3, H, W), uint8."""
+    generator = torch.Generator().manual_seed(count)
+    shape = (count, 3, spec.framing.height, spec.framing.width)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+
+
+def _require_onnx() -> None:
+    missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ParameterError(
+            f"--format onnx needs {', '.join(missing)}. Install them: pip install {' '.join(missing)}"
+        )

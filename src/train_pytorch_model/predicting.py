@@ -1,0 +1,111 @@
+"""Probabilities for every image of a directory, batch by batch: what scoring and evaluation share."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from train_pytorch_model.data import Batch, Loader, Pass, read_for_inference
+from train_pytorch_model.decode_cache import Remember, every_time
+from train_pytorch_model.distributed import World
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.image_check import (
+    BAD_IMAGES,
+    left_out,
+    without_bad_images,
+    write_bad_images,
+)
+from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
+from train_pytorch_model.inputs import ScoringInputs
+from train_pytorch_model.models import build_model
+from train_pytorch_model.plan import plan_validation
+from train_pytorch_model.progress import Voice
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the model says of one batch."""
+
+    indices: np.ndarray
+    """(B,), int64: which images of the dataset, ascending over all batches; B may be 0."""
+    probabilities: np.ndarray
+    """(B, C), float64; each row sums to one. C counts the categories of the model."""
+    rejected: dict[int, str]
+    """Images that could not be read: index → reason. They are not in the batch."""
+
+
+def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> Iterator[Predicted]:
+    """Predict all images; `title` says what for, such as `Scoring`.
+
+    The main process gets the batches of all, in the order of the images. The others have to ask, too, and get
+    none. Raises `InvalidModelDirectoryError` for weights that do not fit, or that give no finite number.
+    """
+    images, spec = inputs.images, inputs.spec
+    classifier = ImageClassifier(spec, build_model(inputs.model, len(spec.categories)), world.device)
+    voice.say(
+        f"{title} {len(images):,} images at {spec.framing.height} x {spec.framing.width} px"
+        f" ({inputs.size_reason}), {len(spec.categories)} categories, on {world.size} x {world.device.type}"
+    )
+    rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, some may have no batch
+    with Loader(world.cores) as loader, voice.bar(rounds, title) as bar:
+        share = predict_share(classifier, images, loader, world)
+        for _ in range(rounds):
+            for predicted in world.gather_on_main(list(islice(share, 1))):
+                _check_finite(predicted, inputs)
+                yield predicted
+            bar.advance()
+
+
+def predict_share(
+    classifier: ImageClassifier,
+    images: ImageDirectory,
+    loader: Loader,
+    world: World,
+    remember: Remember = every_time,
+) -> Iterator[Predicted]:
+    """Predict the batches that are this process's, without a word to the others."""
+    framing = classifier.spec.framing
+    plan = plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
+    read = read_for_inference(images, framing, remember)
+    for batch in loader.batches(Pass("prediction", plan, read, images.class_indices, framing)):
+        yield _predict(batch, classifier)
+
+
+def help_predicting(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> None:
+    """Of a process that is not the main one: predict its share of the images."""
+    for _ in predict(inputs, title, world, voice):
+        raise AssertionError("only the main process gets batches")
+
+
+def _predict(batch: Batch, classifier: ImageClassifier) -> Predicted:
+    probabilities = np.empty((0, len(classifier.spec.categories)))
+    if len(batch.indices):
+        probabilities = classifier.probabilities(batch.images.permute(0, 2, 3, 1))
+    return Predicted(batch.indices, probabilities, batch.rejected)
+
+
+def _check_finite(predicted: Predicted, inputs: ScoringInputs) -> None:
+    finite = np.isfinite(predicted.probabilities).all(axis=1)
+    if not finite.all():
+        first = inputs.images.file_names[int(predicted.indices[finite.argmin()])]
+        raise inputs.model.error(
+            f"its weights give probabilities that are not finite, such as for {first!r}.",
+            "Train it again.",
+        )
+
+
+def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path, voice: Voice) -> int:
+    """Warn of the images that were left out, and list them in `bad_images.csv`; returns their number.
+
+    `rejected` were found while predicting, and count with those found before. Raises `InvalidDatasetError`
+    when they are too many.
+    """
+    _, late = without_bad_images(inputs.images, rejected)
+    bad_images = [*inputs.bad_images, *late]
+    if bad_images:
+        voice.warn(left_out(bad_images))
+        write_bad_images(root / BAD_IMAGES, bad_images)
+    return len(bad_images)

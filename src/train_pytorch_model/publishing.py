@@ -1,0 +1,110 @@
+"""The trained directory: everything of it, and `_meta.yaml` when everything is there."""
+
+import base64
+import io
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PIL import Image
+
+from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.formats import schema
+from train_pytorch_model.formats.files import (
+    copy_tree,
+    sync_folder,
+    sync_tree,
+    write_json,
+    writing_directory,
+)
+from train_pytorch_model.formats.model_directory import MODEL, write_spec
+from train_pytorch_model.image_check import BAD_IMAGES, write_bad_images
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
+from train_pytorch_model.image_classifier.weights import write_state_dict
+from train_pytorch_model.inputs import TrainingInputs
+from train_pytorch_model.manifest import MANIFEST, write_manifest
+from train_pytorch_model.progress import Voice
+from train_pytorch_model.run_folder import METRICS, REPORT, write_metrics
+from train_pytorch_model.tracking import save_mlflow_model
+from train_pytorch_model.train_state import TrainState
+
+FLAG = "--trained-model"
+
+
+def publish(
+    output: Path,
+    inputs: TrainingInputs,
+    state: TrainState,
+    fingerprint: Mapping[str, str],
+    token: str,
+    report: str,
+    voice: Voice,
+) -> None:
+    """Write the trained directory, of the best epoch, with its report, if there is one.
+
+    It is built on this machine and copied: the output may be a mounted storage. What the run of this `token`
+    has left there, unfinished, is replaced. Raises `OutputDirectoryError` where it cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            built = Path(stack.enter_context(TemporaryDirectory(prefix="train_pytorch_model-")))
+            meta = _build(built, inputs, state, report, voice)
+            write_manifest(built, fingerprint)
+        except OSError as error:
+            raise OutputDirectoryError(f"The temporary folder cannot be written: {error}.") from error
+        with writing_directory(output, meta, FLAG, token) as root:
+            copy_tree(built, root, last=MANIFEST)
+            sync_folder(root)
+    sync_tree(output)  # from here on, nothing else of the run is needed
+
+
+def _build(
+    root: Path, inputs: TrainingInputs, state: TrainState, report: str, voice: Voice
+) -> Mapping[str, object]:
+    """All files but the manifest and `_meta.yaml`, whose content is returned. Raises `OSError`."""
+    model, categories = inputs.model, inputs.categories
+    write_state_dict(root / MODEL, state.best.weights)
+    meta = write_spec(
+        root,
+        architecture=model.architecture,
+        option=model.option,
+        is_pretrained=False,  # nobody has to download anything to load it
+        recipe=inputs.recipe,
+        categories=categories,
+    )
+    write_json(root / schema.SCHEMA, schema.image_schema(categories))
+    rows = zip(
+        (inputs.training.path(index) for index in range(len(inputs.training))),
+        inputs.training.read_rows(),
+        strict=True,
+    )
+    write_json(root / schema.SAMPLES, schema.image_samples(rows))
+    save_mlflow_model(root, inputs.spec, _example(inputs))
+    if state.position.bad_images:
+        write_bad_images(root / BAD_IMAGES, state.position.bad_images)
+    write_metrics(root / METRICS, state.position.history)
+    if report:
+        _write_report(root / REPORT, report, voice)
+    return meta
+
+
+def _write_report(path: Path, report: str, voice: Voice) -> None:
+    try:
+        path.write_text(report, encoding="utf-8")
+    except OSError as error:  # the model does not need it
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        voice.warn(f"{path.name} cannot be written: {error.strerror}. The model is not affected.")
+
+
+def _example(inputs: TrainingInputs) -> str:
+    """A validation image at the size the model sees, as base64 of a JPEG."""
+    image = Image.new("RGB", (inputs.framing.width, inputs.framing.height))  # if they are all gone by now
+    for index in range(len(inputs.validation)):
+        with suppress(UnreadableImageError):
+            image = decode(inputs.validation.path(index), inputs.framing.short_side)
+            break
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG")
+    return base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,218 @@
+"""What is told of a run: its plan before it, and its report after it."""
+
+import platform
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from train_pytorch_model import __version__, evaluation
+from train_pytorch_model.data import Loader
+from train_pytorch_model.distributed import World
+from train_pytorch_model.evaluation import Outcomes
+from train_pytorch_model.evaluation_page import MAX_MISTAKES, with_pictures
+from train_pytorch_model.formats.evaluation_directory import (
+    CONFUSION_MATRIX,
+    confusion_matrix_csv,
+    mistake_rows,
+)
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.image_check import readable_images
+from train_pytorch_model.image_classifier.classifier import ImageClassifier
+from train_pytorch_model.predicting import predict_share
+from train_pytorch_model.report_page import DataSet, Report, render_report
+from train_pytorch_model.run_folder import REPORT
+from train_pytorch_model.time_budget import TimeBudget, budget_of
+from train_pytorch_model.tracking import Attachment
+from train_pytorch_model.trainer import Trainer
+
+TITLE = "Report"
+MAX_MATRIX = 1000  # categories; the file of a larger matrix, nearly all zeros, is beyond 2 MB
+PACKAGES = ("torch", "torchvision", "numpy", "pillow")
+
+
+@dataclass
+class _Share:
+    """What one process has found out about its part of the validation images."""
+
+    outcomes: list[Outcomes] = field(default_factory=list)
+    indices: list[np.ndarray] = field(default_factory=list)
+    rejected: dict[int, str] = field(default_factory=dict)
+    problem: str = ""
+    """Why it could not; empty where it could."""
+
+
+def plan_of(trainer: Trainer) -> dict[str, str]:
+    """What will be done, by title: every derived number with its reason."""
+    config, inputs, world = trainer.config, trainer.inputs, trainer.world
+    recipe, framing = inputs.recipe, inputs.framing
+    kind = "pretrained " if inputs.model.is_pretrained else ""
+    kind = "trained " if inputs.model.is_trained else kind
+    flip = " and flip" if recipe.horizontal_flip else ""
+    return {
+        "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
+        "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
+        "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason})",
+        "Augmenting": f"{recipe.augmentation}{flip}",
+        "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
+        f" {config.batch_size * world.size} images a step"
+        f" = batch size {config.batch_size} x {world.size} processes",
+        "Peak rate": f"{trainer.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x"
+        f" {world.size} processes, {trainer.schedule.warmup_steps:,} warmup steps, then polynomial decay",
+        "Precision": str(trainer.precision),
+        "Device": f"{world.device.type}, {world.cores} threads for decoding",
+        "Decoding": trainer.cache_plan.summary,
+    }
+
+
+def stopped_early(trainer: Trainer) -> str:
+    """Why a run has ended before its last epoch, and what that gave up; empty where it has not."""
+    state, epochs = trainer.state, trainer.config.epochs
+    done = len(state.position.history)
+    if not state.patience.is_exhausted or done >= epochs:
+        return ""
+    rate, spent = state.position.history[-1]["Learning rate"], state.patience.spent
+    return (
+        f"Stopped early: {spent} {'epoch' if spent == 1 else 'epochs'} in a row without a lower validation"
+        f" loss. That gave up {epochs - done} of {epochs} epochs, in which the learning rate would have gone"
+        f" on from {rate:.2g}; a larger --patience lets them be trained."
+    )
+
+
+def budget(trainer: Trainer) -> TimeBudget:
+    """Where the time of the run went, up to now."""
+    trainer.take_time()
+    return budget_of(trainer.state.position.times, trainer.state.position.run_s)
+
+
+def report_on(
+    trainer: Trainer, output: Path, loader: Loader, before_batch: Callable[[], None]
+) -> list[Attachment]:
+    """The report of a run that is over, and the matrix that goes with it; nothing where it cannot be made.
+
+    All processes look at the validation images once more, with the weights of the best epoch, in float32; the
+    main one has the result. Whatever goes wrong is a warning: the model is trained.
+    """
+    if trainer.state.best.epoch == 0:
+        return []
+    share = _look(trainer, loader, before_batch)
+    try:
+        shares = trainer.world.gather_on_main([share])
+        if not trainer.world.is_main:
+            return []
+        return _report(trainer, output, shares)
+    except Exception as error:  # of a page that nobody needs for using the model
+        trainer.voice.warn(f"There is no {REPORT}: {_reason(error)}. The model is not affected.")
+        return []
+
+
+def _look(trainer: Trainer, loader: Loader, before_batch: Callable[[], None]) -> _Share:
+    """Predict this process's part of the validation images, as `evaluate` does."""
+    share, world, images = _Share(), trainer.world, trainer.validation
+    try:
+        trainer.network.load_state_dict(trainer.state.best.weights)
+        classifier = ImageClassifier(trainer.inputs.spec, trainer.network, world.device)
+        for predicted in predict_share(classifier, images, loader, world, trainer.remember_validation):
+            before_batch()
+            if not np.isfinite(predicted.probabilities).all():
+                raise ValueError("the probabilities of the model are not finite in float32")
+            targets = images.class_indices[predicted.indices]
+            share.outcomes.append(evaluation.outcomes_of(targets, predicted.probabilities))
+            share.indices.append(predicted.indices)
+            share.rejected |= predicted.rejected
+    except Exception as error:  # the others wait for a word, whatever has happened
+        share.problem = _reason(error)
+    return share
+
+
+def _report(trainer: Trainer, output: Path, shares: Sequence[_Share]) -> list[Attachment]:
+    for share in shares:
+        if share.problem:
+            raise RuntimeError(share.problem)
+    inputs, categories, images = trainer.inputs, trainer.inputs.categories, trainer.validation
+    rejected = {index: reason for share in shares for index, reason in share.rejected.items()}
+    _, lost = readable_images(images, rejected)
+    outcomes = evaluation.joined([part for share in shares for part in share.outcomes])
+    indices = np.concatenate([part for share in shares for part in share.indices])
+    # The order of `evaluate`, whatever the number of processes: of equals the first comes first.
+    order = np.argsort(indices)
+    outcomes, indices = outcomes.select(order), indices[order]
+    evaluated = evaluation.evaluate(outcomes, len(categories))
+    wrong = evaluated.mistakes[:MAX_MISTAKES]
+    names = [images.file_names[index] for index in indices[wrong]]
+    position = trainer.state.position
+    page = render_report(
+        Report(
+            spec=inputs.spec,
+            evaluation=evaluated,
+            mistakes=with_pictures(mistake_rows(outcomes, wrong, names, categories), images.root),
+            config=trainer.config,
+            recipe=inputs.recipe,
+            plan=plan_of(trainer),
+            history=position.history,
+            best_epoch=trainer.state.best.epoch,
+            stopped=stopped_early(trainer),
+            rollbacks=position.rollbacks,
+            training=_data_set(trainer.training),
+            validation=_data_set(images),
+            bad_images=[*position.bad_images, *lost],
+            budget=budget(trainer),
+            versions=_versions(trainer.world),
+            command=_command(trainer, output),
+            fingerprint=inputs.fingerprint(trainer.config),
+            ended=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
+        )
+    )
+    attachments = [Attachment(REPORT, page)]
+    if len(categories) <= MAX_MATRIX:
+        attachments.append(Attachment(CONFUSION_MATRIX, confusion_matrix_csv(evaluated, categories)))
+    return attachments
+
+
+def _data_set(images: ImageDirectory) -> DataSet:
+    return DataSet(images.port, _name(images.root), images.class_counts(), images.ignored)
+
+
+def _name(path: Path) -> str:
+    """The last part of a path: where it lies is nobody else's business."""
+    return path.resolve().name
+
+
+def _versions(world: World) -> dict[str, str]:
+    versions = {
+        "train-pytorch-model": __version__,
+        "Python": platform.python_version(),
+        **{name: version(name) for name in PACKAGES},
+        "System": f"{platform.system()} {platform.machine()}",
+        "Processes": str(world.size),
+    }
+    if world.device.type == "cuda":
+        versions |= {"CUDA": str(torch.version.cuda), "GPU": torch.cuda.get_device_name(world.device)}
+    return versions
+
+
+def _command(trainer: Trainer, output: Path) -> list[str]:
+    """The command line, an option a line, its folders without the ways to them."""
+    inputs, world = trainer.inputs, trainer.world
+    program = "python -m train_pytorch_model train"
+    if world.size > 1:
+        nodes = world.size // world.local_size
+        spread = "--standalone" if nodes == 1 else f"--nnodes={nodes}"
+        program = f"torchrun {spread} --nproc-per-node={world.local_size} -m train_pytorch_model train"
+    options = {
+        "--untrained-model": _name(inputs.model.root),
+        "--training-dataset": _name(inputs.training.root),
+        "--validation-dataset": _name(inputs.validation.root),
+        "--trained-model": _name(output),
+        **trainer.config.as_flags(),
+    }
+    return [program, *(f"{flag} {shlex.quote(str(value))}" for flag, value in options.items())]
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,72 @@
+"""Predictions for every image of a directory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from train_pytorch_model.distributed import World
+from train_pytorch_model.errors import InvalidDatasetError
+from train_pytorch_model.formats.data_frame_directory import META_CONTENT, ScoreWriter
+from train_pytorch_model.formats.files import MalformedFileError, writing_directory
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.inputs import ScoringInputs
+from train_pytorch_model.predicting import Predicted, predict, report_bad_images
+from train_pytorch_model.progress import Voice
+
+FLAG = "--scored-dataset"
+TITLE = "Scoring"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How many images were scored, and how many of those with a known category correctly."""
+
+    images: int
+    labelled: int
+    correct: int
+
+
+def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World, voice: Voice) -> Scored:
+    """Write the scored dataset of all images that can be read; the main process does.
+
+    With `top_k`, the CSV has so many of the most probable categories. Raises `InvalidModelDirectoryError` for
+    weights that do not fit, `InvalidDatasetError` for rows that make no table, `OutputDirectoryError`.
+    """
+    images, categories = inputs.images, inputs.spec.categories
+    rows = enumerate(images.read_rows())
+    rejected: dict[int, str] = {}
+    correct = labelled = 0
+    with (
+        writing_directory(output, META_CONTENT, FLAG) as root,
+        ScoreWriter(root, images.columns, categories, top_k) as writer,
+    ):
+        for batch in predict(inputs, TITLE, world, voice):
+            rejected |= batch.rejected
+            if len(batch.indices) == 0:
+                continue
+            names = [images.file_names[index] for index in batch.indices]
+            read_rows = [next(row for place, row in rows if place == index) for index in batch.indices]
+            try:
+                writer.write(names, read_rows, batch.probabilities)
+            except MalformedFileError as error:
+                raise InvalidDatasetError(images.title, str(error)) from error
+            known, right = _count_correct(images, categories, batch)
+            labelled, correct = labelled + known, correct + right
+        # Late finds count with the early ones; too many of them leave no output at all.
+        report_bad_images(inputs, rejected, root, voice)
+    return Scored(len(images) - len(rejected), labelled, correct)
+
+
+def _count_correct(images: ImageDirectory, categories: tuple[str, ...], batch: Predicted) -> tuple[int, int]:
+    """Images whose category the model knows, and how many of them it got right, matched by name."""
+    if not images.categories:
+        return 0, 0
+    targets: np.ndarray = images.class_indices[batch.indices]
+    true_names = [images.categories[target] for target in targets.tolist()]
+    predicted = [categories[index] for index in batch.probabilities.argmax(axis=1)]
+    known = set(categories)
+    return (
+        sum(name in known for name in true_names),
+        sum(name == other for name, other in zip(true_names, predicted, strict=True)),
+    )

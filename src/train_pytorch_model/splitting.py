@@ -1,0 +1,115 @@
+"""An image directory in two parts that have every image between them once."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from train_pytorch_model.errors import InvalidDatasetError
+from train_pytorch_model.formats.copying import (
+    UnreadableFileError,
+    copy_threads,
+    in_order,
+    read_chunks,
+    write_chunks,
+)
+from train_pytorch_model.formats.files import empty_directory
+from train_pytorch_model.formats.image_directory import (
+    ImageDirectory,
+    ImageDirectoryWriter,
+    writing_image_directory,
+)
+from train_pytorch_model.progress import Bar, Voice
+from train_pytorch_model.seeds import derive_seed
+
+FLAGS = ("--output-1", "--output-2")
+
+
+def split(
+    images: ImageDirectory, fraction: float, seed: int, stratified: bool
+) -> tuple[ImageDirectory, ImageDirectory]:
+    """The two parts, in the order of the directory; `fraction`, in (0, 1), of the images are in the first.
+
+    Stratified, that holds for each category as nearly as whole images can: one of two images or more has at
+    least one in each part. Raises `InvalidDatasetError` for fewer than two images.
+    """
+    if len(images) < 2:
+        raise InvalidDatasetError(images.title, "it has one image, and a part of a split needs one at least.")
+    groups = (
+        images.class_indices if stratified and images.categories else np.zeros(len(images), dtype=np.int32)
+    )
+    shuffled = np.random.default_rng(derive_seed(seed, "split")).permutation(len(images))
+    shuffled = shuffled[np.argsort(groups[shuffled], kind="stable")]  # group after group, shuffled in each
+    sizes = np.bincount(groups)
+    places = np.arange(len(images)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of each in its group
+    is_first = places < np.repeat(first_counts(sizes, fraction), sizes)
+    return images.select(np.sort(shuffled[is_first])), images.select(np.sort(shuffled[~is_first]))
+
+
+def first_counts(sizes: np.ndarray, fraction: float) -> np.ndarray:
+    """(number of groups,), int64: how many of each group are in the first part.
+
+    Each is `fraction * size` rounded up or down, those of the largest remainder up, so that the sum is right,
+    too. No part of a group of two or more is empty, nor is a part of the whole.
+    """
+    total = int(sizes.sum())
+    exact = fraction * sizes
+    counts = np.floor(exact).astype(np.int64).clip(np.minimum(sizes, 2) // 2, np.maximum(sizes - 1, 0))
+    missing = min(max(round(fraction * total), 1), total - 1) - int(counts.sum())
+    remainders = exact - counts
+    highest = np.where(sizes > 1, sizes - 1, sizes)
+    candidates = np.flatnonzero((remainders > 0) & (counts < highest))
+    up = candidates[np.argsort(-remainders[candidates], kind="stable")][: max(missing, 0)]
+    counts[up] += 1
+    return counts
+
+
+def write_parts(
+    parts: tuple[ImageDirectory, ImageDirectory], outputs: tuple[Path, Path], voice: Voice
+) -> None:
+    """Write both or neither, files and rows as they are.
+
+    Raises `InvalidDatasetError` for an image that cannot be read, `OutputDirectoryError`.
+    """
+    schema_content = parts[0].read_schema()
+    first, second = (
+        writing_image_directory(output, schema_content, flag)
+        for output, flag in zip(outputs, FLAGS, strict=True)
+    )
+    with ExitStack() as undo:
+        with voice.bar(sum(map(len, parts)), "Splitting") as bar, first as first_writer:
+            _fill(first_writer, parts[0], bar)
+            with second as second_writer:
+                _fill(second_writer, parts[1], bar)
+            undo.callback(empty_directory, outputs[1])  # whole, but the first is not yet
+        undo.pop_all()
+
+
+def _fill(writer: ImageDirectoryWriter, part: ImageDirectory, bar: Bar) -> None:
+    def copy(item: tuple[str | None, Path, dict[str, Any]]) -> dict[str, Any]:
+        original, target, row = item
+        if original is not None:
+            try:
+                write_chunks(target, read_chunks(part.root / original))
+            except UnreadableFileError as error:
+                raise InvalidDatasetError(part.title, f"image {original!r}: {error}.") from error
+        return row
+
+    with copy_threads() as pool:
+        for row in in_order(pool, copy, _copies(writer, part)):
+            writer.add(row)
+            bar.advance()
+
+
+def _copies(
+    writer: ImageDirectoryWriter, part: ImageDirectory
+) -> Iterator[tuple[str | None, Path, dict[str, Any]]]:
+    """(The image's name, where it belongs, its row); no name where an earlier row has brought it."""
+    taken: set[str] = set()
+    for name, row in zip(part.file_names, part.read_listed_rows(), strict=True):
+        target = writer.place(row)
+        is_new = str(target) not in taken
+        taken.add(str(target))
+        yield (name if is_new else None), target, row

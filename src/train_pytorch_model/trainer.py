@@ -1,0 +1,412 @@
+"""Network, images and optimizer of a run, put together once: an epoch is then one call."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from train_pytorch_model.augmentation import make_augmentation
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.data import Batch, Loader, Pass, on_device, read_for_inference, read_for_training
+from train_pytorch_model.decode_cache import NO_CACHES, Remember, open_caches, plan_cache
+from train_pytorch_model.distributed import World
+from train_pytorch_model.errors import (
+    InvalidDatasetError,
+    ModuleOutOfMemoryError,
+    ParameterError,
+    TrainingError,
+)
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.image_check import left_out, without_bad_images
+from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.inputs import TrainingInputs
+from train_pytorch_model.loop import (
+    NotFiniteError,
+    StepReport,
+    TrainStep,
+    evaluate,
+    train_one_epoch,
+)
+from train_pytorch_model.memory_probe import largest_that_fits
+from train_pytorch_model.metrics import Metrics
+from train_pytorch_model.models import build_model, freeze_backbone, min_share, set_training_mode
+from train_pytorch_model.optimization import make_loss, make_optimizer
+from train_pytorch_model.plan import num_training_steps, plan_training, plan_validation
+from train_pytorch_model.precision import choose_precision
+from train_pytorch_model.progress import Bar, Voice
+from train_pytorch_model.schedule import PolynomialSchedule
+from train_pytorch_model.seeds import derive_seed
+from train_pytorch_model.time_budget import EpochTimes, duration
+from train_pytorch_model.train_state import Snapshot, TrainState
+
+MAX_ROLLBACKS = 3
+
+STEPS_TO_JUDGE = 10  # after which the speed is known; the first one, which is slower, does not count
+LONG_RUN_S = 2 * 3600.0  # worth a warning on a CPU
+
+AfterStep = Callable[[Tensor], None]
+"""Called with the sum of the losses of a step; may end the epoch by an exception."""
+
+
+class Trainer:
+    """Trains and validates epochs; what changes on the way is its `state`.
+
+    Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `ParameterError`, `TrainingError`.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        inputs: TrainingInputs,
+        world: World,
+        voice: Voice,
+        micro_batch: int | None = None,
+    ) -> None:
+        recipe, framing, directory = inputs.recipe, inputs.framing, inputs.model
+        self._timed_at = time.perf_counter()
+        self._caches = NO_CACHES
+        self.cache_plan = plan_cache(inputs.training, inputs.validation, inputs.framing, config.epochs, world)
+        self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
+
+        self.precision = choose_precision(recipe.precision, world.device)
+        torch.manual_seed(derive_seed(config.random_seed, "weights"))
+        self.network = build_model(directory, len(inputs.categories))
+        if recipe.freeze_backbone:
+            freeze_backbone(self.network, directory.architecture)
+        self.min_share = min_share(self.network, framing.height, framing.width)
+        self.steps_per_epoch = _steps_per_epoch(config, inputs, self.min_share, world)
+        self.schedule = PolynomialSchedule(
+            peak_lr=config.learning_rate * world.size,
+            warmup_steps=config.warmup_epochs * self.steps_per_epoch,
+            total_steps=config.epochs * self.steps_per_epoch,
+        )
+        model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)
+        self._model = model.to(world.device).to(memory_format=torch.channels_last)
+        optimizer = make_optimizer(self.network)
+        self.state = TrainState(self.network, optimizer, config.patience, world.device)
+        self.state.position.bad_images += inputs.bad_images
+        self._step = TrainStep(
+            model=world.replicate(self._model),
+            optimizer=optimizer,
+            loss_sum=make_loss(inputs, world),
+            precision=self.precision,
+            world=world,
+            micro_batch=self._fitting_micro_batch(micro_batch),
+            min_share=self.min_share,
+        )
+        if world.size > 1:
+            self._settle_buckets()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no epoch is left, or no patience."""
+        return self.state.position.epoch > self.config.epochs or self.state.patience.is_exhausted
+
+    @property
+    def training(self) -> ImageDirectory:
+        """The training images, without those found unreadable in the epochs before."""
+        return _without_rows(self.inputs.training, self.state.position.left_out["training"])
+
+    @property
+    def validation(self) -> ImageDirectory:
+        """The same of the validation images."""
+        return _without_rows(self.inputs.validation, self.state.position.left_out["validation"])
+
+    def train(self, loader: Loader, after_step: AfterStep, max_steps: int | None = None) -> StepReport:
+        """What is left of the open epoch, on the training images."""
+        training, position = self.training, self.state.position
+        # Taken back to an epoch with other numbers of processes, it goes on at the same image.
+        position.steps_done = math.ceil(position.images_done / (self.config.batch_size * self.world.size))
+        current = self._training_pass(position.epoch, position.images_done, max_steps)
+        batches = on_device(
+            loader.batches(current, lambda: self._validation_pass(max_steps)), self.world.device
+        )
+        first_step = (position.epoch - 1) * self.steps_per_epoch
+        set_training_mode(self.network)
+        with self.voice.bar(len(current.plan), f"Epoch {position.epoch}/{self.config.epochs}") as bar:
+            try:
+                trained = train_one_epoch(
+                    self._step,
+                    self._each_with_noise_of_its_own(batches),
+                    lambda number: self.schedule(first_step + number),
+                    self.state,
+                    self.config.print_frequency,
+                    _EpochView(self, bar, loader, len(current.plan), after_step),
+                )
+            except torch.OutOfMemoryError as error:
+                raise self._out_of_memory(error) from error
+        self._leave_out("training", training, position.rejected)
+        return trained
+
+    def validate(
+        self, loader: Loader, before_batch: Callable[[], None] = lambda: None, max_steps: int | None = None
+    ) -> Metrics:
+        """The network as it is, on the validation images; the same on every process."""
+        started_at = time.perf_counter()
+        validation = self.validation
+        self.world.average_batch_norms(self.network)
+        rejected: dict[int, str] = {}
+
+        def batches() -> Iterator[Batch]:
+            validating = loader.batches(self._validation_pass(max_steps), self._next_training_pass)
+            for batch in on_device(validating, self.world.device):
+                before_batch()
+                rejected.update(batch.rejected)
+                yield batch
+
+        validated = evaluate(self._model, batches(), self.precision, self.world)
+        self._leave_out("validation", validation, rejected)
+        self.state.position.validation_s = time.perf_counter() - started_at
+        return validated
+
+    def close_epoch(self, trained: StepReport, validated: Metrics) -> None:
+        """Take note of an epoch, and open the next."""
+        state = self.state
+        epoch = state.position.epoch
+        state.best.observe(epoch, validated, self.network)
+        state.patience.observe(validated.loss)
+        metrics = documented_metrics(trained, validated)
+        state.position.history.append({"epoch": epoch, "step": epoch * self.steps_per_epoch, **metrics})
+        position = state.position
+        position.times.append(EpochTimes(position.elapsed_s, position.waited_s, position.validation_s))
+        self.take_time()
+        position.open_next_epoch()
+        state.sums.values.zero_()
+
+    def take_time(self) -> None:
+        """Add to the time of the run what has passed since this was done before."""
+        now = time.perf_counter()
+        self.state.position.run_s += now - self._timed_at
+        self._timed_at = now
+
+    def surroundings(self) -> dict[str, str]:
+        """What a result depends on bit by bit, besides inputs and parameters."""
+        return {
+            "processes": str(self.world.size),
+            "device": self.world.device.type,
+            "precision": str(self.precision.dtype),
+            "threads": str(torch.get_num_threads()),
+            "images at once": str(self._step.micro_batch or self.config.batch_size),
+            "torch": torch.__version__,
+        }
+
+    def roll_back(self, good: Snapshot, error: NotFiniteError) -> None:
+        """Return to the last good state, the learning rate halved. Raises `TrainingError` the fourth time."""
+        position = self.state.position
+        where = f"step {position.steps_done} of epoch {position.epoch}"
+        factor, rollbacks = position.lr_factor / 2, position.rollbacks + 1
+        if rollbacks > MAX_ROLLBACKS:
+            raise TrainingError(
+                f"{error} at {where}, after {MAX_ROLLBACKS} times at half the learning rate before."
+                f" Lower --learning-rate, now {self.config.learning_rate}, or warm up with"
+                " --warmup-step-number."
+            )
+        self.state.restore(good)
+        position = self.state.position
+        position.lr_factor, position.rollbacks = factor, rollbacks
+        self.voice.warn(
+            f"{error} at {where}. Back to step {position.steps_done} of epoch {position.epoch}, the learning"
+            f" rate halved from here on ({rollbacks} of {MAX_ROLLBACKS} times)."
+        )
+
+    @contextmanager
+    def decoding_once(self) -> Iterator[None]:
+        """A `with` in which decoded images are kept, as far as it was planned."""
+        with open_caches(self.cache_plan, self.world) as self._caches:
+            yield
+        self._caches = NO_CACHES
+
+    @property
+    def remember_validation(self) -> Remember:
+        """Decodes validation images, or takes those that are kept."""
+        return self._caches.validation
+
+    def _training_pass(self, epoch: int, images_done: int = 0, max_steps: int | None = None) -> Pass:
+        training, framing, seed = self.training, self.inputs.framing, self.config.random_seed
+        plan = plan_training(
+            len(training),
+            self.config.batch_size,
+            self.min_share,
+            seed,
+            epoch,
+            self.world.rank,
+            self.world.size,
+            images_done,
+        )[:max_steps]
+        augment = make_augmentation(self.inputs.recipe, framing)
+        read = read_for_training(training, framing, augment, seed, epoch, self._caches.training)
+        key = f"training {epoch} of {len(training)} images, {len(plan)} batches"
+        return Pass(key, plan, read, training.class_indices, framing)
+
+    def _next_training_pass(self) -> Pass | None:
+        following = self.state.position.epoch + 1
+        return self._training_pass(following) if following <= self.config.epochs else None
+
+    def _validation_pass(self, max_steps: int | None = None) -> Pass:
+        validation, framing = self.validation, self.inputs.framing
+        plan = plan_validation(len(validation), self.config.batch_size, self.world.rank, self.world.size)
+        plan = plan[:max_steps]
+        read = read_for_inference(validation, framing, self._caches.validation)
+        key = f"validation of {len(validation)} images, {len(plan)} batches"
+        return Pass(key, plan, read, validation.class_indices, framing)
+
+    def _each_with_noise_of_its_own(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """What a step draws, such as dropout, depends on (seed, epoch, step, rank): none of it is saved."""
+        position = self.state.position
+        for batch in batches:
+            seed = self.config.random_seed
+            torch.manual_seed(
+                derive_seed(seed, "noise", position.epoch, position.steps_done, self.world.rank)
+            )
+            yield batch
+
+    def _leave_out(self, role: str, directory: ImageDirectory, rejected: dict[int, str]) -> None:
+        """Note what any process could not read in this pass. Raises `InvalidDatasetError` for too many."""
+        everybodys = dict(self.world.gather(list(rejected.items())))
+        _, records = without_bad_images(directory, everybodys)
+        if records:
+            self.voice.warn(left_out(records))
+        position = self.state.position
+        position.bad_images += records
+        position.left_out[role] += [int(directory.rows[index]) for index in sorted(everybodys)]
+
+    def _settle_buckets(self) -> None:
+        """Two backward passes of which nothing remains.
+
+        DDP orders its buckets anew after the first one, and sums in the order of the buckets: without this, a
+        run that goes on would take its first step in another order than one that was never interrupted.
+        """
+        before = self.state.snapshot()
+        set_training_mode(self.network)
+        for _ in range(2):
+            self._try_out(self._step.model, self.min_share)
+        self.state.restore(before)
+
+    def _fitting_micro_batch(self, at_most: int | None) -> int | None:
+        """How many images of a batch fit into the memory of every process at once; None if all do."""
+        batch_size = self.config.batch_size
+        largest = min(batch_size, at_most or batch_size)
+        if self.world.device.type == "cuda" or at_most:
+            before = self.state.snapshot()
+            set_training_mode(self.network)
+            largest = largest_that_fits(
+                lambda images: self._try_out(self._model, images), largest, self.min_share, self.world
+            )
+            self.state.restore(before)
+        if largest >= batch_size:
+            return None
+        self.voice.say(
+            f"Memory      {largest} images at once: a step of {batch_size} adds up the gradients of"
+            f" {math.ceil(batch_size / largest)} parts"
+        )
+        return largest
+
+    def _try_out(self, model: nn.Module, num_images: int) -> None:
+        """A forward and a backward pass of images that are all black."""
+        framing, device = self.inputs.framing, self.world.device
+        images = torch.zeros(num_images, 3, framing.height, framing.width, dtype=torch.uint8, device=device)
+        with self.precision.autocast(device):
+            logits = model(images.contiguous(memory_format=torch.channels_last))
+        logits.float().sum().backward()
+        self.state.optimizer.zero_grad(set_to_none=True)
+
+    def _out_of_memory(self, error: Exception) -> ModuleOutOfMemoryError:
+        reason = " ".join(str(error).split())[:160]
+        now = self._step.micro_batch or self.config.batch_size
+        return ModuleOutOfMemoryError(
+            f"{now} images at once do not fit ({reason}). The same command goes on from the last checkpoint"
+            f" with {max(1, now // 2)} at once; or lower --batch-size, now {self.config.batch_size}, or the"
+            " recipe's image_size.",
+            images_at_once=max(1, now // 2),
+        )
+
+
+def documented_metrics(trained: StepReport, validated: Metrics) -> dict[str, float]:
+    """The metrics of an epoch under the component's documented names; fractions from 0 to 1."""
+    return {
+        "Train images per second": trained.images_per_second,
+        "Train loss": trained.metrics.loss,
+        "Train error": 1 - trained.metrics.top1,
+        "Valid loss": validated.loss,
+        "Top 1 accuracy": validated.top1,
+        "Top 5 accuracy": validated.top5,
+        "Learning rate": trained.lr,
+    }
+
+
+def _without_rows(directory: ImageDirectory, rows: Sequence[int]) -> ImageDirectory:
+    if not rows:
+        return directory
+    return directory.select(np.flatnonzero(~np.isin(directory.rows, rows)))
+
+
+def _steps_per_epoch(config: TrainConfig, inputs: TrainingInputs, min_share: int, world: World) -> int:
+    if config.batch_size < min_share:
+        raise ParameterError(
+            f'Parameter "Batch size" value should be greater than {min_share - 1}: --batch-size is'
+            f" {config.batch_size}. At {inputs.framing.height} x {inputs.framing.width} px the batch"
+            f" norm of {inputs.model.architecture} needs {min_share} images a step."
+        )
+    steps = num_training_steps(len(inputs.training), config.batch_size, min_share, world.size)
+    if steps == 0:
+        raise InvalidDatasetError(
+            inputs.training.title,
+            f"it has {len(inputs.training)} image; {inputs.model.architecture} needs {min_share} at"
+            f" {inputs.framing.height} x {inputs.framing.width} px.",
+        )
+    return steps
+
+
+class _EpochView:
+    """An epoch on the screen or in the log."""
+
+    def __init__(
+        self, trainer: Trainer, bar: Bar, loader: Loader, num_steps: int, after_step: AfterStep
+    ) -> None:
+        self._trainer, self._bar, self._loader, self._after_step = trainer, bar, loader, after_step
+        self._num_steps, self._steps = num_steps, 0
+        self._started_at = self._first_step_at = time.perf_counter()
+        self._waited_before_s = trainer.state.position.waited_s - loader.waited_s
+
+    def after_step(self, loss_sum: Tensor) -> None:
+        self._bar.advance()
+        self._steps += 1
+        self._trainer.state.position.waited_s = self._waited_before_s + self._loader.waited_s
+        self._trainer.take_time()
+        if self._steps == 1:
+            self._first_step_at = time.perf_counter()
+        elif self._steps == STEPS_TO_JUDGE:
+            self._warn_of_a_long_run()
+        self._after_step(loss_sum)
+
+    def report(self, report: StepReport) -> None:
+        position = self._trainer.state.position
+        data_share = position.waited_s / max(position.elapsed_s, 1e-9)
+        eta_s = (time.perf_counter() - self._started_at) / self._steps * (self._num_steps - self._steps)
+        self._bar.show(
+            f"loss {report.metrics.loss:.4f}",
+            f"top-1 {report.metrics.top1:6.1%}",
+            f"ETA {duration(eta_s)}",
+            f"{report.images_per_second:.1f} images/s",
+            f"lr {report.lr:.2e}",
+            f"data wait {data_share:.0%}",
+        )
+
+    def _warn_of_a_long_run(self) -> None:
+        trainer = self._trainer
+        is_first = trainer.state.position.epoch == 1 and trainer.state.position.steps_done == self._steps
+        if trainer.world.device.type != "cpu" or not is_first:
+            return
+        images = len(trainer.inputs.training) * trainer.config.epochs
+        step_s = (time.perf_counter() - self._first_step_at) / (STEPS_TO_JUDGE - 1)
+        run_s = step_s * trainer.schedule.total_steps
+        if run_s >= LONG_RUN_S:
+            trainer.voice.warn(
+                f"At the speed of the first steps, {images:,} images ({trainer.config.epochs} epochs) take"
+                f" about {duration(run_s)} on this CPU. A GPU takes a small part of that; so do fewer"
+                " --epochs, or, in init-model, a smaller --image-size or --freeze-backbone."
+            )

@@ -1,0 +1,217 @@
+"""The main story: an untrained model and two image directories become a trained model."""
+
+import functools
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from train_pytorch_model.checkpoint import Checkpoint, save_checkpoint
+from train_pytorch_model.checkpointing import EVERY_S, UPLOADED_EVERY_S, Checkpointer
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.data import Loader
+from train_pytorch_model.distributed import World, is_lost_connection
+from train_pytorch_model.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
+from train_pytorch_model.formats.files import check_output
+from train_pytorch_model.image_check import left_out
+from train_pytorch_model.inputs import TrainingInputs
+from train_pytorch_model.loop import NotFiniteError, StepReport
+from train_pytorch_model.metrics import Metrics
+from train_pytorch_model.progress import Voice
+from train_pytorch_model.publishing import FLAG, publish
+from train_pytorch_model.reporting import budget, plan_of, report_on, stopped_early
+from train_pytorch_model.run_folder import RunFolder, is_azure_job
+from train_pytorch_model.run_lock import run_lock
+from train_pytorch_model.stop_requests import StopRequests, stop_requests
+from train_pytorch_model.time_budget import duration
+from train_pytorch_model.tracking import MlflowTracker, NoTracker
+from train_pytorch_model.trainer import Trainer
+
+DRY_RUN_STEPS = 3
+
+History = Sequence[Mapping[str, float]]
+"""The metrics of the epochs that are over."""
+
+
+def train(
+    config: TrainConfig,
+    inputs: TrainingInputs,
+    output: Path,
+    world: World,
+    voice: Voice,
+    fresh: bool = False,
+) -> None:
+    """Train, validate every epoch, stop when patience ends, and write the best epoch to `output`.
+
+    Goes on where a run of the same inputs and parameters has been interrupted, unless it shall begin `fresh`.
+    Raises `TrainingError` when training cannot go on, `StoppedError` when it was asked to stop, and what
+    `Trainer` raises.
+    """
+    started_at = time.perf_counter()
+    run, fingerprint = RunFolder.beside(output), inputs.fingerprint(config)
+    # Of all processes the least: there may be no folder that they share.
+    fitted = [images for images in world.gather([run.read_micro_batch()]) if images]
+    trainer = Trainer(config, inputs, world, voice, min(fitted, default=None))
+    announce(trainer)
+    token = ""
+    with ExitStack() as stack:
+        if world.is_main:
+            run.make()
+            stack.enter_context(run_lock(run.root, FLAG, voice.say))
+            token = run.begin(fingerprint, fresh)
+            check_output(output, FLAG, by_writing=False, token=token)  # the run before may just have ended
+        world.barrier()
+        with stop_requests() as stop:
+            keep = functools.partial(run.keep, fingerprint, token)
+            unsaved, report = _train_epochs(trainer, run, output, keep, stop)
+        state = trainer.state
+        if state.best.epoch == 0:
+            raise TrainingError(
+                "The validation loss was not finite in any epoch, so there is no model to keep."
+                f" Lower --learning-rate, now {config.learning_rate}."
+            )
+        if world.is_main:
+            try:
+                publish(output, inputs, state, fingerprint, token, report, voice)
+            except OutputDirectoryError as error:  # a full disk, most likely
+                raise TrainingError(
+                    f"The model is trained, but: {error} {_whereabouts(run, unsaved)}"
+                ) from error
+    if world.is_main:
+        run.remove()
+    _until_the_model_is_there(world)
+    best = state.best
+    voice.tell(
+        f"Trained in {duration(time.perf_counter() - started_at)}. Best epoch: {best.epoch}, validation"
+        f" loss {best.metrics.loss:.4f}, accuracy {best.metrics.top1:.1%}."
+    )
+    voice.tell(budget(trainer).verdict)
+
+
+def _train_epochs(
+    trainer: Trainer, run: RunFolder, output: Path, keep: Callable[[History], None], stop: StopRequests
+) -> tuple[Checkpoint | None, str]:
+    """Until no epoch is left; what is to be written then, where it could not be, and the report."""
+    config, state, world, voice = trainer.config, trainer.state, trainer.world, trainer.voice
+    tracker = MlflowTracker(config.as_params(), run.mlflow_run, voice) if world.is_main else NoTracker()
+    every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
+    surroundings = trainer.surroundings()
+    with (
+        trainer.decoding_once(),
+        Loader(world.cores) as loader,
+        tracker,
+        Checkpointer(run.checkpoints, every_s, surroundings, state, world, stop, voice) as checkpointer,
+    ):
+        if checkpointer.resume():
+            voice.tell(where(trainer), "Resumed")
+            for record in state.position.history:
+                tracker.log(record)
+        while not trainer.is_over:
+            try:
+                trained = trainer.train(loader, checkpointer.after_step)
+                checkpointer.after_training()
+                validated = trainer.validate(loader, checkpointer.before_validation_batch)
+            except NotFiniteError as error:
+                trainer.roll_back(checkpointer.good, error)
+                continue
+            except ModuleOutOfMemoryError as error:
+                run.write_micro_batch(error.images_at_once)
+                raise
+            epoch = state.position.epoch
+            trainer.close_epoch(trained, validated)
+            tracker.log(state.position.history[-1])
+            if world.is_main:
+                _keep_history(keep, state.position.history, run, voice)
+            checkpointer.keep()
+            checkpointer.write_epoch(is_last=trainer.is_over)
+            voice.tell(epoch_line(epoch, config.epochs, trained, validated, state.best.epoch == epoch))
+            if why := stopped_early(trainer):
+                voice.tell(why)
+        pages = report_on(trainer, output, loader, checkpointer.before_validation_batch)
+        for page in pages:
+            tracker.attach(page)
+        return checkpointer.unsaved, pages[0].text if pages else ""
+
+
+def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Voice) -> None:
+    """`--dry-run`: a few steps of training and validation, of which nothing remains."""
+    trainer = Trainer(config, inputs, world, voice)
+    announce(trainer)
+    with Loader(world.cores) as loader:
+        trained = trainer.train(loader, lambda _: None, max_steps=DRY_RUN_STEPS)
+        validated = trainer.validate(loader, max_steps=DRY_RUN_STEPS)
+    if not math.isfinite(trained.metrics.loss):
+        raise TrainingError(
+            f"The training loss is {trained.metrics.loss} within {trained.step} steps. Lower --learning-rate,"
+            f" now {config.learning_rate}, or warm up with --warmup-step-number."
+        )
+    voice.tell(epoch_line(1, config.epochs, trained, validated, is_best=False))
+    voice.say(f"Dry run: {trained.step} steps; nothing was written.")
+
+
+def announce(trainer: Trainer) -> None:
+    """The plan, and what to know before it begins."""
+    config, inputs = trainer.config, trainer.inputs
+    for title, text in plan_of(trainer).items():
+        trainer.voice.tell(text, title)
+    if trainer.schedule.warmup_steps >= trainer.schedule.total_steps:
+        trainer.voice.warn(
+            f"--warmup-step-number {config.warmup_epochs} epochs is not less than --epochs"
+            f" {config.epochs}: the learning rate only rises, and never decays."
+        )
+    for warning in inputs.warnings:
+        trainer.voice.warn(warning)
+    if inputs.bad_images:
+        trainer.voice.warn(left_out(inputs.bad_images))
+
+
+def where(trainer: Trainer) -> str:
+    """How far a run has come."""
+    position = trainer.state.position
+    if trainer.is_over:
+        return "after the last epoch; what is missing is the trained model directory"
+    if position.images_done == 0:
+        return f"at the beginning of epoch {position.epoch}"
+    return f"in epoch {position.epoch}, after {position.images_done:,} of {len(trainer.training):,} images"
+
+
+def epoch_line(epoch: int, epochs: int, trained: StepReport, validated: Metrics, is_best: bool) -> str:
+    """One epoch in one line."""
+    return (
+        f"Epoch {epoch}/{epochs}: training loss {trained.metrics.loss:.4f}, validation loss"
+        f" {validated.loss:.4f}, top-1 {validated.top1:.1%}, top-5 {validated.top5:.1%},"
+        f" {trained.images_per_second:.1f} images/s{', the best so far' if is_best else ''}"
+    )
+
+
+def _until_the_model_is_there(world: World) -> None:
+    """The others wait for the main process, to which it does not matter who is left."""
+    try:
+        world.barrier()
+    except RuntimeError as error:
+        if not (world.is_main and is_lost_connection(error)):
+            raise
+
+
+def _keep_history(keep: Callable[[History], None], history: History, run: RunFolder, voice: Voice) -> None:
+    try:
+        keep(history)
+    except OSError as error:  # all of it is written again after the next epoch, and with the model
+        voice.warn(f"{run.root} cannot be written: {error.strerror}. The training goes on.")
+
+
+def _whereabouts(run: RunFolder, unsaved: Checkpoint | None) -> str:
+    """Where a trained run is whose model could not be written, and how to go on."""
+    goes_on = "The same command writes it without training again."
+    if unsaved is None:
+        return goes_on
+    with suppress(OSError):  # what was written of the model has been taken away: there may be room now
+        save_checkpoint(run.checkpoints, unsaved)
+        return goes_on
+    with suppress(OSError):
+        elsewhere = Path(tempfile.mkdtemp(prefix="train_pytorch_model-"))
+        save_checkpoint(elsewhere, unsaved)
+        return f"Its checkpoint is in {elsewhere}. Move its two files to {run.checkpoints}. {goes_on}"
+    return "Neither could its checkpoint, there or anywhere: the training is lost."

@@ -1,0 +1,353 @@
+"""Converting: folders, archives and lists give one and the same directory; nothing hostile gets in."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import os
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.painting import encode, paint, paint_folders
+
+from train_pytorch_model import conversion
+from train_pytorch_model.conversion import convert, open_source
+from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError
+from train_pytorch_model.formats.copying import AHEAD, copy_threads, in_order
+from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.progress import Bar, Silence
+
+HINT = (
+    "Convert takes one folder per category, an archive of them"
+    " (.zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2), or AutoML's .jsonl."
+)
+
+
+class Heard(Silence):
+    """Keeps the warnings and the lines of the bar."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.lines: list[str] = []
+        self.done = 0
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def advance(self) -> None:
+        self.done += 1
+
+    def show(self, *facts: str) -> None:
+        self.lines += facts
+
+    @contextmanager
+    def bar(self, total: int, title: str) -> Iterator[Bar]:
+        assert (total > 0, title) == (True, "Converting")
+        yield self
+
+
+def run(path: Path, output: Path, voice: Silence | None = None) -> int:
+    with open_source(path) as source:
+        return convert(source, output, voice or Silence())
+
+
+def refused(path: Path, output: Path) -> str:
+    with pytest.raises(InvalidDatasetError) as raised:
+        run(path, output)
+    assert not output.exists() or list(output.iterdir()) == []
+    return str(raised.value)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+
+
+def archive_of(path: Path, root: Path) -> Path:
+    """All of a directory, within a folder `data`, in an order of no meaning."""
+    names = sorted((name for name in root.rglob("*") if name.is_file()), key=lambda name: name.read_bytes())
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as zip_:
+            for name in names:
+                zip_.write(name, f"data/{name.relative_to(root)}")
+        return path
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name in names:
+            tar.add(name, f"data/{name.relative_to(root)}")
+    data = buffer.getvalue()
+    if path.suffix in (".gz", ".tgz"):
+        data = gzip.compress(data)
+    path.write_bytes(bz2.compress(data) if path.suffix == ".bz2" else data)
+    return path
+
+
+# ── One directory, whatever it comes from ────────────────────────────────────────────────────────
+
+
+def test_folders_become_the_classic_form(tmp_path: Path) -> None:
+    root = paint_folders(tmp_path / "in", 2, ("blue", "red"))
+    (root / "red/0.png").rename(root / "red/0.JPG")
+    (root / "empty").mkdir()
+    assert run(root, tmp_path / "out") == 4
+    found = files(tmp_path / "out")
+    assert set(found) == {
+        *("_meta.yaml", "_samples.json", "_schema.json", "images.lst"),
+        *("image/0_0.png", "image/0_1.png", "image/2_2.JPG", "image/2_3.png"),
+    }
+    assert found["images.lst"] == (
+        b'{"image_info": {"file_name": "image/0_0.png"}, "category": "blue", "id": 0}\n'
+        b'{"image_info": {"file_name": "image/0_1.png"}, "category": "blue", "id": 1}\n'
+        b'{"image_info": {"file_name": "image/2_2.JPG"}, "category": "red", "id": 2}\n'
+        b'{"image_info": {"file_name": "image/2_3.png"}, "category": "red", "id": 3}\n'
+    )
+    assert found["image/2_2.JPG"] == (root / "red/0.JPG").read_bytes()
+    assert open_image_directory(tmp_path / "out", "Dataset").categories == ("blue", "empty", "red")
+
+
+@pytest.mark.parametrize("kind", ["a.zip", "a.tar", "a.tar.gz", "a.tgz", "a.tar.bz2", "a.gz", "a.bz2"])
+@pytest.mark.parametrize("held", [0, 1 << 20])
+def test_an_archive_of_folders_gives_what_the_folders_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, held: int
+) -> None:
+    monkeypatch.setattr(conversion, "MAX_HELD_BYTES", held)  # with and without threads
+    root = paint_folders(tmp_path / "in", 5)
+    (root / "red/2.png").write_bytes(b"no image")
+    path = archive_of(tmp_path / kind, root)
+    assert run(root, tmp_path / "folders") == run(path, tmp_path / "archive") == 14
+    expected, found = files(tmp_path / "folders"), files(tmp_path / "archive")
+    assert expected == found
+    assert "image/2_12.png" not in found
+    assert b'"id": 12' not in found["images.lst"]
+    assert b'"id": 13' in found["images.lst"]
+
+
+@pytest.mark.parametrize("through", ["train.jsonl", "."])
+def test_a_list_gives_what_the_folders_give(tmp_path: Path, through: str) -> None:
+    root = paint_folders(tmp_path / "in", 2)
+    lines = [
+        json.dumps({"image_url": f"azureml://x/y/{path.relative_to(tmp_path)}", "label": path.parent.name})
+        for path in sorted(root.rglob("*.png"), reverse=True)
+    ]
+    (tmp_path / "train.jsonl").write_text("\n".join(lines))
+    (tmp_path / "MLTable").write_text("paths:\n  - file: ./train.jsonl\n")
+    run(root, tmp_path / "folders")
+    run(tmp_path / through, tmp_path / "list")
+    assert files(tmp_path / "folders") == files(tmp_path / "list")
+
+
+def test_loose_images_keep_their_names(tmp_path: Path) -> None:
+    long = "図" * 83 + "xx.png"
+    (tmp_path / "in").mkdir()
+    for name in (long, "b 2.PNG", "b 10.png"):
+        (tmp_path / "in" / name).write_bytes(encode(paint("red", 1)))
+    assert run(tmp_path / "in", tmp_path / "out") == 3
+    rows = list(open_image_directory(tmp_path / "out", "Dataset").read_listed_rows())
+    assert rows == [
+        {"image_info": {"file_name": f"image/{name}"}, "id": index}
+        for index, name in enumerate(("b 2.PNG", "b 10.png", long))
+    ]
+
+
+def test_a_category_of_255_bytes_is_one(tmp_path: Path) -> None:
+    name = "図" * 85
+    (tmp_path / "in" / name).mkdir(parents=True)
+    (tmp_path / "in" / name / "1.png").write_bytes(encode(paint("red", 1)))
+    run(archive_of(tmp_path / "a.zip", tmp_path / "in"), tmp_path / "loose")
+    run(tmp_path / "in", tmp_path / "out")
+    assert open_image_directory(tmp_path / "out", "Dataset").categories == (name,)
+    assert open_image_directory(tmp_path / "loose", "Dataset").categories == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other file systems take text only")
+def test_a_name_that_is_no_text_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path / "in") + b"/caf\xe9.png")).write_bytes(encode(paint("red", 1)))
+    run(tmp_path / "in", tmp_path / "out")
+    assert list(open_image_directory(tmp_path / "out", "Dataset").file_names) == ["image/unnamed_0.png"]
+
+
+# ── Unreadable images ────────────────────────────────────────────────────────────────────────────
+
+
+def test_unreadable_images_are_left_out_and_listed_however_many(tmp_path: Path) -> None:
+    root = paint_folders(tmp_path / "in", 11)
+    for index in range(11):
+        (root / f"blue/{index}.png").write_bytes(b"no image")
+    (root / "green/3.png").write_bytes(b"")
+    (root / "notes.txt").touch()
+    heard = Heard()
+    assert run(root, tmp_path / "out", heard) == 21
+    out = open_image_directory(tmp_path / "out", "Dataset")
+    assert out.categories == ("blue", "green", "red")
+    assert out.class_counts().tolist() == [0, 10, 11]
+    assert len(list((tmp_path / "out/image").iterdir())) == 21
+    with (tmp_path / "out/bad_images.csv").open() as file:
+        bad = list(csv.DictReader(file))
+    assert [row["file_name"] for row in bad] == [*(f"blue/{index}.png" for index in range(11)), "green/3.png"]
+    assert {row["port"] for row in bad} == {"Input dataset"}
+    assert [row["category"] for row in bad] == ["blue"] * 11 + ["green"]
+    assert bad[0]["reason"].startswith("not an image of a known format")
+    assert heard.done == 33
+    left_out, empty, ignored = heard.warnings
+    assert left_out.startswith(
+        "12 unreadable images are left out:\n  Input dataset: 'blue/0.png': not an image"
+    )
+    assert empty == f"Input dataset \"{root}\" has no image of category\n  'blue'"
+    assert ignored == f'Input dataset "{root}": not taken: 1 files of another kind (.txt).'
+
+
+def test_a_file_that_cannot_be_read_or_unpacked_is_an_unreadable_image(tmp_path: Path) -> None:
+    root = paint_folders(tmp_path / "in", 2, ("red",))
+    with open_source(root) as source:
+        (root / "red/0.png").unlink()
+        convert(source, tmp_path / "out", Silence())
+    reasons = (tmp_path / "out/bad_images.csv").read_text()
+    assert "Input dataset,red/0.png,red,the file cannot be read: No such file or directory\n" in reasons
+
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as zip_:
+        zip_.writestr("a.png", encode(paint("red", 1)))
+        zip_.writestr("b.png", encode(paint("blue", 1)))
+    data = bytearray((tmp_path / "a.zip").read_bytes())
+    data[200] ^= 0xFF
+    (tmp_path / "a.zip").write_bytes(data)
+    assert run(tmp_path / "a.zip", tmp_path / "zipped") == 1
+    reasons = (tmp_path / "zipped/bad_images.csv").read_text()
+    assert "Input dataset,a.png,,damaged in the archive: Bad CRC-32 for file 'a.png'\n" in reasons
+
+
+def test_without_a_readable_image_there_is_no_output(tmp_path: Path) -> None:
+    (tmp_path / "in/a").mkdir(parents=True)
+    (tmp_path / "in/a/1.png").write_bytes(b"no image")
+    assert refused(tmp_path / "in", tmp_path / "out").startswith(
+        f'Input dataset "{tmp_path}/in" is not valid, reason: none of its images can be read.'
+        " Unreadable images:\n  a/1.png: not an image of a known format"
+    )
+
+
+def test_a_log_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion, "IMAGES_PER_LINE", 4)
+    root = paint_folders(tmp_path / "in", 3)
+    (root / "green/2.png").write_bytes(b"")
+    heard = Heard()
+    run(root, tmp_path / "out", heard)
+    assert heard.lines == ["left out: 0", "left out: 1"]
+
+
+# ── What is refused ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    title = f'Input dataset "{tmp_path}/in" is not valid, reason: '
+    assert refused(tmp_path / "in", out) == (f"{title}there is no such file or directory. {HINT}")
+    assert "there is no such file or directory." in refused(tmp_path / ("x" * 300), out)
+    (tmp_path / "in").write_text("text")
+    assert refused(tmp_path / "in", out).startswith(f"{title}it is no archive that is known here. {HINT}")
+    (tmp_path / "in").unlink()
+    (tmp_path / "in").mkdir()
+    assert refused(tmp_path / "in", out).startswith(f"{title}it is empty. An image directory holds")
+    (tmp_path / "in/MLTable").write_text("{}")
+    assert refused(tmp_path / "in", out).startswith(f"{title}MLTable should name one .jsonl file")
+    (tmp_path / "a.jsonl").write_text("")
+    assert 'a.jsonl" is not valid, reason: no image in it' in refused(tmp_path / "a.jsonl", out)
+
+
+def test_an_image_directory_is_one_already(tmp_path: Path) -> None:
+    run(paint_folders(tmp_path / "in", 2), tmp_path / "once")
+    message = "it is an ImageDirectory already. The programs take it as it is."
+    assert f'"{tmp_path}/once" is not valid, reason: {message}' in refused(
+        tmp_path / "once", tmp_path / "out"
+    )
+    packed = archive_of(tmp_path / "a.zip", tmp_path / "once")
+    assert "it holds an ImageDirectory already. Unpack it" in refused(packed, tmp_path / "out")
+
+
+def test_nothing_of_a_hostile_archive_is_written_anywhere(tmp_path: Path) -> None:
+    image = encode(paint("red", 1))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as zip_:
+        for name in ("a/1.png", "b/1.png", "../../outside.png"):
+            zip_.writestr(name, image)
+    (tmp_path / "deep").mkdir()
+    before = set(tmp_path.parent.rglob("*"))
+    assert "leads out of it. Do not trust this archive." in refused(tmp_path / "a.zip", tmp_path / "deep/out")
+    assert set(tmp_path.parent.rglob("*")) == before
+
+
+def test_a_tar_that_changes_while_it_is_read_leaves_nothing(tmp_path: Path) -> None:
+    path = archive_of(tmp_path / "a.tar", paint_folders(tmp_path / "in", 3))
+
+    class Cutting(Heard):
+        @contextmanager
+        def bar(self, total: int, title: str) -> Iterator[Bar]:
+            path.write_bytes(path.read_bytes()[:6000])
+            with super().bar(total, title) as bar:
+                yield bar
+
+    with pytest.raises(InvalidDatasetError, match=r"a\.tar\" is not valid, reason: it is damaged"):
+        run(path, tmp_path / "out", Cutting())
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_full_disk_is_no_unreadable_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(path: Path, _: Iterable[bytes]) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(conversion, "write_chunks", fill)
+    with pytest.raises(OutputDirectoryError, match=r"is empty again: .*No space left"):
+        run(paint_folders(tmp_path / "in", 2), tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_interruption_leaves_nothing(tmp_path: Path) -> None:
+    class Interrupted(Heard):
+        def advance(self) -> None:
+            super().advance()
+            if self.done == 3:
+                raise KeyboardInterrupt
+
+    heard = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        run(paint_folders(tmp_path / "in", 40), tmp_path / "out", heard)
+    assert heard.done == 3
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+# ── In threads ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_results_come_in_order_and_a_bounded_number_ahead() -> None:
+    begun: list[int] = []
+
+    def items() -> Iterable[int]:
+        for item in range(500):
+            begun.append(item)
+            yield item
+
+    with copy_threads() as pool:
+        results = in_order(pool, lambda item: item * item, items())
+        for index in range(500):
+            assert next(results) == index**2
+            assert len(begun) <= index + AHEAD + 1
+        assert next(results, None) is None
+
+
+def test_after_an_error_nothing_more_is_begun() -> None:
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        if item == 3:
+            raise ValueError("three")
+        return item
+
+    with pytest.raises(ValueError, match="three"), copy_threads() as pool:
+        list(in_order(pool, work, range(10_000)))
+    assert len(begun) <= 4 + AHEAD + 1

@@ -1,0 +1,395 @@
+"""Who started this process: a table of environments, and what each of them makes of it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from train_pytorch_model.launch import DEFAULT_PORT, Agent, LaunchError, Worker, decide
+
+ADDRESS = "10.0.0.4"
+
+
+def azure(rank: int, world_size: int, nodes: int, **more: str) -> dict[str, str]:
+    """What Azure ML sets for `distribution: {type: pytorch}`."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": "6105",
+        "AZUREML_NODE_COUNT": str(nodes),
+        **more,
+    }
+
+
+def torchrun(rank: int, world_size: int, local_rank: int, local_size: int, **more: str) -> dict[str, str]:
+    """What torchrun sets for each process that it starts."""
+    return {
+        "TORCHELASTIC_RUN_ID": "none",
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_size),
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": "29400",
+        **more,
+    }
+
+
+def mpi(rank: int, world_size: int, local_rank: int, local_size: int, **more: str) -> dict[str, str]:
+    """What Open MPI sets for each process that it starts."""
+    return {
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": str(world_size),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(local_rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(local_size),
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("environment", "num_gpus", "expected"),
+    [
+        pytest.param({}, 0, Worker(), id="alone without a GPU"),
+        pytest.param({}, 1, Worker(), id="alone with one GPU"),
+        pytest.param({}, 4, Agent(4), id="alone with four GPUs"),
+        pytest.param({"AZUREML_NODE_COUNT": "1"}, 4, Agent(4), id="an Azure job without distribution"),
+        pytest.param(torchrun(3, 4, 3, 4), 4, Worker(3, 4, 3, 4, ADDRESS, 29400), id="torchrun, one node"),
+        pytest.param(torchrun(6, 8, 2, 4), 4, Worker(6, 8, 2, 4, ADDRESS, 29400), id="torchrun, two nodes"),
+        pytest.param(torchrun(1, 2, 1, 2), 0, Worker(1, 2, 1, 2, ADDRESS, 29400), id="torchrun, no GPU"),
+        pytest.param(
+            torchrun(1, 2, 1, 2, AZUREML_NODE_COUNT="2"),
+            4,
+            Worker(1, 2, 1, 2, ADDRESS, 29400),
+            id="torchrun within an Azure job starts nothing again",
+        ),
+        pytest.param(
+            azure(0, 1, 1, LOCAL_RANK="0", NODE_RANK="0"),
+            4,
+            Agent(4, 1, 0, ADDRESS, 6105),
+            id="Azure, P=1, one node of four GPUs",
+        ),
+        pytest.param(
+            azure(1, 2, 2, LOCAL_RANK="0", NODE_RANK="1"),
+            4,
+            Agent(4, 2, 1, ADDRESS, 6105),
+            id="Azure, P=1, the second of two nodes of four GPUs",
+        ),
+        pytest.param(
+            azure(1, 2, 2), 4, Agent(4, 2, 1, ADDRESS, 6105), id="Azure, P=1, NODE_RANK follows from RANK"
+        ),
+        pytest.param(
+            azure(2, 4, 1, LOCAL_RANK="2"),
+            4,
+            Worker(2, 4, 2, 4, ADDRESS, 6105),
+            id="Azure, P=4, one node",
+        ),
+        pytest.param(
+            azure(6, 8, 2, LOCAL_RANK="2", NODE_RANK="1"),
+            4,
+            Worker(6, 8, 2, 4, ADDRESS, 6105),
+            id="Azure, P=4, two nodes",
+        ),
+        pytest.param(
+            azure(6, 8, 2),
+            4,
+            Worker(6, 8, 2, 4, ADDRESS, 6105),
+            id="Azure, P=4, without LOCAL_RANK",
+        ),
+        pytest.param(
+            azure(1, 4, 2, LOCAL_RANK="1"), 4, Worker(1, 4, 1, 2, ADDRESS, 6105), id="Azure, P=2 of four GPUs"
+        ),
+        pytest.param(
+            azure(1, 2, 2, LOCAL_RANK="0"), 0, Worker(1, 2, 0, 1, ADDRESS, 6105), id="Azure, P=1, CPU nodes"
+        ),
+        pytest.param(
+            azure(1, 2, 2, LOCAL_RANK="0"),
+            1,
+            Worker(1, 2, 0, 1, ADDRESS, 6105),
+            id="Azure, P=1 of one GPU",
+        ),
+        pytest.param(
+            {"RANK": "1", "WORLD_SIZE": "2"},
+            2,
+            Worker(1, 2, 1, 2, "127.0.0.1", DEFAULT_PORT),
+            id="another launcher on this machine",
+        ),
+        pytest.param(
+            {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": ADDRESS, "MASTER_PORT": "1234"},
+            1,
+            Worker(1, 2, 0, 1, ADDRESS, 1234),
+            id="another launcher on two machines",
+        ),
+        pytest.param(
+            mpi(2, 4, 2, 4, AZ_BATCHAI_MPI_MASTER_NODE=ADDRESS),
+            4,
+            Worker(2, 4, 2, 4, ADDRESS, DEFAULT_PORT),
+            id="MPI, one node of Azure",
+        ),
+        pytest.param(
+            mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=f"{ADDRESS}:6000"),
+            4,
+            Worker(5, 8, 1, 4, ADDRESS, 6000),
+            id="MPI, two nodes of Azure",
+        ),
+        pytest.param(
+            mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=f"{ADDRESS}:6000", AZ_BATCHAI_MPI_MASTER_NODE="localhost"),
+            4,
+            Worker(5, 8, 1, 4, ADDRESS, 6000),
+            id="MPI, AZ_BATCH_MASTER_NODE before AZ_BATCHAI_MPI_MASTER_NODE",
+        ),
+        pytest.param(
+            mpi(1, 2, 0, 1, MASTER_ADDR=ADDRESS, MASTER_PORT="1234"),
+            1,
+            Worker(1, 2, 0, 1, ADDRESS, 1234),
+            id="MPI, two nodes elsewhere",
+        ),
+        pytest.param(
+            mpi(1, 2, 1, 2), 0, Worker(1, 2, 1, 2, "127.0.0.1", DEFAULT_PORT), id="MPI, this machine, no GPU"
+        ),
+        pytest.param(
+            mpi(0, 1, 0, 1), 4, Worker(0, 1, 0, 1, "127.0.0.1", DEFAULT_PORT), id="MPI is never an agent"
+        ),
+    ],
+)
+def test_a_process_knows_its_part(
+    environment: Mapping[str, str], num_gpus: int, expected: Worker | Agent
+) -> None:
+    part = decide(environment, num_gpus)
+    part = replace(part, note="", warning="") if isinstance(part, Worker) else replace(part, note="")
+    assert part == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "num_gpus", "warning"),
+    [
+        pytest.param(
+            {"RANK": "0", "WORLD_SIZE": "2"},
+            0,
+            "RANK and WORLD_SIZE are set, by neither torchrun nor Azure ML: this process takes itself for one"
+            " of that many and starts no other.",
+            id="another launcher",
+        ),
+        pytest.param(
+            mpi(0, 2, 0, 1, AZ_BATCH_MASTER_NODE=f"{ADDRESS}:6000"),
+            4,
+            "3 of 4 GPUs are idle: MPI started 1 processes on this node.",
+            id="MPI with fewer processes than GPUs",
+        ),
+        pytest.param(mpi(0, 4, 0, 4), 4, "", id="MPI with a process for each GPU"),
+        pytest.param(mpi(0, 4, 0, 4), 0, "", id="MPI without GPUs"),
+        pytest.param(torchrun(0, 2, 0, 2), 4, "", id="torchrun: whoever types it has counted"),
+        pytest.param(azure(0, 4, 1, LOCAL_RANK="0"), 4, "", id="Azure, P=4"),
+    ],
+)
+def test_a_worker_warns_of_what_looks_wrong(
+    environment: Mapping[str, str], num_gpus: int, warning: str
+) -> None:
+    part = decide(environment, num_gpus)
+    assert isinstance(part, Worker)
+    assert part.warning == warning
+
+
+@pytest.mark.parametrize(
+    ("environment", "num_gpus", "note"),
+    [
+        ({}, 1, ""),
+        ({}, 4, "4 GPUs and nobody has started a process for each."),
+        (torchrun(3, 4, 3, 4), 4, "Process 3 of 4, started by torchrun."),
+        (mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=ADDRESS), 4, "MPI has started 8 processes, 4 on this node."),
+        (
+            azure(0, 2, 2),
+            4,
+            "Azure ML has started one process on each of 2 nodes; this one has 4 GPUs and gets a process for"
+            " each.",
+        ),
+        (azure(0, 8, 2), 4, "Azure ML has started 4 processes on each of 2 nodes; no more are started."),
+    ],
+)
+def test_a_process_says_what_it_has_found(environment: Mapping[str, str], num_gpus: int, note: str) -> None:
+    assert decide(environment, num_gpus).note == note
+
+
+@pytest.mark.parametrize(
+    ("environment", "num_gpus", "message"),
+    [
+        pytest.param(
+            {"AZ_BATCHAI_TASK_INDEX": "1"},
+            1,
+            "AZ_BATCHAI_TASK_INDEX is set, but not RANK and WORLD_SIZE: an older Azure launch that does not"
+            " say how many processes there are. Use `distribution: {type: pytorch}`.",
+            id="an older Azure launch",
+        ),
+        pytest.param(
+            {"AZ_BATCHAI_TASK_INDEX": "1", "AZ_BATCHAI_PYTORCH_INIT_METHOD": "tcp://10.0.0.4:6000"},
+            1,
+            "AZ_BATCHAI_PYTORCH_INIT_METHOD, AZ_BATCHAI_TASK_INDEX is set, but not RANK and WORLD_SIZE: an"
+            " older Azure launch that does not say how many processes there are. Use `distribution: {type:"
+            " pytorch}`.",
+            id="an older Azure launch of PyTorch",
+        ),
+        pytest.param(
+            {"AZUREML_NODE_COUNT": "2"},
+            0,
+            "AZUREML_NODE_COUNT is 2, but RANK and WORLD_SIZE are not set: each node would train alone and"
+            " write the same output. Add `distribution: {type: pytorch}` to the job.",
+            id="two nodes without distribution",
+        ),
+        pytest.param(
+            {"AZUREML_NODE_COUNT": "2", "RANK": "0"},
+            4,
+            "AZUREML_NODE_COUNT is 2, but RANK and WORLD_SIZE are not set: each node would train alone and"
+            " write the same output. Add `distribution: {type: pytorch}` to the job.",
+            id="two nodes, half launched",
+        ),
+        pytest.param(
+            {"RANK": "0"},
+            4,
+            "Of RANK and WORLD_SIZE one is set and the other is not. Set both or none.",
+            id="RANK alone",
+        ),
+        pytest.param(
+            {"WORLD_SIZE": "2"},
+            0,
+            "Of RANK and WORLD_SIZE one is set and the other is not. Set both or none.",
+            id="WORLD_SIZE alone",
+        ),
+        pytest.param(
+            azure(0, 3, 2),
+            0,
+            "WORLD_SIZE 3 is not a multiple of AZUREML_NODE_COUNT 2: every node needs the same number of"
+            " processes.",
+            id="nodes of different sizes",
+        ),
+        pytest.param(
+            azure(0, 2, 0),
+            0,
+            "WORLD_SIZE 2 is not a multiple of AZUREML_NODE_COUNT 0: every node needs the same number of"
+            " processes.",
+            id="no node",
+        ),
+        pytest.param(
+            mpi(0, 8, 0, 4),
+            4,
+            "MPI has started 8 processes on several nodes, and none of AZ_BATCH_MASTER_NODE,"
+            " AZ_BATCHAI_MPI_MASTER_NODE and MASTER_ADDR says where they meet. Set MASTER_ADDR to the address"
+            " of the first node.",
+            id="MPI on two nodes that do not know where to meet",
+        ),
+        pytest.param(
+            torchrun(1, 4, 1, 4),
+            2,
+            "The process count per node, 4, is larger than the processing units: this node has 2 GPUs. Start"
+            " at most one process per GPU.",
+            id="torchrun, more processes than GPUs",
+        ),
+        pytest.param(
+            azure(5, 8, 2, LOCAL_RANK="1"),
+            2,
+            "The process count per node, 4, is larger than the processing units: this node has 2 GPUs. Start"
+            " at most one process per GPU.",
+            id="Azure, more processes than GPUs",
+        ),
+        pytest.param(
+            mpi(0, 4, 0, 4),
+            2,
+            "The process count per node, 4, is larger than the processing units: this node has 2 GPUs. Start"
+            " at most one process per GPU.",
+            id="MPI, more processes than GPUs",
+        ),
+        pytest.param(
+            {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": ADDRESS},
+            1,
+            "The process count per node, 2, is larger than the processing units: this node has 1 GPUs. Start"
+            " at most one process per GPU.",
+            id="another launcher, more processes than GPUs",
+        ),
+        pytest.param(
+            torchrun(4, 4, 0, 4),
+            4,
+            "RANK 4 is not from 0 to WORLD_SIZE - 1 = 3.",
+            id="a rank beyond the last",
+        ),
+        pytest.param(
+            {"RANK": "-1", "WORLD_SIZE": "2"},
+            0,
+            "RANK -1 is not from 0 to WORLD_SIZE - 1 = 1.",
+            id="a rank before the first",
+        ),
+        pytest.param(
+            {"RANK": "first", "WORLD_SIZE": "2"},
+            0,
+            "RANK is 'first', expected a whole number.",
+            id="RANK is a word",
+        ),
+        pytest.param(
+            {"RANK": "0", "WORLD_SIZE": ""},
+            0,
+            "WORLD_SIZE is '', expected a whole number.",
+            id="WORLD_SIZE is empty",
+        ),
+        pytest.param(
+            azure(0, 2, 2) | {"AZUREML_NODE_COUNT": "two"},
+            0,
+            "AZUREML_NODE_COUNT is 'two', expected a whole number.",
+            id="AZUREML_NODE_COUNT is a word",
+        ),
+        pytest.param(
+            torchrun(0, 2, 0, 2) | {"LOCAL_RANK": "0.5"},
+            0,
+            "LOCAL_RANK is '0.5', expected a whole number.",
+            id="LOCAL_RANK is a fraction",
+        ),
+        pytest.param(
+            torchrun(0, 2, 0, 2) | {"MASTER_PORT": "http"},
+            0,
+            "MASTER_PORT is 'http', expected a whole number.",
+            id="MASTER_PORT is a word",
+        ),
+        pytest.param(
+            mpi(0, 2, 0, 2) | {"OMPI_COMM_WORLD_SIZE": "many"},
+            0,
+            "OMPI_COMM_WORLD_SIZE is 'many', expected a whole number.",
+            id="MPI's size is a word",
+        ),
+    ],
+)
+def test_a_launch_that_cannot_work_is_refused(
+    environment: Mapping[str, str], num_gpus: int, message: str
+) -> None:
+    with pytest.raises(LaunchError, match=f"^{re.escape(message)}$") as refusal:
+        decide(environment, num_gpus)
+    assert refusal.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("agent", "line"),
+    [
+        (
+            Agent(4),
+            "torchrun --standalone --nproc-per-node=4 -m train_pytorch_model train --epochs 5"
+            " --trained-model 'my model'",
+        ),
+        (
+            Agent(8, 2, 1, ADDRESS, 6105),
+            "torchrun --nnodes=2 --node-rank=1 --master-addr=10.0.0.4 --master-port=6105 --nproc-per-node=8"
+            " -m train_pytorch_model train --epochs 5 --trained-model 'my model'",
+        ),
+    ],
+)
+def test_an_agent_shows_the_same_by_hand(agent: Agent, line: str) -> None:
+    assert agent.torchrun_line(["train", "--epochs", "5", "--trained-model", "my model"]) == line
+
+
+def test_a_worker_tells_torch_who_it_is() -> None:
+    part = decide(mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=f"{ADDRESS}:6000"), 4)
+    assert isinstance(part, Worker)
+    assert part.environment() == {
+        "RANK": "5",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "4",
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": "6000",
+    }

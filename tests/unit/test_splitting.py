@@ -1,0 +1,262 @@
+"""Splitting: every image once, each category by the fraction, both directories or neither."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.painting import encode, paint, paint_folders
+
+from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError
+from train_pytorch_model.formats import image_directory, schema
+from train_pytorch_model.formats.files import write_json
+from train_pytorch_model.formats.image_directory import (
+    ImageDirectory,
+    open_image_directory,
+    write_image_directory,
+)
+from train_pytorch_model.formats.listing import UNLABELLED, Listing
+from train_pytorch_model.formats.packed import PackedNames
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.splitting import first_counts, split, write_parts
+
+PORT = "Input image directory"
+
+
+def of_classes(class_indices: list[int], num_categories: int) -> ImageDirectory:
+    """A directory of which nothing is on disk."""
+    names = PackedNames.pack(f"{index}.png" for index in range(len(class_indices)))
+    categories = tuple(f"c{index}" for index in range(num_categories))
+    listing = Listing(names, np.asarray(class_indices, dtype=np.int32), categories, ("id",), {})
+    return image_directory.images_of(listing, Path("data"), PORT)
+
+
+def write_split(images: ImageDirectory, outputs: tuple[Path, Path], fraction: float = 0.5) -> None:
+    write_parts(split(images, fraction, seed=1, stratified=True), outputs, Silence())
+
+
+# ── Which image is where ─────────────────────────────────────────────────────────────────────────
+
+
+@given(
+    class_indices=st.lists(st.integers(0, 5), min_size=2, max_size=60),
+    fraction=st.floats(0, 1, exclude_min=True, exclude_max=True),
+    seed=st.integers(),
+    stratified=st.booleans(),
+)
+def test_every_image_is_in_one_of_the_parts(
+    class_indices: list[int], fraction: float, seed: int, stratified: bool
+) -> None:
+    images = of_classes(class_indices, 7)
+    first, second = split(images, fraction, seed, stratified)
+    assert sorted([*first.rows, *second.rows]) == list(range(len(images)))
+    for part in (first, second):
+        assert len(part) >= 1
+        assert sorted(part.rows) == list(part.rows)
+        assert part.categories == images.categories
+        assert part.class_indices.tolist() == [class_indices[row] for row in part.rows]
+        assert list(part.file_names) == [f"{row}.png" for row in part.rows]
+    exact = fraction * len(images)
+    if not stratified:
+        assert abs(len(first) - exact) <= max(0.5, 1 - exact, 1 - (len(images) - exact))
+        return
+    for category, size in Counter(class_indices).items():
+        count = int(first.class_counts()[category])
+        if size > 1:
+            assert 1 <= count < size
+        assert abs(count - fraction * size) < 1 or count in (1, size - 1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fraction", "counts"),
+    [
+        ([10, 20, 30], 0.8, [8, 16, 24]),
+        ([12, 12, 12], 0.75, [9, 9, 9]),
+        ([10] * 10, 0.85, [9] * 5 + [8] * 5),  # 85 of 100
+        ([7, 9, 5], 0.5, [4, 4, 2]),  # 10.5 of 21 is rounded to even; of equal remainders the first goes up
+        ([2, 2, 100], 0.99, [1, 1, 99]),
+        ([2, 2, 100], 0.01, [1, 1, 1]),
+        ([1, 1, 1, 1], 0.5, [1, 1, 0, 0]),
+        ([1, 1], 0.999999, [1, 0]),
+        ([1, 1], 0.000001, [1, 0]),
+        ([0, 1, 4], 0.5, [0, 0, 2]),
+        ([100], 0.29, [29]),  # 28.999999999999996
+        ([1000], 0.7, [700]),  # 700.0000000000001 would not do either
+        ([0, 2], 5e-324, [0, 1]),
+    ],
+)
+def test_each_category_is_split_by_the_fraction_as_nearly_as_can_be(
+    sizes: list[int], fraction: float, counts: list[int]
+) -> None:
+    assert first_counts(np.asarray(sizes), fraction).tolist() == counts
+
+
+def test_the_same_seed_gives_the_same_parts_and_another_one_others() -> None:
+    images = of_classes([0, 1] * 50, 2)
+    first = [split(images, 0.5, seed, stratified=True)[0].rows.tolist() for seed in (1, 1, 2, -1, 10**30)]
+    assert first[0] == first[1]
+    assert len({tuple(rows) for rows in first}) == 4
+
+
+def test_a_category_is_not_cut_at_its_end() -> None:
+    first, _ = split(of_classes([0] * 100, 1), 0.5, seed=1, stratified=True)
+    assert 10 < sum(row < 50 for row in first.rows) < 40
+
+
+def test_images_without_categories_are_split_as_a_whole() -> None:
+    images = of_classes([UNLABELLED] * 10, 0)
+    assert [len(part) for part in split(images, 0.8, seed=1, stratified=True)] == [8, 2]
+
+
+def test_the_whole_is_split_whatever_the_categories() -> None:
+    images = of_classes([0] * 50 + [1] * 50, 2)
+    firsts = [split(images, 0.5, seed, stratified=False)[0].class_counts().tolist() for seed in range(10)]
+    assert {sum(counts) for counts in firsts} == {50}
+    assert len({tuple(counts) for counts in firsts}) > 1
+
+
+def test_one_image_is_not_split() -> None:
+    with pytest.raises(InvalidDatasetError) as raised:
+        split(of_classes([0], 1), 0.5, seed=1, stratified=True)
+    assert str(raised.value) == (
+        'Input image directory "data" is not valid, reason: it has one image, and a part of a split needs one'
+        " at least."
+    )
+
+
+# ── What is written ──────────────────────────────────────────────────────────────────────────────
+
+
+def write_classic(root: Path) -> ImageDirectory:
+    """Rows with columns of their own, an empty category, gaps in the ids, one file of two rows."""
+    images = [
+        (f"{index % 2}_{index}.png", encode(paint("red", index, (6, 5))), "ab"[index % 2])
+        for index in range(8)
+    ]
+    write_image_directory(root, images, ["a", "b"], "--output")
+    document = json.loads((root / "_schema.json").read_text())
+    document["columnAttributes"][2]["properties"]["categories"] = [
+        {"id": 0, "name": "a"},
+        {"id": 2, "name": "empty"},
+        {"id": 5, "name": "b"},
+    ]
+    document["columnAttributes"].append({"name": "camera", "type": "String", "isFeature": False})
+    (root / "_schema.json").write_text(json.dumps(document))
+    rows: list[dict[str, Any]] = [json.loads(line) for line in (root / "images.lst").read_text().splitlines()]
+    for row in rows:
+        row["image_info"]["width"] = 6
+        row["id"] += 100
+        row["camera"] = f"№ {row['id']}"
+    rows.append(rows[0] | {"id": 7000})
+    (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return open_image_directory(root, PORT)
+
+
+def lines_of(root: Path) -> list[str]:
+    return (root / "images.lst").read_text().splitlines()
+
+
+def test_rows_schema_and_files_are_kept(tmp_path: Path) -> None:
+    images = write_classic(tmp_path / "in")
+    outputs = (tmp_path / "1", tmp_path / "2")
+    write_split(images, outputs, 0.6)
+    assert sorted(lines_of(outputs[0]) + lines_of(outputs[1])) == sorted(lines_of(tmp_path / "in"))
+    for root in outputs:
+        document = json.loads((root / "_schema.json").read_text())
+        assert document == json.loads((tmp_path / "in/_schema.json").read_text())
+        part = open_image_directory(root, "Dataset")
+        assert part.categories == ("a", "empty", "b")
+        for row in map(json.loads, lines_of(root)):
+            name = row["image_info"]["file_name"]
+            assert (root / name).read_bytes() == (tmp_path / "in" / name).read_bytes()
+        files = {path.name for path in (root / "image").iterdir()}
+        assert files == {Path(name).name for name in part.file_names}
+        samples = json.loads((root / "_samples.json").read_text())
+        assert [list(sample) for sample in samples] == [["image", "id", "category", "camera"]] * 3
+
+
+def test_two_rows_of_one_file_may_be_in_one_part(tmp_path: Path) -> None:
+    images = write_classic(tmp_path / "in")
+    parts = (images.select(np.asarray([0, 8])), images.select(np.arange(1, 8)))
+    write_parts(parts, (tmp_path / "1", tmp_path / "2"), Silence())
+    assert list(open_image_directory(tmp_path / "1", PORT).file_names) == ["image/0_0.png"] * 2
+
+
+def test_plain_folders_become_image_directories(tmp_path: Path) -> None:
+    images = open_image_directory(paint_folders(tmp_path / "in", 4), PORT)
+    write_split(images, (tmp_path / "1", tmp_path / "2"))
+    rows = [json.loads(line) for root in ("1", "2") for line in lines_of(tmp_path / root)]
+    assert sorted(row["id"] for row in rows) == list(range(12))
+    for row in rows:
+        category, index = divmod(row["id"], 4)
+        assert row["category"] == images.categories[category]
+        assert row["image_info"] == {"file_name": f"image/{category}_{row['id']}.png"}
+        [copy] = tmp_path.glob(f"[12]/{row['image_info']['file_name']}")
+        assert copy.read_bytes() == (tmp_path / "in" / row["category"] / f"{index}.png").read_bytes()
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_neither_is_left_where_one_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    images = open_image_directory(paint_folders(tmp_path / "in", 4), PORT)
+    outputs = (tmp_path / "1", tmp_path / "2")
+
+    def fail(path: Path, value: object) -> None:
+        if path == outputs[failing] / "_samples.json":
+            raise OSError(28, "No space left on device")
+        write_json(path, value)
+
+    monkeypatch.setattr(image_directory, "write_json", fail)
+    with pytest.raises(OutputDirectoryError) as raised:
+        write_split(images, outputs)
+    flag = f"--output-{failing + 1} {outputs[failing]}"
+    assert str(raised.value).startswith(f"{flag} cannot be finished, and is empty again: [Errno 28] No space")
+    assert [list(output.iterdir()) for output in outputs] == [[], []]
+
+
+def test_an_output_that_holds_something_is_left_alone_and_the_other_empty(tmp_path: Path) -> None:
+    images = open_image_directory(paint_folders(tmp_path / "in", 4), PORT)
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2/mine").write_text("mine")
+    with pytest.raises(OutputDirectoryError, match=r"^--output-2 .* is not empty: it holds mine"):
+        write_split(images, (tmp_path / "1", tmp_path / "2"))
+    assert list((tmp_path / "1").iterdir()) == []
+    assert (tmp_path / "2/mine").read_text() == "mine"
+
+
+def test_an_image_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> None:
+    images = open_image_directory(paint_folders(tmp_path / "in", 4), PORT)
+    (tmp_path / "in/green/2.png").unlink()
+    with pytest.raises(InvalidDatasetError) as raised:
+        write_split(images, (tmp_path / "1", tmp_path / "2"))
+    assert str(raised.value) == (
+        f"{images.title} is not valid, reason: image 'green/2.png': the file cannot be read: No such file or"
+        " directory."
+    )
+    assert [*tmp_path.glob("[12]/*")] == []
+
+
+def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = open_image_directory(paint_folders(tmp_path / "in", 4), PORT)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(schema, "image_samples", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_split(images, (tmp_path / "1", tmp_path / "2"))
+    assert [*tmp_path.glob("[12]/*")] == []
+
+
+def test_a_row_that_names_the_list_itself_is_refused(tmp_path: Path) -> None:
+    images = write_classic(tmp_path / "in")
+    text = (images.root / "images.lst").read_text().replace("image/1_1.png", "images.lst")
+    (images.root / "images.lst").write_text(text)
+    with pytest.raises(OutputDirectoryError, match=r"is empty again: .*File exists"):
+        write_split(open_image_directory(images.root, PORT), (tmp_path / "1", tmp_path / "2"))
+    assert [*tmp_path.glob("[12]/*")] == []

@@ -1,0 +1,429 @@
+"""Transforming: torchvision's own results, whatever the threads do, in a directory of the classic form."""
+
+import base64
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.painting import encode, paint, paint_folders
+from torchvision.transforms import InterpolationMode, v2
+
+from train_pytorch_model import image_operations as ops
+from train_pytorch_model import transforming
+from train_pytorch_model.errors import InvalidDatasetError, InvalidTransformationDirectoryError
+from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.formats.transformation_directory import Transformation
+from train_pytorch_model.image_check import BadImage
+from train_pytorch_model.progress import Bar, Silence
+from train_pytorch_model.seeds import derive_seed
+from train_pytorch_model.transformation import Apply, MisfitError
+
+PORT = "Input image directory"
+
+
+class Heard(Silence):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+class Interrupting(Silence):
+    """Ctrl-C as soon as an image is written."""
+
+    @contextmanager
+    def bar(self, total: int, title: str) -> Iterator[Bar]:  # noqa: ARG002
+        yield self
+
+    def advance(self) -> None:
+        raise KeyboardInterrupt
+
+    def show(self, *facts: str) -> None:
+        pass
+
+
+def run(
+    images: ImageDirectory,
+    output: Path,
+    *operations: ops.Operation,
+    seed: int = 1,
+    voice: Silence | None = None,
+    bad_images: tuple[BadImage, ...] = (),
+) -> int:
+    transformation = Transformation("Input image transformation T", operations)
+    return transforming.transform(
+        images, bad_images, transformation, seed, output, "--output", voice or Silence()
+    )
+
+
+def open_painted(tmp_path: Path, per_category: int = 2, size: tuple[int, int] = (12, 10)) -> ImageDirectory:
+    folders = paint_folders(tmp_path / "folders", per_category, ("blue", "red"), size)
+    return open_image_directory(folders, PORT)
+
+
+def write_directory(root: Path, rows: list[dict[str, Any]], columns: list[dict[str, Any]]) -> ImageDirectory:
+    """An ImageDirectory of those rows with a painted image for each."""
+    for index, row in enumerate(rows):
+        path = root / row["image_info"]["file_name"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode(paint("blue", index), "JPEG" if path.suffix == ".jpg" else "PNG"))
+    (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "_schema.json").write_text(json.dumps({"columnAttributes": [IMAGE_COLUMN, *columns]}))
+    (root / "_meta.yaml").write_text(
+        "type: ImageDirectory\nextension: {}\nimage_list: images.lst\nsamples: _samples.json\n"
+        "schema: _schema.json\n"
+    )
+    return open_image_directory(root, PORT)
+
+
+def column(name: str, kind: str, type_name: str, **properties: Any) -> dict[str, Any]:
+    element = {"typeName": type_name, "isNullable": False}
+    described = {"name": name, "type": kind, "isFeature": kind == "Bytes", "elementType": element}
+    return described | ({"properties": properties} if properties else {})
+
+
+IMAGE_COLUMN = column("image", "Bytes", "bytes", mime_type="image/png", image_ref="image_info")
+ID_COLUMN = column("id", "Numeric", "int64")
+
+
+def pixels(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): Image.open(path).convert("RGB").tobytes()
+        for path in sorted((root / "image").rglob("*.png"))
+    }
+
+
+# ── One image ────────────────────────────────────────────────────────────────────────────────────
+
+EACH = [
+    (ops.Resize(20), v2.Resize(20)),
+    (ops.Resize([20, 15], "nearest"), v2.Resize([20, 15], InterpolationMode.NEAREST)),
+    (ops.Resize(20, max_size=24), v2.Resize(20, max_size=24)),
+    (ops.CenterCrop(20), v2.CenterCrop(20)),
+    (ops.CenterCrop([60, 20]), v2.CenterCrop([60, 20])),
+    (ops.Pad(3), v2.Pad(3)),
+    (ops.Pad([1, 2, 3, 4], fill=[9, 8, 7]), v2.Pad([1, 2, 3, 4], fill=[9, 8, 7])),
+    (ops.Pad(50, padding_mode="reflect"), v2.Pad(50, padding_mode="reflect")),
+    (ops.ColorJitter(), v2.ColorJitter()),
+    (ops.ColorJitter(0.4, 0.4, 0.4, 0.1), v2.ColorJitter(0.4, 0.4, 0.4, 0.1)),
+    (ops.ColorJitter(brightness=[0.2, 0.5]), v2.ColorJitter(brightness=(0.2, 0.5))),
+    (ops.Grayscale(), v2.Grayscale()),
+    (ops.Grayscale(3), v2.Grayscale(3)),
+    (ops.RandomResizedCrop(16), v2.RandomResizedCrop(16)),
+    (
+        ops.RandomResizedCrop(16, scale=[0.1, 0.2], ratio=[1, 1]),
+        v2.RandomResizedCrop(16, scale=(0.1, 0.2), ratio=(1, 1)),
+    ),
+    (ops.RandomCrop(20), v2.RandomCrop(20)),
+    (ops.RandomCrop(44, padding=4, padding_mode="edge"), v2.RandomCrop(44, padding=4, padding_mode="edge")),
+    (ops.RandomCrop(60, pad_if_needed=True), v2.RandomCrop(60, pad_if_needed=True)),
+    (ops.RandomHorizontalFlip(), v2.RandomHorizontalFlip()),
+    (ops.RandomHorizontalFlip(1), v2.RandomHorizontalFlip(1)),
+    (ops.RandomVerticalFlip(), v2.RandomVerticalFlip()),
+    (ops.RandomRotation(30), v2.RandomRotation(30)),
+    (
+        ops.RandomRotation([10, 20], "bilinear", True),
+        v2.RandomRotation([10, 20], InterpolationMode.BILINEAR, True),
+    ),
+    (ops.RandomAffine(30), v2.RandomAffine(30)),
+    (
+        ops.RandomAffine(5, translate=[0.1, 0.2], scale=[0.5, 1.5], shear=[-5, 5, -3, 3], fill=40),
+        v2.RandomAffine(5, translate=(0.1, 0.2), scale=(0.5, 1.5), shear=[-5, 5, -3, 3], fill=40),
+    ),
+    (ops.RandomGrayscale(0.5), v2.RandomGrayscale(0.5)),
+    (ops.RandomPerspective(), v2.RandomPerspective()),
+    (ops.RandomPerspective(0.2, 1, fill=[1, 2, 3]), v2.RandomPerspective(0.2, 1, fill=[1, 2, 3])),
+]
+
+
+def test_every_operation_is_compared() -> None:
+    assert {operation.name for operation, _ in EACH} == set(ops.OPERATIONS)
+
+
+@pytest.mark.parametrize(("operation", "theirs"), EACH, ids=lambda value: str(value)[:60])
+def test_an_operation_does_what_torchvision_does(operation: ops.Operation, theirs: v2.Transform) -> None:
+    apply = Apply([operation], seed=1)
+    image = paint("green", 1, (50, 40))
+    for index in range(6):
+        torch.manual_seed(derive_seed(1, "transform", index, 0))
+        expected = theirs(image)
+        found = apply(image, index)
+        assert found.mode == expected.mode
+        assert np.array_equal(np.asarray(found), np.asarray(expected))
+
+
+def test_operations_are_applied_in_their_order() -> None:
+    image = paint("red", 1, (50, 40))
+    crop_then_resize = Apply([ops.CenterCrop(20), ops.Resize(8)], 1)(image, 0)
+    assert np.array_equal(np.asarray(crop_then_resize), np.asarray(v2.Resize(8)(v2.CenterCrop(20)(image))))
+
+
+def test_operations_of_one_kind_draw_on_their_own() -> None:
+    apply = Apply([ops.RandomHorizontalFlip(), ops.RandomHorizontalFlip()], 1)
+    image = paint("red", 1, (8, 8))
+    unchanged = [np.array_equal(np.asarray(apply(image, index)), np.asarray(image)) for index in range(40)]
+    assert 8 < sum(unchanged) < 32
+
+
+@pytest.mark.parametrize(
+    ("operation", "size", "reason"),
+    [
+        (
+            ops.RandomCrop(20),
+            (30, 10),
+            "RandomCrop cannot be applied to 30 x 10 pixels: Required crop size (20, 20) is larger than input"
+            " image size (10, 30)",
+        ),
+        (ops.RandomPerspective(p=1), (1, 1), "RandomPerspective cannot be applied to 1 x 1 pixels: "),
+        (
+            ops.Resize(4096),
+            (1, 30),
+            "Resize cannot be applied to 1 x 30 pixels: 4,096 x 122,880 pixels would be more than 90,000,000",
+        ),
+        (
+            ops.Pad(4096),
+            (1, 30_000),
+            "Pad cannot be applied to 1 x 30000 pixels: 8,193 x 38,192 pixels would be more than 90,000,000",
+        ),
+        (
+            ops.RandomRotation(5, expand=True),
+            (1, 30_000),
+            "RandomRotation cannot be applied to 1 x 30000 pixels: 30,003 x 30,003 pixels would be more than"
+            " 90,000,000",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told(operation: ops.Operation, size: tuple[int, int], reason: str) -> None:
+    with pytest.raises(MisfitError) as raised:
+        Apply([operation], 1)(Image.new("RGB", size), 0)
+    assert str(raised.value).startswith(reason)
+
+
+# ── A directory ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_result_has_the_classic_form(tmp_path: Path) -> None:
+    rows = [
+        {"image_info": {"file_name": "image/2_29.jpg", "width": 32}, "category": "b", "id": 29},
+        {"image_info": {"file_name": "image/0_3.png"}, "category": "a", "id": 3},
+    ]
+    categories = [{"id": 0, "name": "a"}, {"id": 2, "name": "b"}]
+    label = column("category", "String", "str", annotation_type="COCO_classification", categories=categories)
+    images = write_directory(tmp_path / "in", rows, [ID_COLUMN, label])
+    assert run(images, tmp_path / "out", ops.Resize(8)) == 2
+
+    out = tmp_path / "out"
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
+        "_meta.yaml",
+        "_samples.json",
+        "_schema.json",
+        "image/0_3.png",
+        "image/2_29.png",
+        "images.lst",
+    ]
+    assert (out / "_meta.yaml").read_text() == (
+        "type: ImageDirectory\nextension: {}\nimage_list: images.lst\nsamples: _samples.json\n"
+        "schema: _schema.json\n"
+    )
+    assert (out / "images.lst").read_text() == (
+        '{"image_info": {"file_name": "image/2_29.png"}, "category": "b", "id": 29}\n'
+        '{"image_info": {"file_name": "image/0_3.png"}, "category": "a", "id": 3}\n'
+    )
+    assert json.loads((out / "_schema.json").read_text()) == {
+        "columnAttributes": [IMAGE_COLUMN, ID_COLUMN, label]
+    }
+    samples = json.loads((out / "_samples.json").read_text())
+    assert [list(sample) for sample in samples] == [["image", "id", "category"]] * 2
+    first = Image.open(io.BytesIO(base64.b64decode(samples[0]["image"])))
+    assert (first.format, first.size, first.mode) == ("PNG", (8, 8), "RGB")
+    assert (samples[0]["id"], samples[0]["category"]) == (29, "b")
+
+
+def test_other_columns_stay_and_sizes_that_are_no_more_do_not(tmp_path: Path) -> None:
+    image_info = {"id": 9, "file_name": "image/a.png", "width": 32, "height": 32}
+    rows = [{"image_info": image_info, "id": 7, "town": "Köln", "boxes": [[1, 2, 3, 4]]}]
+    columns = [
+        ID_COLUMN,
+        column("boxes", "Object", "object", annotation_type="COCO_object_detection"),
+        column("town", "String", "str"),
+    ]
+    voice = Heard()
+    images = write_directory(tmp_path / "in", rows, columns)
+    run(images, tmp_path / "out", voice=voice)
+    assert (tmp_path / "out/images.lst").read_text() == (
+        '{"image_info": {"id": 9, "file_name": "image/a.png"}, "id": 7, "town": "K\\u00f6ln",'
+        ' "boxes": [[1, 2, 3, 4]]}\n'
+    )
+    assert voice.warnings == [
+        f"{images.title}: the places in column 'boxes' are kept and do not move with the pixels"
+    ]
+
+
+def test_plain_folders_become_a_labelled_directory(tmp_path: Path) -> None:
+    images = open_painted(tmp_path)
+    run(images, tmp_path / "out", ops.Resize(6))
+    result = open_image_directory(tmp_path / "out", PORT)
+    assert list(result.file_names) == ["image/0_0.png", "image/0_1.png", "image/1_2.png", "image/1_3.png"]
+    assert result.categories == ("blue", "red")
+    assert list(result.read_rows()) == list(images.read_rows())
+
+
+def test_a_folder_of_images_stays_unlabelled(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("b.jpeg", "a.PNG"):
+        paint("red", 0).save(tmp_path / "in" / name)
+    run(open_image_directory(tmp_path / "in", PORT), tmp_path / "out")
+    assert (tmp_path / "out/images.lst").read_text() == (
+        '{"image_info": {"file_name": "image/a.png"}, "id": 0}\n'
+        '{"image_info": {"file_name": "image/b.png"}, "id": 1}\n'
+    )
+
+
+def test_no_two_images_get_the_same_file(tmp_path: Path) -> None:
+    names = ["a.jpg", "a.png", "A.png", "5.png", "sub/a.png", "x.png/y.png", f"{'n' * 253}.x", "sub//a.jpg"]
+    rows = [
+        {"image_info": {"file_name": f"image/{name}"}, "id": 10 + row}
+        for row, name in enumerate([*names, "a.jpg"])
+    ]
+    directory = write_directory(tmp_path / "in", rows, [ID_COLUMN])
+    run(directory, tmp_path / "out")
+    result = open_image_directory(tmp_path / "out", PORT)
+    assert list(result.file_names) == [
+        "image/a.png",
+        "image/1.png",
+        "image/2.png",
+        "image/5.png",
+        "image/sub/a.png",
+        "image/5_2.png",
+        "image/6.png",
+        "image/7.png",
+        "image/8.png",
+    ]
+    assert len(pixels(tmp_path / "out")) == len(rows)
+
+
+def test_the_pixels_are_the_upright_rgb_images_and_nothing_else_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees
+    image = paint("blue", 3, (20, 10))
+    image.save(tmp_path / "in/a.png", exif=exif, icc_profile=b"profile")
+    run(open_image_directory(tmp_path / "in", PORT), tmp_path / "out")
+    written = Image.open(tmp_path / "out/image/a.png")
+    assert written.size == (10, 20)
+    assert np.array_equal(np.asarray(written), np.asarray(image.transpose(Image.Transpose.ROTATE_270)))
+    assert written.info == {}
+    assert not written.getexif()
+
+
+# ── Randomness ───────────────────────────────────────────────────────────────────────────────────
+
+RANDOM = (ops.RandomResizedCrop(8), ops.ColorJitter(0.5), ops.RandomHorizontalFlip(), ops.RandomRotation(90))
+
+
+@pytest.mark.parametrize("threads", [1, 7])
+def test_the_result_depends_on_the_seed_and_not_on_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    images = open_painted(tmp_path, 12)
+    run(images, tmp_path / "reference", *RANDOM)
+    monkeypatch.setattr(transforming, "usable_cores", lambda: threads)
+    run(images, tmp_path / "again", *RANDOM)
+    run(images, tmp_path / "other", *RANDOM, seed=-2)
+    assert pixels(tmp_path / "again") == pixels(tmp_path / "reference")
+    changed = pixels(tmp_path / "other").items() - pixels(tmp_path / "reference").items()
+    assert len(changed) == 24
+
+
+def test_what_is_drawn_for_an_image_does_not_depend_on_others(tmp_path: Path) -> None:
+    images = open_painted(tmp_path, 4)
+    run(images, tmp_path / "all", *RANDOM)
+    run(images.select(np.asarray([1, 6])), tmp_path / "some", *RANDOM)
+    assert pixels(tmp_path / "some").items() <= pixels(tmp_path / "all").items()
+    assert len(pixels(tmp_path / "some")) == 2
+
+
+def test_the_callers_random_numbers_are_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    run(open_painted(tmp_path), tmp_path / "out", *RANDOM)
+    assert torch.equal(torch.rand(3), expected)
+
+
+# ── What cannot be transformed ───────────────────────────────────────────────────────────────────
+
+
+def test_images_that_cannot_be_read_are_left_out_and_listed(tmp_path: Path) -> None:
+    images = open_painted(tmp_path, 3)
+    data = images.path(1).read_bytes()
+    images.path(1).write_bytes(data[: len(data) // 2])
+    early = BadImage(PORT, "red/9.png", "red", "early")
+    voice = Heard()
+    assert run(images, tmp_path / "out", voice=voice, bad_images=(early,)) == 5
+    result = open_image_directory(tmp_path / "out", PORT)
+    assert [row["id"] for row in result.read_rows()] == [0, 2, 3, 4, 5]
+    lines = (tmp_path / "out/bad_images.csv").read_text().splitlines()
+    assert lines[:2] == ["port,file_name,category,reason", "Input image directory,red/9.png,red,early"]
+    assert lines[2].startswith("Input image directory,blue/1.png,blue,OSError: ")
+    assert voice.warnings[0].startswith(
+        "2 unreadable images are left out:\n  Input image directory: 'red/9.png': early"
+    )
+
+
+def test_an_image_that_does_not_fit_is_left_out_and_listed(tmp_path: Path) -> None:
+    images = open_painted(tmp_path, 3)
+    paint("red", 0, (7, 10)).save(images.path(4))
+    assert run(images, tmp_path / "out", ops.RandomCrop(8), voice=Heard()) == 5
+    lines = (tmp_path / "out/bad_images.csv").read_text().splitlines()
+    assert lines[1].startswith(
+        'Input image directory,red/1.png,red,"RandomCrop cannot be applied to 7 x 10 pixels: '
+    )
+
+
+def test_where_nothing_can_be_read_there_is_no_output(tmp_path: Path) -> None:
+    images = open_painted(tmp_path, 1)
+    for index in range(2):
+        images.path(index).write_bytes(b"no image")
+    with pytest.raises(InvalidDatasetError, match="no image can be read of category 'blue'"):
+        run(images, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_where_nothing_fits_the_transformation_is_to_blame(tmp_path: Path) -> None:
+    images = open_painted(tmp_path, 2)
+    with pytest.raises(InvalidTransformationDirectoryError) as raised:
+        run(images, tmp_path / "out", ops.RandomCrop(20))
+    reason = "Required crop size (20, 20) is larger than input image size (10, 12)"
+    assert str(raised.value) == (
+        'TransformationDirectory "Input image transformation T" is invalid. Reason: it cannot be applied to 2'
+        f" of 4 images:\n  blue/0.png: RandomCrop cannot be applied to 12 x 10 pixels: {reason}"
+        f"\n  blue/1.png: RandomCrop cannot be applied to 12 x 10 pixels: {reason}"
+        "\n Put a Resize before that operation, or change its arguments."
+    )
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_where_most_are_damaged_the_images_are_to_blame(tmp_path: Path) -> None:
+    images = open_painted(tmp_path, 3)
+    for index in (1, 2, 3):
+        images.path(index).write_bytes(b"no image")
+    with pytest.raises(InvalidDatasetError, match="no image can be read of category 'blue'"):
+        run(images, tmp_path / "out", ops.RandomCrop(20))
+
+
+def test_an_interrupted_transformation_leaves_nothing(tmp_path: Path) -> None:
+    images = open_painted(tmp_path, 20)
+    with pytest.raises(KeyboardInterrupt):
+        run(images, tmp_path / "out", voice=Interrupting())
+    assert list((tmp_path / "out").iterdir()) == []
