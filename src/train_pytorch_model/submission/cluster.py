@@ -1,0 +1,132 @@
+"""The compute cluster: what is asked for, what is there, and what does not go together."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+DEFAULT_VM_SIZE = "Standard_NC4as_T4_v3"  # the cheapest size with a whole GPU
+AMLCOMPUTE = "amlcompute"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+_RESERVED = ("local", "serverless")  # words of Azure ML for what is no cluster
+
+GPUS: Mapping[str, int] = {
+    "Standard_NC4as_T4_v3": 1,
+    "Standard_NC8as_T4_v3": 1,
+    "Standard_NC16as_T4_v3": 1,
+    "Standard_NC64as_T4_v3": 4,
+    "Standard_NC6s_v3": 1,
+    "Standard_NC12s_v3": 2,
+    "Standard_NC24s_v3": 4,
+    "Standard_NC24rs_v3": 4,
+    "Standard_ND40rs_v2": 8,
+    "Standard_NC24ads_A100_v4": 1,
+    "Standard_NC48ads_A100_v4": 2,
+    "Standard_NC96ads_A100_v4": 4,
+    "Standard_ND96asr_v4": 8,
+    "Standard_ND96amsr_A100_v4": 8,
+    "Standard_NC40ads_H100_v5": 1,
+    "Standard_NC80adis_H100_v5": 2,
+    "Standard_ND96isr_H100_v5": 8,
+    "Standard_ND96isr_H200_v5": 8,
+}
+"""VM size → its GPUs, of the common sizes; Azure is asked for the others."""
+
+_GPUS_BY_LOWER_NAME = {size.lower(): gpus for size, gpus in GPUS.items()}
+
+
+def known_gpus(vm_size: str) -> int | None:
+    """GPUs of a VM size; None for a size that is not in the table."""
+    return _GPUS_BY_LOWER_NAME.get(vm_size.lower())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """What a job needs: so many nodes of a cluster, which is made where it does not exist."""
+
+    cluster: str
+    instance_count: int = 1
+    process_count: int = 1
+    """Per node. 1 lets the program start one for each GPU."""
+    vm_size: str | None = None
+    max_nodes: int | None = None
+
+    @property
+    def new_vm_size(self) -> str:
+        """The size of a cluster that is made."""
+        return self.vm_size or DEFAULT_VM_SIZE
+
+    @property
+    def new_max_nodes(self) -> int:
+        """The maximum of a cluster that is made."""
+        return self.instance_count if self.max_nodes is None else self.max_nodes
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong whatever Azure says."""
+        if not _NAME.fullmatch(self.cluster) or self.cluster.lower() in _RESERVED:
+            yield (
+                f"--compute {self.cluster!r} is no name of a cluster: expected a letter, then letters, digits"
+                f" and hyphens, and none of {', '.join(_RESERVED)}."
+            )
+        yield from _below_one("Node count", "--instance-count", self.instance_count)
+        yield from _below_one("Process count per node", "--process-count-per-instance", self.process_count)
+        if self.max_nodes is not None:
+            yield from _below_one("Maximum number of nodes", "--max-nodes", self.max_nodes)
+            if 0 < self.max_nodes < self.instance_count:
+                yield (
+                    f"Node count should be at most the cluster's maximum: --instance-count is"
+                    f" {self.instance_count}, --max-nodes {self.max_nodes}."
+                )
+        gpus = known_gpus(self.vm_size) if self.vm_size else None
+        if gpus is not None:
+            yield from self.too_many_processes(self.vm_size or "", gpus)
+
+    def too_many_processes(self, vm_size: str, gpus: int) -> Iterator[str]:
+        """Two processes on one GPU make NCCL fail; without any GPU, only one makes sense."""
+        if self.process_count > max(gpus, 1):
+            yield (
+                f"Process count per node should be at most the GPUs of a node:"
+                f" --process-count-per-instance is {self.process_count}, and {vm_size} has {gpus}."
+            )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A compute target that exists."""
+
+    name: str
+    kind: str
+    """As Azure calls it, in lower case: amlcompute is a cluster."""
+    vm_size: str | None = None
+    max_nodes: int | None = None
+
+    def problems(self, nodes: Nodes, gpus: int | None) -> Iterator[str]:
+        """Why these nodes cannot be had here. `gpus` are those of a node; None if nobody knows."""
+        if self.kind != AMLCOMPUTE and nodes.instance_count > 1:
+            yield (
+                f"Several nodes need an AmlCompute cluster: {self.name} is of type {self.kind}, and"
+                f" --instance-count is {nodes.instance_count}."
+            )
+        if self.max_nodes is not None and nodes.instance_count > self.max_nodes:
+            yield (
+                f"Node count should be at most the cluster's maximum: --instance-count is"
+                f" {nodes.instance_count}, and {self.name} has at most {self.max_nodes} nodes. Raise it with"
+                f" `az ml compute update --name {self.name} --max-instances {nodes.instance_count}`."
+            )
+        if nodes.vm_size and self.vm_size and nodes.vm_size.lower() != self.vm_size.lower():
+            yield (
+                f"{self.name} exists, and its nodes are {self.vm_size}: --vm-size {nodes.vm_size} does not"
+                " fit. Leave it out, or name another cluster."
+            )
+        if gpus is not None and self.vm_size:
+            yield from nodes.too_many_processes(self.vm_size, gpus)
+
+    def ignored(self, nodes: Nodes) -> str:
+        """What was asked for and does not matter; empty if nothing."""
+        if nodes.max_nodes in (None, self.max_nodes):
+            return ""
+        return f"{self.name} exists and has at most {self.max_nodes} nodes; --max-nodes is ignored."
+
+
+def _below_one(parameter: str, flag: str, value: int) -> Iterator[str]:
+    if value < 1:
+        yield f'Parameter "{parameter}" value should be greater than 0: {flag} is {value}.'

@@ -1,0 +1,52 @@
+"""What a job runs in: the project's own environment, another of the workspace, or an image."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from train_pytorch_model.formats.files import MalformedFileError, read_yaml
+
+RESERVED = "AzureML"
+_NAMED = re.compile(r"[A-Za-z0-9][\w.-]*(:[\w.-]+|@[\w.-]+)")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """At most one of `name` and the other two; none is the project's own."""
+
+    name: str | None = None
+    """`NAME:VERSION` or `NAME@LABEL` of the workspace, or `azureml://…` of a registry."""
+    image: str | None = None
+    conda_file: Path | None = None
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong."""
+        if self.name is not None:
+            yield from self._problems_of_name(self.name.removeprefix("azureml:"))
+            if self.image or self.conda_file:
+                yield "--environment is a whole environment: --image and --conda-file do not go with it."
+        if self.image is not None and (not self.image or any(letter.isspace() for letter in self.image)):
+            yield f"--image {self.image!r} is no name of an image."
+        if self.conda_file is not None:
+            yield from _problems_of_conda_file(self.conda_file)
+
+    def _problems_of_name(self, name: str) -> Iterator[str]:
+        if name.lower().startswith(RESERVED.lower()):
+            yield (
+                f"--environment {name}: names that begin with {RESERVED} are reserved for Azure's curated"
+                " environments, which lack packages that training needs. Leave it out, and the"
+                " project's own environment is made."
+            )
+        elif not name.startswith("//") and not _NAMED.fullmatch(name):
+            yield f"--environment {name} names no version: expected NAME:VERSION or NAME@latest."
+
+
+def _problems_of_conda_file(path: Path) -> Iterator[str]:
+    try:
+        document = read_yaml(path)
+    except MalformedFileError as error:
+        yield f"--conda-file {path}: {error}"
+        return
+    if not isinstance(document.get("dependencies"), list):
+        yield f"--conda-file {path} has no list of dependencies."

@@ -1,0 +1,194 @@
+"""A folder that is a whole submission: what `az ml job create --file job.yaml` takes, and what it uploads.
+
+    job.yaml          the command job, or the pipeline
+    component.yaml    Train PyTorch Model
+    src/              this very program; the neighbouring components are in it
+    environment/      what the image is built from
+    conda.yaml        the user's, if there is one
+
+Local data are not copied: job.yaml has their absolute paths.
+"""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import train_pytorch_model
+from train_pytorch_model.formats.files import read_yaml
+from train_pytorch_model.submission.environment import Environment
+from train_pytorch_model.submission.request import Submission
+
+JOB = "job.yaml"
+COMPONENT = "component.yaml"
+SOURCE = "src"
+ENVIRONMENT = "environment"
+CONDA_FILE = "conda.yaml"
+TRAINED_MODEL = "trained_model"
+PROGRAM = Path(train_pytorch_model.__file__).parent
+COMPONENTS = f"{SOURCE}/{PROGRAM.name}/components"
+INIT_MODEL = f"{COMPONENTS}/init_model.yaml"
+SCHEMAS = "https://azuremlschemas.azureedge.net/latest"
+_BASE_IMAGE = re.compile(r"^FROM (\S+)$", re.MULTILINE)
+
+
+def write_job_folder(submission: Submission, folder: Path) -> None:
+    """Fill an empty folder."""
+    shutil.copytree(PROGRAM, folder / SOURCE / PROGRAM.name, ignore=_not_ours)
+    shutil.copytree(_beside(ENVIRONMENT), folder / ENVIRONMENT)
+    shutil.copyfile(_beside(COMPONENT), folder / COMPONENT)
+    if submission.environment.conda_file:
+        shutil.copyfile(submission.environment.conda_file, folder / CONDA_FILE)
+
+    component = read_yaml(folder / COMPONENT)
+    environment = environment_yaml(submission.environment, folder / ENVIRONMENT)
+    make = _pipeline if submission.is_pipeline else _command_job
+    job = make(submission, component, environment)
+    text = yaml.dump(job, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+    (folder / JOB).write_text(text, encoding="utf-8")
+
+
+def component_files(folder: Path) -> list[Path]:
+    """The components in a folder that has been written: Train PyTorch Model, then its neighbours by name."""
+    neighbours = sorted((folder / COMPONENTS).glob("*.yaml"))
+    is_component = "commandComponent.schema.json"
+    return [folder / COMPONENT, *(path for path in neighbours if is_component in path.read_text())]
+
+
+def environment_yaml(environment: Environment, build_context: Path) -> dict[str, Any] | str:
+    """As a job has it."""
+    if environment.name:
+        return "azureml:" + environment.name.removeprefix("azureml:")
+    if environment.image is None and environment.conda_file is None:
+        return {"build": {"path": f"./{ENVIRONMENT}"}}
+    image = environment.image or _base_image(build_context / "Dockerfile")
+    conda = {"conda_file": f"./{CONDA_FILE}"} if environment.conda_file else {}
+    return {"image": image, **conda}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a value that is there twice, twice."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+
+def _command_job(
+    submission: Submission, component: dict[str, Any], environment: dict[str, Any] | str
+) -> dict[str, Any]:
+    assert submission.untrained_model is not None
+    return {
+        "$schema": f"{SCHEMAS}/commandJob.schema.json",
+        "type": "command",
+        **_titles(submission, component),
+        "inputs": {
+            "untrained_model": {
+                "type": component["inputs"]["untrained_model"]["type"],
+                "path": submission.untrained_model.path,
+            },
+            **_datasets(submission),
+            **submission.parameters.as_params(),
+        },
+        "outputs": _outputs(submission),
+        "compute": f"azureml:{submission.nodes.cluster}",
+        **_running(submission, component),
+        "code": f"./{SOURCE}",
+        "environment": environment,
+        "command": component["command"],
+    }
+
+
+def _pipeline(
+    submission: Submission, component: dict[str, Any], environment: dict[str, Any] | str
+) -> dict[str, Any]:
+    # The components name the project's own, and better: a path in a job is relative to where one types.
+    other = {} if submission.environment == Environment() else {"environment": environment}
+    return {
+        "$schema": f"{SCHEMAS}/pipelineJob.schema.json",
+        "type": "pipeline",
+        **_titles(submission, component),
+        "settings": {"default_compute": f"azureml:{submission.nodes.cluster}"},
+        "inputs": _datasets(submission),
+        "outputs": _outputs(submission),
+        "jobs": {
+            "init_model": {
+                "type": "command",
+                "component": f"./{INIT_MODEL}",
+                **other,
+                "inputs": {
+                    "architecture": submission.architecture,
+                    "pretrained": submission.pretrained,
+                },
+            },
+            "train": {
+                "type": "command",
+                "component": f"./{COMPONENT}",
+                **other,
+                **_running(submission, component),
+                "inputs": {
+                    "untrained_model": "${{parent.jobs.init_model.outputs.untrained_model}}",
+                    **{name: f"${{{{parent.inputs.{name}}}}}" for name in _datasets(submission)},
+                    **submission.parameters.as_params(),
+                },
+                "outputs": {TRAINED_MODEL: f"${{{{parent.outputs.{TRAINED_MODEL}}}}}"},
+            },
+        },
+    }
+
+
+def _titles(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "display_name": component["display_name"],
+        "description": component["description"],
+        "experiment_name": submission.experiment_name,
+    }
+
+
+def _datasets(submission: Submission) -> dict[str, Any]:
+    references = {
+        "training_dataset": submission.training_dataset,
+        "validation_dataset": submission.validation_dataset,
+    }
+    return {
+        name: {"type": "uri_folder", "path": reference.path, "mode": "ro_mount"}
+        for name, reference in references.items()
+    }
+
+
+def _outputs(submission: Submission) -> dict[str, Any]:
+    name = {"name": submission.register} if submission.register else {}
+    return {TRAINED_MODEL: {"type": "mlflow_model", **name}}
+
+
+def _running(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
+    limits = (
+        {} if submission.time_limit_min is None else {"limits": {"timeout": 60 * submission.time_limit_min}}
+    )
+    return {
+        "resources": {**component["resources"], "instance_count": submission.nodes.instance_count},
+        "distribution": {
+            **component["distribution"],
+            "process_count_per_instance": submission.nodes.process_count,
+        },
+        **limits,
+    }
+
+
+def _beside(name: str) -> Path:
+    """A file of the project: beside `src` in a checkout, within the package in an installation."""
+    installed = PROGRAM / name
+    return installed if installed.exists() else PROGRAM.parents[1] / name
+
+
+def _not_ours(directory: str, names: list[str]) -> set[str]:
+    """What running leaves in the package, and the files of an installation that are copied beside it."""
+    beside = {COMPONENT, ENVIRONMENT} if Path(directory) == PROGRAM else set()
+    return {name for name in names if name in beside or name == "__pycache__" or name.startswith(".")}
+
+
+def _base_image(dockerfile: Path) -> str:
+    found = _BASE_IMAGE.search(dockerfile.read_text())
+    assert found is not None
+    return found[1]

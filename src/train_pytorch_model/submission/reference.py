@@ -1,0 +1,45 @@
+"""Where a job finds its data: a folder of this machine, which is uploaded, or something in the cloud."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from train_pytorch_model.errors import ParameterError
+
+SCHEMES = ("azureml", "https", "wasbs", "abfss", "adl")
+FORMS = "a folder, azureml:NAME:VERSION, azureml:NAME@LABEL, azureml://…, https://…, wasbs://… or abfss://…"
+_ASSET = re.compile(r"azureml:[A-Za-z0-9][\w.-]*(:[\w.-]+|@[\w.-]+)")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Data for a job."""
+
+    path: str
+    """As a job's YAML has it."""
+    local: Path | None = None
+    """The folder, where it is one of this machine."""
+
+    @classmethod
+    def parse(cls, text: str, flag: str) -> Self:
+        """A reference from the command line. Raises `ParameterError`."""
+        scheme, separator, _ = text.partition("://")
+        if separator:
+            if scheme not in SCHEMES:
+                raise ParameterError(f"{flag} {text}: {scheme}:// is not read by Azure ML. Give {FORMS}.")
+            if "?" in text:
+                # Whoever can read the job could read its signature.
+                raise ParameterError(
+                    f"{flag} {text.partition('?')[0]}?…: a signature does not belong into a job. Make the"
+                    " container a datastore of the workspace, and give azureml://datastores/NAME/paths/PATH."
+                )
+            return cls(text)
+        if text.startswith("azureml:"):
+            if not _ASSET.fullmatch(text):
+                raise ParameterError(
+                    f"{flag} {text} names no version: expected azureml:NAME:VERSION or azureml:NAME@latest."
+                )
+            return cls(text)
+        local = Path(text).absolute()
+        return cls(str(local), local)

@@ -1,0 +1,64 @@
+"""A submission: all that is asked for, checked."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.submission.cluster import Nodes
+from train_pytorch_model.submission.environment import Environment
+from train_pytorch_model.submission.reference import Reference
+
+EXPERIMENT = "train_pytorch_model"
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,254}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """One training: a single job on a given model, or a pipeline that makes the model first."""
+
+    untrained_model: Reference | None = None
+    architecture: str | None = None
+    """Of the model that the pipeline makes, where none is given."""
+    pretrained: bool = False
+    training_dataset: Reference
+    validation_dataset: Reference
+    parameters: TrainConfig = field(default_factory=TrainConfig)
+    nodes: Nodes
+    environment: Environment = field(default_factory=Environment)
+    experiment_name: str = EXPERIMENT
+    register: str | None = None
+    """The model's name, under which Azure ML registers the output as soon as the job has made it."""
+    time_limit_min: int | None = None
+    """After which Azure ML ends the training."""
+
+    def __post_init__(self) -> None:
+        """Raise `ParameterError` with all that is wrong."""
+        problems = [*self._problems(), *self.nodes.problems(), *self.environment.problems()]
+        if problems:
+            raise ParameterError("\n".join(problems))
+
+    @property
+    def is_pipeline(self) -> bool:
+        return self.untrained_model is None
+
+    def _problems(self) -> Iterator[str]:
+        if (self.untrained_model is None) == (self.architecture is None):
+            yield (
+                "Give either --untrained-model, to train that, or --architecture, to begin with a new model"
+                " of that architecture."
+            )
+        if self.architecture is not None and self.architecture not in FAMILY_OF:
+            yield f"--architecture {self.architecture} is not known. Known are {', '.join(FAMILY_OF)}."
+        if self.pretrained and self.architecture is None:
+            yield "--pretrained goes with --architecture: a given model has its weights."
+        for flag, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):
+            if name is not None and not _NAME.fullmatch(name):
+                yield (
+                    f"{flag} {name!r} is no name: expected a letter or digit, then letters, digits, _, -"
+                    " and . up to 255 in all."
+                )
+        if self.time_limit_min is not None and self.time_limit_min < 1:
+            yield f"The time limit should be at least a minute: --time-limit is {self.time_limit_min}."

@@ -1,0 +1,429 @@
+"""What is checked and written before anything is sent: no azure in here."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.submission.cluster import (
+    DEFAULT_VM_SIZE,
+    Cluster,
+    Nodes,
+    known_gpus,
+)
+from train_pytorch_model.submission.environment import Environment
+from train_pytorch_model.submission.job_folder import component_files, environment_yaml, write_job_folder
+from train_pytorch_model.submission.reference import Reference
+from train_pytorch_model.submission.request import Submission
+from train_pytorch_model.submission.workspace import Workspace
+
+CLOUD = Reference("azureml:flowers:1")
+T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
+ROOT = Path(__file__).parents[2]
+
+
+def submission(**changes: Any) -> Submission:
+    """A good one, but for the changes."""
+    values: dict[str, Any] = {
+        "untrained_model": CLOUD,
+        "training_dataset": CLOUD,
+        "validation_dataset": CLOUD,
+        "nodes": Nodes(cluster="gpu-cluster"),
+    }
+    return Submission(**(values | changes))
+
+
+# ── References ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "azureml:flowers:1",
+        "azureml:flowers.training-2:2026-11-21",
+        "azureml:flowers@latest",
+        "azureml://datastores/workspaceblobstore/paths/flowers/",
+        "azureml://registries/azureml/models/resnet50/versions/3",
+        "https://storage.blob.core.windows.net/container/flowers/",
+        "wasbs://container@storage.blob.core.windows.net/flowers",
+        "abfss://files@storage.dfs.core.windows.net/flowers",
+    ],
+)
+def test_what_is_in_the_cloud_is_passed_as_it_is(text: str) -> None:
+    assert Reference.parse(text, "--data") == Reference(text, None)
+
+
+def test_a_folder_gets_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Reference.parse("flowers/training", "--data") == Reference(
+        f"{tmp_path}/flowers/training", tmp_path / "flowers" / "training"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("azureml:flowers", "--data azureml:flowers names no version: expected azureml:NAME:VERSION or"),
+        ("azureml:flowers:", "--data azureml:flowers: names no version"),
+        ("http://host/flowers", "--data http://host/flowers: http:// is not read by Azure ML. Give a folder"),
+        ("s3://bucket/flowers", "--data s3://bucket/flowers: s3:// is not read by Azure ML."),
+        (
+            "https://storage.blob.core.windows.net/c?sv=1&sig=secret",
+            "--data https://storage.blob.core.windows.net/c?…: a signature does not belong into a job.",
+        ),
+    ],
+)
+def test_other_references_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        Reference.parse(text, "--data")
+    assert str(caught.value).startswith(message)
+    assert "secret" not in str(caught.value)
+
+
+# ── Workspace ────────────────────────────────────────────────────────────────────────────────────
+
+FLAGS: Mapping[str, str | None] = {"subscription_id": None, "resource_group": None, "workspace_name": None}
+CONFIG = '{"subscription_id": "s", "resource_group": "g", "workspace_name": "w", "more": 1}'
+
+
+def find(start: Path, config: Path | None = None, **flags: str) -> Workspace:
+    return Workspace.find({**FLAGS, **flags}, config, {}, start)
+
+
+def test_flags_come_before_the_environment_and_that_before_a_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(CONFIG)
+    environment = {"AZUREML_ARM_RESOURCEGROUP": "group", "AZUREML_ARM_WORKSPACE_NAME": "workspace"}
+    found = Workspace.find({**FLAGS, "workspace_name": "mine"}, None, environment, tmp_path)
+    assert found == Workspace("s", "group", "mine")
+    assert found.flags() == "--resource-group group --workspace-name mine"
+
+
+@pytest.mark.parametrize("place", ["config.json", ".azureml/config.json", "../config.json"])
+def test_a_config_file_is_found_here_and_above(place: str, tmp_path: Path) -> None:
+    start = tmp_path / "project" / "folder"
+    (start / ".azureml").mkdir(parents=True)
+    (start / place).write_text(CONFIG)
+    assert find(start) == Workspace("s", "g", "w")
+
+
+def test_a_config_file_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(CONFIG)
+    assert find(tmp_path / "nowhere", tmp_path / "other.json", workspace_name="v") == Workspace("s", "g", "v")
+
+
+def test_flags_alone_read_no_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("not JSON")
+    flags: dict[str, str | None] = {"subscription_id": "s", "resource_group": "g", "workspace_name": "w"}
+    assert Workspace.find(flags, None, {}, tmp_path) == Workspace("s", "g", "w")
+
+
+def test_a_workspace_that_nobody_names_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"resource_group": "g", "workspace_name": ""}')
+    with pytest.raises(ParameterError) as caught:
+        find(tmp_path)
+    assert str(caught.value) == (
+        "Which workspace? Unknown are:\n  --subscription-id or AZUREML_ARM_SUBSCRIPTION"
+        "\n  --workspace-name or AZUREML_ARM_WORKSPACE_NAME"
+        "\nOr download config.json of the workspace from the portal into this directory."
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "--config {path}: config.json is missing. It should hold subscription_id, resource_group and"),
+        ("{", "--config {path}: config.json is not as expected: "),
+        ('{"subscription_id": 7}', "--config {path}: config.json is not as expected: Expected `str`"),
+    ],
+)
+def test_a_config_file_that_is_none_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ParameterError) as caught:
+        find(tmp_path, path)
+    assert str(caught.value).startswith(message.format(path=path))
+    if content is not None:
+        with pytest.raises(ParameterError, match=f"^{path}: config.json is not as expected"):
+            find(tmp_path)
+
+
+# ── Refusals ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (
+            {"instance_count": 0},
+            'Parameter "Node count" value should be greater than 0: --instance-count is 0.',
+        ),
+        (
+            {"process_count": -1},
+            'Parameter "Process count per node" value should be greater than 0:'
+            " --process-count-per-instance is -1.",
+        ),
+        (
+            {"max_nodes": 0},
+            'Parameter "Maximum number of nodes" value should be greater than 0: --max-nodes is 0.',
+        ),
+        (
+            {"instance_count": 3, "max_nodes": 2},
+            "Node count should be at most the cluster's maximum: --instance-count is 3, --max-nodes 2.",
+        ),
+        (
+            {"process_count": 2, "vm_size": T4.lower()},
+            "Process count per node should be at most the GPUs of a node: --process-count-per-instance is 2,"
+            f" and {T4.lower()} has 1.",
+        ),
+        (
+            {"cluster": "-gpu"},
+            "--compute '-gpu' is no name of a cluster: expected a letter, then letters, digits and hyphens,"
+            " and none of local, serverless.",
+        ),
+        ({"cluster": "Local"}, "--compute 'Local' is no name of a cluster: "),
+        ({"cluster": "azureml:gpu"}, "--compute 'azureml:gpu' is no name of a cluster: "),
+    ],
+)
+def test_nodes_that_cannot_be_are_refused(nodes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        submission(nodes=Nodes(**({"cluster": "gpu-cluster"} | nodes)))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"untrained_model": None}, "Give either --untrained-model, to train that, or --architecture, to"),
+        ({"architecture": "resnet50"}, "Give either --untrained-model, to train that, or --architecture, to"),
+        (
+            {"untrained_model": None, "architecture": "resnet51"},
+            "--architecture resnet51 is not known. Known are resnet18, ",
+        ),
+        ({"pretrained": True}, "--pretrained goes with --architecture: a given model has its weights."),
+        (
+            {"experiment_name": "my flowers"},
+            "--experiment-name 'my flowers' is no name: expected a letter or digit, then letters, digits, _,"
+            " - and . up to 255 in all.",
+        ),
+        ({"register": "-"}, "--register '-' is no name: "),
+        ({"time_limit_min": 0}, "The time limit should be at least a minute: --time-limit is 0."),
+        (
+            {"environment": Environment("AzureML-acpt-pytorch:3")},
+            "--environment AzureML-acpt-pytorch:3: names that begin with AzureML are reserved for Azure's"
+            " curated environments, which lack packages that training needs. Leave it out,",
+        ),
+        ({"environment": Environment("azureml:azureml-x:3")}, "--environment azureml-x:3: names that begin"),
+        (
+            {"environment": Environment("mine")},
+            "--environment mine names no version: expected NAME:VERSION or NAME@latest.",
+        ),
+        (
+            {"environment": Environment("mine:1", "image")},
+            "--environment is a whole environment: --image and --conda-file do not go with it.",
+        ),
+        ({"environment": Environment(image="")}, "--image '' is no name of an image."),
+        ({"environment": Environment(image="my image")}, "--image 'my image' is no name of an image."),
+    ],
+)
+def test_a_submission_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        submission(**changes)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "conda.yaml is missing."),
+        ("- torch", "conda.yaml should hold a mapping of keys to values and holds a list."),
+        ("name: mine", " has no list of dependencies."),
+    ],
+)
+def test_a_conda_file_that_is_none_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "conda.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ParameterError) as caught:
+        submission(environment=Environment(conda_file=path))
+    assert str(caught.value).startswith(f"--conda-file {path}")
+    assert str(caught.value).endswith(message)
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(ParameterError) as caught:
+        submission(
+            pretrained=True, nodes=Nodes(cluster="gpu", instance_count=0), environment=Environment("mine")
+        )
+    assert str(caught.value).count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("cluster", "nodes", "gpus", "message"),
+    [
+        (
+            Cluster("k8s", "kubernetes"),
+            {"instance_count": 2},
+            None,
+            "Several nodes need an AmlCompute cluster: k8s is of type kubernetes, and --instance-count is 2.",
+        ),
+        (
+            Cluster("gpu", "amlcompute", T4, 2),
+            {"instance_count": 3},
+            1,
+            "Node count should be at most the cluster's maximum: --instance-count is 3, and gpu has at most 2"
+            " nodes. Raise it with `az ml compute update --name gpu --max-instances 3`.",
+        ),
+        (
+            Cluster("gpu", "amlcompute", T4, 2),
+            {"vm_size": FOUR_T4},
+            1,
+            f"gpu exists, and its nodes are {T4}: --vm-size {FOUR_T4} does not fit. Leave it out, or name"
+            " another cluster.",
+        ),
+        (
+            Cluster("gpu", "amlcompute", FOUR_T4, 2),
+            {"process_count": 5},
+            4,
+            "Process count per node should be at most the GPUs of a node: --process-count-per-instance is 5,"
+            f" and {FOUR_T4} has 4.",
+        ),
+    ],
+)
+def test_what_a_cluster_cannot_do_is_told(
+    cluster: Cluster, nodes: dict[str, Any], gpus: int | None, message: str
+) -> None:
+    assert list(cluster.problems(Nodes(cluster=cluster.name, **nodes), gpus)) == [message]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "nodes", "gpus"),
+    [
+        (Cluster("gpu", "amlcompute", T4, 2), {"instance_count": 2, "vm_size": T4.upper()}, 1),
+        (Cluster("gpu", "amlcompute", FOUR_T4, 1), {"process_count": 4}, 4),
+        (Cluster("cpu", "amlcompute", "Standard_D2_v2", 1), {"process_count": 1}, 0),
+        (Cluster("k8s", "kubernetes"), {"process_count": 4}, None),
+    ],
+)
+def test_what_a_cluster_can_do_passes(cluster: Cluster, nodes: dict[str, Any], gpus: int | None) -> None:
+    assert list(cluster.problems(Nodes(cluster=cluster.name, **nodes), gpus)) == []
+
+
+def test_a_maximum_for_a_cluster_that_exists_is_ignored_aloud() -> None:
+    cluster = Cluster("gpu", "amlcompute", T4, 2)
+    assert cluster.ignored(Nodes(cluster="gpu", max_nodes=3)) == (
+        "gpu exists and has at most 2 nodes; --max-nodes is ignored."
+    )
+    assert cluster.ignored(Nodes(cluster="gpu", max_nodes=2)) == ""
+    assert cluster.ignored(Nodes(cluster="gpu")) == ""
+
+
+def test_a_new_cluster_has_a_gpu_and_takes_the_job() -> None:
+    nodes = Nodes(cluster="gpu", instance_count=4)
+    assert (nodes.new_vm_size, nodes.new_max_nodes) == (DEFAULT_VM_SIZE, 4)
+    assert known_gpus(DEFAULT_VM_SIZE) == 1
+    assert known_gpus("Standard_Unheard_Of") is None
+
+
+# ── The folder ───────────────────────────────────────────────────────────────────────────────────
+
+
+def written(folder: Path, **changes: Any) -> dict[str, Any]:
+    """job.yaml of a submission."""
+    folder.mkdir()
+    write_job_folder(submission(**changes), folder)
+    document: dict[str, Any] = yaml.safe_load((folder / "job.yaml").read_text(encoding="utf-8"))
+    return document
+
+
+def test_the_folder_is_the_project_without_what_running_leaves(tmp_path: Path) -> None:
+    written(tmp_path / "job")
+    names = {path.name for path in (tmp_path / "job").iterdir()}
+    assert names == {"job.yaml", "component.yaml", "src", "environment"}
+    assert (tmp_path / "job" / "component.yaml").read_bytes() == (ROOT / "component.yaml").read_bytes()
+    package = tmp_path / "job" / "src" / "train_pytorch_model"
+    assert (package / "run.py").is_file()
+    assert not list(package.rglob("__pycache__"))
+    assert not (package / "environment").exists()
+
+
+def test_the_job_has_the_components_command_and_every_parameter(tmp_path: Path) -> None:
+    component = yaml.safe_load((ROOT / "component.yaml").read_text())
+    parameters = TrainConfig(epochs=3, learning_rate=1e-5, random_seed=-7)
+    nodes = Nodes(cluster="gpu", instance_count=2, process_count=4)
+    job = written(tmp_path / "job", parameters=parameters, nodes=nodes)
+    assert job["command"] == component["command"]
+    assert list(job["inputs"]) == list(component["inputs"])
+    assert {name: job["inputs"][name] for name in parameters.as_params()} == parameters.as_params()
+    assert job["resources"] == {"instance_count": 2, "shm_size": "8g"}
+    assert job["distribution"] == {"type": "pytorch", "process_count_per_instance": 4}
+    assert job["environment"] == {"build": {"path": "./environment"}}
+    assert "limits" not in job
+    assert job["outputs"] == {"trained_model": {"type": "mlflow_model"}}
+
+
+def test_the_pipeline_gives_every_parameter_and_the_limit_to_the_training(tmp_path: Path) -> None:
+    job = written(
+        tmp_path / "job",
+        untrained_model=None,
+        architecture="resnet50",
+        register="flowers",
+        time_limit_min=2,
+        nodes=Nodes(cluster="gpu", instance_count=2),
+    )
+    assert job["outputs"]["trained_model"]["name"] == "flowers"
+    train = job["jobs"]["train"]
+    assert TrainConfig().as_params().items() <= train["inputs"].items()
+    assert train["resources"]["instance_count"] == 2
+    assert train["limits"] == {"timeout": 120}
+    assert "resources" not in job["jobs"]["init_model"]
+    for step in job["jobs"].values():
+        assert "environment" not in step  # the components' own
+        assert (tmp_path / "job" / step["component"]).is_file()
+
+
+def test_another_environment_is_that_of_every_step_and_its_conda_file_travels(tmp_path: Path) -> None:
+    conda_file = tmp_path / "mine.yaml"
+    conda_file.write_text("dependencies: [python=3.12]\n")
+    job = written(
+        tmp_path / "job",
+        untrained_model=None,
+        architecture="resnet50",
+        environment=Environment(image="registry/image:1", conda_file=conda_file),
+    )
+    expected = {"image": "registry/image:1", "conda_file": "./conda.yaml"}
+    assert [step["environment"] for step in job["jobs"].values()] == [expected, expected]
+    assert (tmp_path / "job" / "conda.yaml").read_bytes() == conda_file.read_bytes()
+    assert "*id" not in (tmp_path / "job" / "job.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["mine:1", "azureml:mine:1"])
+def test_an_environment_of_the_workspace_is_referred_to(name: str) -> None:
+    assert environment_yaml(Environment(name), ROOT) == "azureml:mine:1"
+
+
+def test_an_environment_of_a_registry_is_referred_to() -> None:
+    registered = "azureml://registries/ours/environments/mine/versions/1"
+    assert list(Environment(registered).problems()) == []
+    assert environment_yaml(Environment(registered), ROOT) == registered
+
+
+def test_a_conda_file_alone_is_on_top_of_the_projects_base_image() -> None:
+    found = environment_yaml(Environment(conda_file=Path("mine.yaml")), ROOT / "environment")
+    assert isinstance(found, dict)
+    assert found["conda_file"] == "./conda.yaml"
+    assert f"FROM {found['image']}\n" in (ROOT / "environment" / "Dockerfile").read_text()
+
+
+def test_all_components_are_found(tmp_path: Path) -> None:
+    written(tmp_path / "job")
+    names = [path.name for path in component_files(tmp_path / "job")]
+    assert names[0] == "component.yaml"
+    assert {"score.yaml", "init_model.yaml", "evaluate.yaml"} <= set(names)
+    assert not {"pipeline.yaml", "sweep.yaml"} & set(names)
