@@ -1,0 +1,1 @@
+"""One module a verb: its options, and one call of its story."""

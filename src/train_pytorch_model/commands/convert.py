@@ -1,0 +1,36 @@
+"""`convert`: class folders, an archive or AutoML's list, as an image directory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.conversion import FLAG, convert, open_source
+from train_pytorch_model.formats.files import check_apart, check_output
+from train_pytorch_model.progress import make_voice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert:
+    """Write images as an ImageDirectory, each file as it is."""
+
+    input: Path
+    """One folder per category, a folder of images, an archive of either, or AutoML's .jsonl or MLTable."""
+
+    output: Path
+    """Where to write the ImageDirectory: a directory that is new or empty."""
+
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
+    def run(self) -> None:
+        """Check the input, then convert."""
+        voice = make_voice(is_main=True, quiet=self.quiet)
+        check_apart(self.output, FLAG, self.input, "--input")
+        check_output(self.output, FLAG)
+        voice.say(f"Reading {self.input}")
+        with open_source(self.input) as source:
+            images = source.images
+            kind = f"of {len(images.categories):,} categories" if images.categories else "without categories"
+            voice.say(f"Converting {len(images):,} images {kind}")
+            written = convert(source, self.output, voice)
+        voice.say(f"The {written:,} images are in {self.output}")

@@ -1,0 +1,87 @@
+"""`evaluate`: how good a model is on labelled images."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from train_pytorch_model.commands.processes import spelled, work_or_start_workers
+from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.evaluation import Evaluation, worst_categories
+from train_pytorch_model.formats.evaluation_directory import PAGE
+from train_pytorch_model.formats.files import check_output
+from train_pytorch_model.inputs import open_evaluation_inputs
+from train_pytorch_model.launch import rank_of
+from train_pytorch_model.progress import make_voice
+
+if TYPE_CHECKING:
+    from train_pytorch_model.distributed import World
+
+FLAG = "--output"
+NUM_WORST = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Tell how good a trained model is on labelled images, as numbers and as a page."""
+
+    trained_model: Path
+    """Trained model directory, as train writes it."""
+
+    dataset: Path
+    """Labelled images, best some it was not trained on: one folder per category, or an ImageDirectory."""
+
+    output: Path
+    """Where to write evaluation.html, metrics.json and tables: a directory that is new or empty."""
+
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
+    def run(self) -> None:
+        """Evaluate, and say the main numbers."""
+        is_main = rank_of(os.environ) == 0
+        voice = make_voice(is_main, self.quiet)
+        inputs, warnings = open_evaluation_inputs(self.trained_model, self.dataset)
+        check_output(self.output, FLAG, by_writing=is_main)
+        for warning in warnings:
+            voice.warn(warning)
+
+        def work(world: "World") -> None:
+            from train_pytorch_model import evaluating, predicting
+
+            if not world.is_main:
+                predicting.help_predicting(inputs, evaluating.TITLE, world, voice)
+                return
+            evaluation = evaluating.evaluate(inputs, self.output, world, voice)
+            for line in summary(evaluation, inputs.spec.categories):
+                voice.say(line)
+            voice.say(f"The evaluation is in {self.output}/{PAGE}")
+
+        work_or_start_workers(work, ["evaluate", *self._arguments()], voice)
+
+    def _arguments(self) -> list[str]:
+        """The command line of this command, for processes that it starts."""
+        flags = {"--trained-model": self.trained_model, "--dataset": self.dataset, FLAG: self.output}
+        return spelled(flags, {"--quiet": self.quiet})
+
+
+def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
+    """The lines of a small table; `categories` are the names by class index."""
+    counts = f"{evaluation.correct:,} of {evaluation.images:,} images"
+    yield f"Accuracy             {evaluation.accuracy:7.1%}  {counts}"
+    yield f"Top 5 accuracy       {evaluation.top5:7.1%}"
+    yield f"Balanced accuracy    {evaluation.balanced_accuracy:7.1%}  mean recall of the categories"
+    yield f"Loss                 {evaluation.loss:7.3f}  nats"
+    yield (
+        f"Calibration error    {evaluation.calibration.error:7.1%}  mean confidence"
+        f" {evaluation.mean_confidence:.1%}"
+    )
+    per_class = evaluation.per_class
+    for place, index in enumerate(worst_categories(per_class)[:NUM_WORST]):
+        title = "Worst categories" if place == 0 else ""
+        yield (
+            f"{title:21}F1 {per_class.f1[index]:.2f}  {categories[index]!r}:"
+            f" precision {per_class.precision[index]:.2f}, recall {per_class.recall[index]:.2f},"
+            f" {per_class.support[index]:,} images"
+        )

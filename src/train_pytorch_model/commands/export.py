@@ -1,0 +1,44 @@
+"""`export`: a trained model as one file for other runtimes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.inputs import open_trained_model
+from train_pytorch_model.progress import make_voice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write a trained model as ONNX or torch.export, checked against PyTorch."""
+
+    trained_model: Path
+    """Trained model directory, as train writes it."""
+
+    kind: Annotated[Literal["onnx", "torch"], tyro.conf.arg(name="format")]
+    """onnx for onnxruntime and others, torch for torch.export.load."""
+
+    output: Path
+    """The file to write; it must not exist."""
+
+    image_size: int | None = None
+    """Side of the input in px, for a model directory of the designer, which does not tell it."""
+
+    def run(self) -> None:
+        """Check, export, and say how close it is."""
+        if self.output.exists():
+            raise OutputDirectoryError(f"--output {self.output} exists. Nothing is ever overwritten.")
+        model, spec = open_trained_model(self.trained_model, self.image_size)
+
+        from train_pytorch_model import exporting
+
+        difference = exporting.export(model, spec, self.kind, self.output)
+        make_voice(is_main=True).say(
+            f"{self.output}: {spec.architecture}, {len(spec.categories)} categories,"
+            f" {spec.framing.height} x {spec.framing.width} px"
+            + (f", opset {exporting.OPSET}" if self.kind == "onnx" else "")
+            + f"; its probabilities are within {difference:.1e} of PyTorch's"
+        )

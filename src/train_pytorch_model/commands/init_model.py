@@ -1,0 +1,86 @@
+"""`init-model`: an untrained model directory."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.formats.files import check_output
+from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF
+from train_pytorch_model.progress import make_voice
+from train_pytorch_model.recipe import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitModel:
+    """Write an untrained model directory: architecture, first weights, and the recipe to train it by."""
+
+    output: Path
+    """Where to write it: a directory that is new or empty."""
+
+    architecture: Annotated[str, tyro.conf.arg(metavar="NAME")] = "resnet18"
+    """One of torchvision's: resnet50, densenet201, efficientnet_b0, convnext_tiny, regnet_y_400mf, vit_b_16,
+    swin_t, mobilenet_v3_small and their sisters; README lists all."""
+
+    pretrained: Switch = False
+    """Begin with torchvision's best ImageNet weights, which are downloaded."""
+
+    weights: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Begin with the torchvision weights of that name, such as IMAGENET1K_V1, which are downloaded."""
+
+    weights_file: Path | None = None
+    """Begin with the weights in this file, a state dict saved with torch.save."""
+
+    zero_init_residual: Switch = False
+    """ResNet: let every block begin as the identity."""
+
+    memory_efficient: Switch = False
+    """DenseNet: less memory, more time."""
+
+    random_seed: int = 1
+    """Of the first weights. Any integer."""
+
+    recipe: tyro.conf.OmitArgPrefixes[Recipe] = field(default_factory=Recipe)
+
+    def run(self) -> None:
+        """Check the options, then write the directory."""
+        if self.architecture not in FAMILY_OF:
+            raise ParameterError(
+                f"--architecture {self.architecture} is not known. Known are {', '.join(FAMILY_OF)}."
+            )
+        options = {
+            "zero_init_residual": self.zero_init_residual,
+            "memory_efficient": self.memory_efficient,
+        }
+        own = FAMILY_OF[self.architecture].option
+        for family in FAMILIES:
+            if family.option and options[family.option] and family.option != own:
+                raise ParameterError(
+                    f"--{family.option.replace('_', '-')} is an option of {family.class_name}, and"
+                    f" --architecture is {self.architecture}."
+                )
+        if self.pretrained + (self.weights is not None) + (self.weights_file is not None) > 1:
+            raise ParameterError("--pretrained, --weights and --weights-file exclude each other. Give one.")
+        fixed_side = FAMILY_OF[self.architecture].image_size
+        if fixed_side and self.recipe.image_size not in (None, fixed_side, (fixed_side, fixed_side)):
+            raise ParameterError(
+                f"--image-size {self.recipe.image_size} does not fit: a {self.architecture} takes"
+                f" {fixed_side} px only."
+            )
+        check_output(self.output, "--output")
+
+        from train_pytorch_model.initializing import initialize
+
+        initialize(
+            self.architecture,
+            bool(own and options[own]),
+            "DEFAULT" if self.pretrained else self.weights,
+            self.weights_file,
+            self.random_seed,
+            self.recipe,
+            self.output,
+        )
+        make_voice(is_main=True).say(f"The untrained {self.architecture} is in {self.output}")

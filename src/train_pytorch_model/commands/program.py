@@ -1,0 +1,123 @@
+"""From the command line to an exit status: what all verbs share."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from types import FrameType
+from typing import Any, NoReturn, Protocol, cast
+
+import tyro
+
+from train_pytorch_model.errors import LostRankError, ModuleOutOfMemoryError, UserError
+from train_pytorch_model.launch import rank_of
+from train_pytorch_model.progress import write_what_the_console_can
+from train_pytorch_model.stop_requests import StoppedError
+
+Switch = tyro.conf.FlagCreatePairsOff[bool]
+"""An option that is there or is not: `--quiet`, no `--no-quiet`."""
+
+# torchrun ends all processes as soon as one has ended. The other ranks let rank 0 be that one: it has files
+# to close and the message to print.
+GRACE_S = 10.0
+
+
+class Command(Protocol):
+    """A parsed command line."""
+
+    def run(self) -> None:
+        """Do it. Raises `UserError`."""
+
+
+def run_command(command: type[Command], prog: str) -> None:
+    """The program of one command; exits with its status."""
+    arguments = without_boolean_values(sys.argv[1:], [command])
+    _run(lambda: tyro.cli(command, prog=prog, args=arguments))
+
+
+def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str) -> None:
+    """The program of several verbs; exits with the status of the one that was named."""
+    verb = commands.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    arguments = without_boolean_values(sys.argv[1:], [verb] if verb else [])
+    _run(
+        lambda: tyro.extras.subcommand_cli_from_dict(
+            dict(commands), prog=prog, description=description, args=arguments
+        )
+    )
+
+
+def without_boolean_values(arguments: Sequence[str], commands: Sequence[type]) -> list[str]:
+    """`--pretrained True` as `--pretrained`, and `--pretrained False` as if it were not there.
+
+    Azure ML can write a boolean input only as a value; an option that is on by default becomes `--no-…`.
+    """
+    defaults = {name: on for command in commands for name, on in _booleans(command).items()}
+    spelled: list[str] = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        name = argument.removeprefix("--").replace("-", "_")
+        if argument.startswith("--") and name in defaults and rest and rest[0] in ("True", "False"):
+            is_on = rest.pop(0) == "True"
+            if is_on != defaults[name]:
+                spelled.append(argument if is_on else f"--no-{argument[2:]}")
+        else:
+            spelled.append(argument)
+    return spelled
+
+
+def _booleans(command: type) -> dict[str, bool]:
+    """The boolean options of a command, those of its groups too, with their defaults."""
+    found: dict[str, bool] = {}
+    for field in fields(command):
+        if isinstance(field.default, bool):
+            found[field.name] = field.default
+        elif field.default_factory is not MISSING and is_dataclass(field.default_factory):
+            found |= _booleans(cast(type, field.default_factory))
+    return found
+
+
+def _run(parse: Any) -> None:
+    write_what_the_console_can()
+    # PyTorch's threads spin while they wait for each other. With anything else on the cores, decoding threads
+    # too, two of them are then slower than one; asleep they keep 3 to 4 times that. Read when torch loads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        try:
+            command: Command = parse()
+            command.run()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Who reads has had enough, as `| head` has. The interpreter must not flush, and complain, again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(128 + signal.SIGPIPE)
+    except UserError as error:
+        # Every rank finds the same mistake, but memory runs out where it runs out.
+        if rank_of(os.environ) == 0 or isinstance(error, (ModuleOutOfMemoryError, LostRankError)):
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        else:
+            time.sleep(GRACE_S)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        print("\nInterrupted. No output was written.", file=sys.stderr, flush=True)
+        sys.exit(128 + signal.SIGINT)
+    except StoppedError as stopped:
+        if rank_of(os.environ) == 0:
+            print(f"\n{stopped.message}", file=sys.stderr, flush=True)
+        raise
+    except _Terminated:
+        if rank_of(os.environ) == 0:
+            print("\nTerminated. No output was written.", file=sys.stderr, flush=True)
+        raise
+
+
+class _Terminated(SystemExit):
+    """The program was told to end."""
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001, signal's form
+    raise _Terminated(128 + number)

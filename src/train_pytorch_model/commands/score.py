@@ -1,0 +1,76 @@
+"""`score`: predictions for every image of a directory."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from train_pytorch_model.commands.processes import spelled, work_or_start_workers
+from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.formats.files import check_output
+from train_pytorch_model.inputs import open_scoring_inputs
+from train_pytorch_model.launch import rank_of
+from train_pytorch_model.progress import make_voice
+
+if TYPE_CHECKING:
+    from train_pytorch_model.distributed import World
+
+FLAG = "--scored-dataset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Predict the category of every image of a directory.
+
+    Uses all GPUs by itself; or start it with torchrun, or as an Azure ML job."""
+
+    trained_model: Path
+    """Trained model directory, as train writes it."""
+
+    dataset: Path
+    """Images, labelled or not: one folder per category, an ImageDirectory, or a folder of images."""
+
+    scored_dataset: Path
+    """Where to write _data.parquet and scores.csv: a directory that is new or empty."""
+
+    top_k: int | None = None
+    """Let scores.csv have the so many most probable categories instead of the probabilities of all."""
+
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
+    def run(self) -> None:
+        """Score, and say how many were right where that is known."""
+        is_main = rank_of(os.environ) == 0
+        voice = make_voice(is_main, self.quiet)
+        if self.top_k is not None and self.top_k < 1:
+            raise ParameterError(
+                f'Parameter "Top k" value should be greater than 0: --top-k is {self.top_k}.'
+            )
+        inputs = open_scoring_inputs(self.trained_model, self.dataset)
+        check_output(self.scored_dataset, FLAG, by_writing=is_main)
+
+        def work(world: "World") -> None:
+            from train_pytorch_model import predicting, scoring
+
+            if not world.is_main:
+                predicting.help_predicting(inputs, scoring.TITLE, world, voice)
+                return
+            scored = scoring.score(inputs, self.scored_dataset, self.top_k, world, voice)
+            if scored.labelled:
+                accuracy = scored.correct / scored.labelled
+                voice.say(f"Accuracy {accuracy:.1%}: {scored.correct} of {scored.labelled} images")
+            voice.say(f"The scores of {scored.images:,} images are in {self.scored_dataset}/scores.csv")
+
+        work_or_start_workers(work, ["score", *self._arguments()], voice)
+
+    def _arguments(self) -> list[str]:
+        """The command line of this command, for processes that it starts."""
+        flags = {
+            "--trained-model": self.trained_model,
+            "--dataset": self.dataset,
+            FLAG: self.scored_dataset,
+            "--top-k": self.top_k,
+        }
+        return spelled(flags, {"--quiet": self.quiet})

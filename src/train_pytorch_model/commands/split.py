@@ -1,0 +1,67 @@
+"""`split`: an image directory in two, such as for training and validation."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.formats.files import check_apart, check_output
+from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.progress import make_voice
+from train_pytorch_model.splitting import FLAGS, split, write_parts
+
+FRACTION = "Fraction of images in the first output"  # the parameter's name in the designer
+PORT = "Input image directory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Split an image directory into two that have every image between them once."""
+
+    input: Path
+    """An ImageDirectory, one folder per category, or a folder of images."""
+
+    output_1: Path
+    """Where to write the first part: a directory that is new or empty."""
+
+    output_2: Path
+    """Where to write the other part."""
+
+    fraction: float = 0.8
+    """Share of the images that the first part gets. Greater than 0 and less than 1."""
+
+    seed: int = 1
+    """Any integer. The same seed and images give the same parts."""
+
+    stratified: bool = True
+    """Split every category by that fraction, not only the whole."""
+
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
+    def run(self) -> None:
+        """Check everything, then write both parts."""
+        if not 0 < self.fraction < 1:
+            rule = "greater than 0 and less than 1"
+            raise ParameterError(
+                f'Parameter "{FRACTION}" value should be {rule}: --fraction is {self.fraction}.'
+            )
+        voice = make_voice(is_main=True, quiet=self.quiet)
+        outputs = (self.output_1, self.output_2)
+        for output, flag, other, other_flag in (
+            (self.output_1, FLAGS[0], self.input, "--input"),
+            (self.output_2, FLAGS[1], self.input, "--input"),
+            (self.output_2, FLAGS[1], self.output_1, FLAGS[0]),
+            (self.output_1, FLAGS[0], self.output_2, FLAGS[1]),
+        ):
+            check_apart(output, flag, other, other_flag)
+        images = open_image_directory(self.input, PORT)
+        for output, flag in zip(outputs, FLAGS, strict=True):
+            check_output(output, flag)
+        for warning in images.warnings():
+            voice.warn(warning)
+        parts = split(images, self.fraction, self.seed, self.stratified)
+        voice.say(f"Splitting {len(images):,} images into {len(parts[0]):,} and {len(parts[1]):,}")
+        write_parts(parts, outputs, voice)
+        for part, output in zip(parts, outputs, strict=True):
+            voice.say(f"{len(part):,} images are in {output}")

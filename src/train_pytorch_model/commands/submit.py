@@ -1,0 +1,240 @@
+"""`submit`: train on Azure ML, from a workstation."""
+
+import os
+import shlex
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.formats.files import check_output
+from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.model_directory import open_model_directory
+from train_pytorch_model.inputs import (
+    TRAINING_DATASET,
+    UNTRAINED_MODEL,
+    VALIDATION_DATASET,
+    open_training_datasets,
+    open_training_inputs,
+)
+from train_pytorch_model.progress import Voice, make_voice
+from train_pytorch_model.submission.cluster import Nodes
+from train_pytorch_model.submission.environment import Environment
+from train_pytorch_model.submission.job_folder import JOB, write_job_folder
+from train_pytorch_model.submission.reference import Reference
+from train_pytorch_model.submission.request import EXPERIMENT, Submission
+from train_pytorch_model.submission.workspace import Workspace
+
+if TYPE_CHECKING:
+    from azure.ai.ml.entities import Job
+
+Name = Annotated[str, tyro.conf.arg(metavar="NAME")]
+Data = Annotated[str, tyro.conf.arg(metavar="DATA")]
+OptionalName = Annotated[str | None, tyro.conf.arg(metavar="NAME")]
+OptionalData = Annotated[str | None, tyro.conf.arg(metavar="DATA")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submit:
+    """Train on a cluster of Azure ML, from a workstation that is signed in.
+
+    DATA is a folder, which is uploaded, or azureml:NAME:VERSION, azureml://… or https://…, passed on."""
+
+    training_dataset: Data
+    """Labelled images to train on."""
+
+    validation_dataset: Data
+    """Labelled images to validate on after each epoch; the same categories as the training images."""
+
+    untrained_model: OptionalData = None
+    """Model directory to train, as a single job."""
+
+    architecture: OptionalName = None
+    """Instead of an untrained model: a pipeline makes a new one of this architecture, and trains it."""
+
+    pretrained: Switch = False
+    """With --architecture: begin with torchvision's best ImageNet weights."""
+
+    parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
+
+    compute: Name = "gpu-cluster"
+    """The AmlCompute cluster, which is made where it does not exist."""
+
+    vm_size: OptionalName = None
+    """Of a cluster that is made; Standard_NC4as_T4_v3 by default, one T4."""
+
+    max_nodes: int | None = None
+    """Of a cluster that is made; as many as the job takes by default. Idle nodes are given back."""
+
+    instance_count: int = 1
+    """Node count."""
+
+    process_count_per_instance: int = 1
+    """Process count per node. 1 starts a process for each GPU of the node; more means just that many."""
+
+    environment: OptionalName = None
+    """Another environment of the workspace, as NAME:VERSION or NAME@latest, instead of the project's own."""
+
+    image: OptionalName = None
+    """A Docker image instead of it, that has everything or gets it from --conda-file."""
+
+    conda_file: Path | None = None
+    """Conda packages on top of --image, or of the project's base image."""
+
+    experiment_name: Name = EXPERIMENT
+    """Under which the portal lists the job."""
+
+    time_limit: int | None = None
+    """Let Azure ML end the training after so many minutes."""
+
+    wait_limit: int | None = None
+    """Watch for at most so many minutes; the job goes on after that. 0 only submits."""
+
+    download: Path | None = None
+    """Where to write the trained model directory in the end: a directory that is new or empty."""
+
+    register: OptionalName = None
+    """Register the trained model under this name, also when nobody watches any more."""
+
+    register_components: Switch = False
+    """Also register all components of this version, for the designer."""
+
+    dry_run: Path | None = None
+    """Send nothing; write the job and all that it uploads into this new or empty directory, for
+    `az ml job create --file job.yaml`."""
+
+    subscription_id: OptionalName = None
+    """Of the workspace; else AZUREML_ARM_SUBSCRIPTION, else config.json."""
+
+    resource_group: OptionalName = None
+    """Of the workspace; else AZUREML_ARM_RESOURCEGROUP, else config.json."""
+
+    workspace_name: OptionalName = None
+    """The workspace; else AZUREML_ARM_WORKSPACE_NAME, else config.json."""
+
+    config: Path | None = None
+    """The workspace's config.json, instead of one in this directory or those above."""
+
+    quiet: Switch = False
+    """Print warnings, errors and the job's log only."""
+
+    def run(self) -> None:
+        """Check everything, then submit and watch, or write the job."""
+        voice = make_voice(is_main=True, quiet=self.quiet)
+        submission = self._submission()
+        self._check_outputs()
+        workspace = None if self.dry_run else self._workspace()
+        _check_local_data(submission, voice)
+
+        if workspace is None:
+            self._write(submission, voice)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            write_job_folder(submission, Path(folder))
+            self._send(submission, Path(folder), workspace, voice)
+
+    def _submission(self) -> Submission:
+        untrained = self.untrained_model
+        return Submission(
+            untrained_model=Reference.parse(untrained, "--untrained-model") if untrained else None,
+            architecture=self.architecture,
+            pretrained=self.pretrained,
+            training_dataset=Reference.parse(self.training_dataset, "--training-dataset"),
+            validation_dataset=Reference.parse(self.validation_dataset, "--validation-dataset"),
+            parameters=self.parameters,
+            nodes=Nodes(
+                cluster=self.compute,
+                instance_count=self.instance_count,
+                process_count=self.process_count_per_instance,
+                vm_size=self.vm_size,
+                max_nodes=self.max_nodes,
+            ),
+            environment=Environment(self.environment, self.image, self.conda_file),
+            experiment_name=self.experiment_name,
+            register=self.register,
+            time_limit_min=self.time_limit,
+        )
+
+    def _check_outputs(self) -> None:
+        if self.wait_limit is not None and self.wait_limit < 0:
+            raise ParameterError(f"The wait limit should not be negative: --wait-limit is {self.wait_limit}.")
+        if self.wait_limit == 0 and self.download:
+            raise ParameterError("--wait-limit 0 only submits: there is nothing to --download yet.")
+        for flag, path in (("--download", self.download), ("--dry-run", self.dry_run)):
+            if path is not None:
+                check_output(path, flag)
+
+    def _workspace(self) -> Workspace:
+        flags = {
+            "subscription_id": self.subscription_id,
+            "resource_group": self.resource_group,
+            "workspace_name": self.workspace_name,
+        }
+        return Workspace.find(flags, self.config, os.environ, Path.cwd())
+
+    def _write(self, submission: Submission, voice: Voice) -> None:
+        from train_pytorch_model import submitting
+
+        assert self.dry_run is not None
+        self.dry_run.mkdir(parents=True, exist_ok=True)
+        write_job_folder(submission, self.dry_run)
+        submitting.validate(self.dry_run)
+        nodes = submission.nodes
+        voice.say(f"Nothing was sent. The job is in {self.dry_run}; this is how to send it:")
+        voice.say(
+            f"  az ml compute create --type AmlCompute --name {nodes.cluster} --size {nodes.new_vm_size}"
+            f" --min-instances 0 --max-instances {nodes.new_max_nodes}   # if it does not exist"
+        )
+        voice.say(f"  az ml job create --file {shlex.quote(str(self.dry_run / JOB))}")
+
+    def _send(self, submission: Submission, folder: Path, workspace: Workspace, voice: Voice) -> None:
+        from train_pytorch_model import submitting
+
+        client = submitting.connect(workspace, voice)
+        job = submitting.send(submission, folder, self.register_components, client, voice)
+        if self.wait_limit == 0:
+            _say_how_to_go_on(job, workspace, voice)
+            return
+        wait_limit_s = None if self.wait_limit is None else 60.0 * self.wait_limit
+        try:
+            if not submitting.follow(client, job, wait_limit_s, voice):
+                raise submitting.ServiceError(
+                    f"Job {job.name} was not complete after {self.wait_limit} minutes. It goes on."
+                )
+        except (KeyboardInterrupt, SystemExit, submitting.ServiceError):
+            _say_how_to_go_on(job, workspace, voice)
+            raise
+        if self.register:
+            voice.say(f"The trained model is registered as {self.register}")
+        if self.download:
+            submitting.download(client, job, self.download, voice)
+
+
+def _check_local_data(submission: Submission, voice: Voice) -> None:
+    """Find here what a node would find only after minutes. What is in the cloud is not looked at."""
+    model = submission.untrained_model.local if submission.untrained_model else None
+    training, validation = submission.training_dataset.local, submission.validation_dataset.local
+    if training and validation and model:
+        for warning in open_training_inputs(model, training, validation).warnings:
+            voice.warn(warning)
+        return
+    if model:
+        open_model_directory(model, UNTRAINED_MODEL)
+    if training and validation:
+        open_training_datasets(training, validation)
+        return
+    for directory, port in ((training, TRAINING_DATASET), (validation, VALIDATION_DATASET)):
+        if directory:
+            open_image_directory(directory, port).require_labels()
+
+
+def _say_how_to_go_on(job: "Job", workspace: Workspace, voice: Voice) -> None:
+    voice.say(f"\nJob {job.name} goes on: {job.studio_url}")
+    voice.say(f"  az ml job stream --name {job.name} {workspace.flags()}")
+    voice.say(f"  az ml job cancel --name {job.name} {workspace.flags()}")
+    voice.say(f"  az ml job download --name {job.name} --output-name trained_model {workspace.flags()}")

@@ -1,0 +1,126 @@
+"""`train`: the main job."""
+
+import os
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from train_pytorch_model import __version__
+from train_pytorch_model.commands.processes import spelled, work_or_start_workers
+from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.errors import TrainingError, UserError
+from train_pytorch_model.formats.files import check_output
+from train_pytorch_model.inputs import open_training_inputs
+from train_pytorch_model.launch import rank_of
+from train_pytorch_model.manifest import published_fingerprint
+from train_pytorch_model.progress import Voice, make_voice
+from train_pytorch_model.run_folder import REPORT, RunFolder, is_azure_job
+
+if TYPE_CHECKING:
+    from train_pytorch_model.distributed import World
+
+FLAG = "--trained-model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Train an image classifier on a folder of images.
+
+    Starts one process per GPU by itself; or start it with torchrun, or as an Azure ML job."""
+
+    untrained_model: Path
+    """Model directory to train, as init-model writes it. A trained one is trained further."""
+
+    training_dataset: Path
+    """Labelled images to train on: one folder per category, or an ImageDirectory."""
+
+    validation_dataset: Path
+    """Labelled images to validate on after each epoch; the same categories as the training images."""
+
+    trained_model: Path
+    """Where to write the trained model directory: a directory that is new or empty."""
+
+    parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
+
+    dry_run: Switch = False
+    """Check everything, run three steps, write nothing."""
+
+    fresh: Switch = False
+    """Begin anew where an interrupted run of this output would go on."""
+
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
+    def run(self) -> None:
+        """Check the inputs, then train: in this process, or in those that it starts."""
+        rank = rank_of(os.environ)
+        log = Path("logs") / f"rank_{rank}.log" if is_azure_job() else None  # shown with the job
+        voice = make_voice(rank == 0, self.quiet, log)
+        voice.say(f"Train PyTorch Model {__version__}")
+        try:
+            self._run(voice)
+        except UserError as error:
+            if not self.dry_run and (_is_job() or isinstance(error, TrainingError)):
+                run = RunFolder.beside(self.trained_model)
+                run.fail(error, rank)
+                voice.say(f"What is left of the run is in {run.root}")
+            raise
+
+    def _run(self, voice: Voice) -> None:
+        inputs = open_training_inputs(self.untrained_model, self.training_dataset, self.validation_dataset)
+        is_main = rank_of(os.environ) == 0
+        run = RunFolder.beside(self.trained_model)
+        fingerprint = inputs.fingerprint(self.parameters)
+        if published_fingerprint(self.trained_model) == fingerprint:
+            voice.say(f"{self.trained_model} is complete, and this very command has made it.")
+            if is_main and run.token:
+                run.remove()
+            return
+        if not self.dry_run:
+            check_output(self.trained_model, FLAG, by_writing=is_main, token=run.token)
+            if is_main and not self.fresh:
+                run.check_resumable(fingerprint)
+        num_images = len(inputs.training) + len(inputs.validation)
+        voice.say(f"Checked {num_images:,} images; loading PyTorch")
+
+        def work(world: "World") -> None:
+            from train_pytorch_model import training
+
+            if self.dry_run:
+                training.try_out(self.parameters, inputs, world, voice)
+            else:
+                training.train(self.parameters, inputs, self.trained_model, world, voice, self.fresh)
+                self._say_what_next(voice)
+
+        work_or_start_workers(work, ["train", *self._arguments()], voice)
+
+    def _arguments(self) -> list[str]:
+        """The command line of this command, for processes that it starts."""
+        flags: dict[str, object] = {
+            "--untrained-model": self.untrained_model,
+            "--training-dataset": self.training_dataset,
+            "--validation-dataset": self.validation_dataset,
+            FLAG: self.trained_model,
+            **self.parameters.as_flags(),
+        }
+        return spelled(flags, {"--dry-run": self.dry_run, "--fresh": self.fresh, "--quiet": self.quiet})
+
+    def _say_what_next(self, voice: Voice) -> None:
+        model = shlex.quote(str(self.trained_model))
+        images = shlex.quote(str(self.validation_dataset))
+        if (report := self.trained_model / REPORT).exists():
+            voice.say(f"How it went, and how good the model is: {report}")
+        voice.say(f"The trained model is in {self.trained_model}. What next:")
+        program = "python -m train_pytorch_model"
+        voice.say(f"  {program} score --trained-model {model} --dataset {images} --scored-dataset scores")
+        voice.say("  mlflow ui   # the curves of this run and of others")
+        voice.say(f"  mlflow models serve --model-uri {model} --env-manager local")
+
+
+def _is_job() -> bool:
+    """Whether nobody sees this process's exit status: torchrun turns it into 1, a cluster into Failed."""
+    return "TORCHELASTIC_RUN_ID" in os.environ or is_azure_job()

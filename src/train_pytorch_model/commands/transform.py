@@ -1,0 +1,58 @@
+"""`transform`: a directory of images, resized, cropped or augmented."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.formats.files import check_apart, check_output
+from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.transformation_directory import open_transformation
+from train_pytorch_model.image_check import read_headers, without_bad_images
+from train_pytorch_model.progress import make_voice
+
+FLAG = "--output"
+TRANSFORMATION = "Input image transformation"  # the ports' names in the designer
+IMAGES = "Input image directory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """Apply an image transformation to a directory of images, and write another."""
+
+    input: Path
+    """Images, labelled or not: an ImageDirectory, one folder per category, or a folder of images."""
+
+    transformation: Path
+    """What to do, as init-transformation writes it: the directory, or its _transforms.json alone."""
+
+    mode: Literal["training", "inference"]
+    """inference leaves out what is random: for the images that a model is validated or tested on."""
+
+    output: Path
+    """Where to write the ImageDirectory of PNG files: a directory that is new or empty."""
+
+    random_seed: int = 1
+    """Any integer. The same seed and images give the same output."""
+
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
+    def run(self) -> None:
+        """Check the inputs, then transform."""
+        voice = make_voice(is_main=True, quiet=self.quiet)
+        check_apart(self.output, FLAG, self.input, "--input")
+        transformation = open_transformation(self.transformation, TRANSFORMATION)
+        if self.mode == "inference":
+            transformation = transformation.for_inference()
+        images = open_image_directory(self.input, IMAGES)
+        check_output(self.output, FLAG)
+        for warning in images.warnings():
+            voice.warn(warning)
+        images, bad_images = without_bad_images(images, read_headers(images).bad)
+        voice.say(f"Transforming {len(images):,} images for {self.mode}: {transformation}")
+
+        from train_pytorch_model.transforming import transform
+
+        written = transform(images, bad_images, transformation, self.random_seed, self.output, FLAG, voice)
+        voice.say(f"The {written:,} transformed images are in {self.output}")

@@ -1,0 +1,185 @@
+"""The components of the verbs and the pipeline agree with the program; azure-ai-ml validates them offline."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import tyro
+import yaml
+
+from train_pytorch_model import __version__
+from train_pytorch_model.__main__ import VERBS
+from train_pytorch_model.commands.program import without_boolean_values
+
+ROOT = Path(__file__).parents[2]
+COMPONENTS = ROOT / "src" / "train_pytorch_model" / "components"
+SPECS: dict[str, dict[str, Any]] = {
+    path.stem: spec
+    for path in sorted(COMPONENTS.glob("*.yaml"))
+    if (spec := yaml.safe_load(path.read_text()))["type"] == "command"
+}
+PIPELINE = yaml.safe_load((COMPONENTS / "pipeline.yaml").read_text())
+NOT_COMPONENTS = {"train", "submit", "quickstart"}  # component.yaml is train's, two are for a workstation
+SAMPLE = {"string": "text", "integer": "1", "number": "0.5", "boolean": "True"}
+
+# One process for all: the client takes seconds to load, and sets up telemetry and logging.
+LOAD = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+from azure.ai.ml import load_component, load_job
+found = {}
+for path in sys.argv[2:]:
+    component = load_component(source=path)
+    result = component._validate()
+    rest = component._to_rest_object().properties.component_spec
+    found[path] = {"passed": result.passed, "errors": result.error_messages, "inputs": list(component.inputs),
+                   "code": rest["code"], "defaults": {
+        name: port._parse_and_validate(str(port.default))
+        for name, port in component.inputs.items() if port.default is not None}}
+job = load_job(source=sys.argv[1])
+result = job._validate()
+found["pipeline"] = {"passed": result.passed, "errors": result.error_messages, "jobs": list(job.jobs)}
+print(json.dumps(found, default=str))
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, Any]:
+    """What azure-ai-ml reads, by the name of the file."""
+    paths = [str(COMPONENTS / f"{name}.yaml") for name in SPECS]
+    result = subprocess.run(
+        [sys.executable, "-c", LOAD, str(COMPONENTS / "pipeline.yaml"), *paths],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    document: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return {Path(path).stem: found for path, found in document.items()}
+
+
+def verb_of(spec: dict[str, Any]) -> str:
+    program, verb = spec["command"].split()[2:4]
+    assert program == "train_pytorch_model"
+    return str(verb)
+
+
+def defaults_of(command: type) -> dict[str, Any]:
+    """Option → default of a verb, those of its groups too."""
+    found: dict[str, Any] = {}
+    for field in fields(command):
+        factory = cast(Any, field.default_factory)
+        if isinstance(factory, type) and is_dataclass(factory):
+            found |= defaults_of(factory)
+        else:
+            found["format" if field.name == "kind" else field.name] = field.default
+    return found
+
+
+def optional_inputs(spec: dict[str, Any]) -> list[str]:
+    """The names of the inputs that may be left out."""
+    return [name for name, port in spec["inputs"].items() if port.get("optional")]
+
+
+def filled(spec: dict[str, Any], optional: str | None) -> list[str]:
+    """The arguments after the verb as Azure fills them in, one of the optional inputs given."""
+    values = {name: sample(port) for name, port in spec["inputs"].items()}
+    command = re.sub(
+        r"\$\[\[(.*?)\]\]",
+        lambda match: match[1] if f"inputs.{optional}}}" in match[1] else "",
+        spec["command"],
+    )
+    command = re.sub(r"\$\{\{inputs\.(\w+)\}\}", lambda match: values[match[1]], command)
+    command = re.sub(r"\$\{\{outputs\.(\w+)\}\}", r"out/\1", command)
+    return command.split()[4:]
+
+
+def sample(port: dict[str, Any]) -> str:
+    """A value that the port takes."""
+    if "enum" in port:
+        return str(port["enum"][0])
+    return str(port.get("default", port.get("min", SAMPLE.get(port["type"], "path"))))
+
+
+def test_every_verb_of_the_chain_has_a_component() -> None:
+    assert {verb_of(spec) for spec in SPECS.values()} == set(VERBS) - NOT_COMPONENTS
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_azure_loads_and_validates_a_component(name: str, loaded: dict[str, Any]) -> None:
+    assert loaded[name]["passed"], loaded[name]["errors"]
+    assert loaded[name]["inputs"] == list(SPECS[name]["inputs"])
+    written = {key: port["default"] for key, port in SPECS[name]["inputs"].items() if "default" in port}
+    assert loaded[name]["defaults"] == written
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_command_of_a_component_parses_into_its_verb(name: str) -> None:
+    spec = SPECS[name]
+    command = VERBS[verb_of(spec)]
+    # Convert takes one of its two inputs, and has to have one.
+    for optional in (*([] if name == "convert" else [None]), *optional_inputs(spec)):
+        arguments = without_boolean_values(filled(spec, optional), [command])
+        tyro.cli(command, args=arguments)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_defaults_of_a_component_are_the_verbs(name: str) -> None:
+    spec = SPECS[name]
+    defaults = defaults_of(VERBS[verb_of(spec)])
+    for key, port in spec["inputs"].items():
+        is_required = defaults.get(key) is MISSING
+        if "default" in port and not is_required and (key, port["default"]) != ("pretrained", True):
+            # In a pipeline, as in the designer, weights are pretrained unless one says otherwise.
+            assert port["default"] == defaults[key], key
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_component_uses_every_input_and_optional_ones_within_brackets(name: str) -> None:
+    spec = SPECS[name]
+    optional = set(re.findall(r"inputs\.(\w+)", "".join(re.findall(r"\$\[\[(.*?)\]\]", spec["command"]))))
+    used = set(re.findall(r"\$\{\{inputs\.(\w+)\}\}", spec["command"]))
+    assert used == set(spec["inputs"])
+    assert optional == set(optional_inputs(spec))
+    assert set(re.findall(r"\$\{\{outputs\.(\w+)\}\}", spec["command"])) == set(spec["outputs"])
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_component_is_described_and_names_folders_that_are_there(name: str) -> None:
+    spec = SPECS[name]
+    assert spec["version"] == __version__
+    for port in (*spec["inputs"].values(), *spec["outputs"].values()):
+        assert port["description"].rstrip().endswith(".")
+    assert (COMPONENTS / spec["code"] / "train_pytorch_model" / "__main__.py").is_file()
+    assert (COMPONENTS / spec["environment"]["build"]["path"] / "Dockerfile").is_file()
+    assert "environment_variables" not in spec
+
+
+def test_azure_validates_the_pipeline(loaded: dict[str, Any]) -> None:
+    assert loaded["pipeline"]["passed"], loaded["pipeline"]["errors"]
+    assert loaded["pipeline"]["jobs"] == list(PIPELINE["jobs"])
+
+
+def test_the_pipeline_names_inputs_and_outputs_that_its_components_have() -> None:
+    # Azure drops an unknown input name without a word.
+    ports = {}
+    for name, job in PIPELINE["jobs"].items():
+        spec = yaml.safe_load((COMPONENTS / job["component"]).read_text())
+        assert set(job.get("inputs", {})) <= set(spec["inputs"]), name
+        required = {
+            key for key, port in spec["inputs"].items() if not port.get("optional") and "default" not in port
+        }
+        assert required <= set(job.get("inputs", {})), name
+        ports[name] = spec["outputs"]
+    for job in PIPELINE["jobs"].values():
+        for value in job.get("inputs", {}).values():
+            if reference := re.fullmatch(r"\$\{\{parent\.jobs\.(\w+)\.outputs\.(\w+)\}\}", str(value)):
+                assert reference[2] in ports[reference[1]]
+            elif reference := re.fullmatch(r"\$\{\{parent\.inputs\.(\w+)\}\}", str(value)):
+                assert reference[1] in PIPELINE["inputs"]

@@ -1,0 +1,71 @@
+"""The Azure ML environment and pyproject.toml agree."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DOCKERFILE = (ROOT / "environment" / "Dockerfile").read_text()
+# Not on a training node: `submit` runs on a workstation, and the quickstart's digits are no job.
+NOT_FOR_JOBS = {"azure-ai-ml", "azure-identity", "scikit-learn"}
+
+
+def pinned() -> dict[str, str]:
+    """Package → version in the environment."""
+    lines = (ROOT / "environment" / "requirements.txt").read_text().splitlines()
+    requirements = [Requirement(line.partition(" #")[0]) for line in lines if line and line[0] != "#"]
+    for requirement in requirements:
+        assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
+    return {r.name: next(iter(r.specifier)).version for r in requirements}
+
+
+def test_every_requirement_of_the_project_is_pinned_within_its_range() -> None:
+    versions = pinned()
+    for requirement in map(Requirement, PROJECT["dependencies"]):
+        if requirement.name in NOT_FOR_JOBS:
+            assert requirement.name not in versions
+        else:
+            assert requirement.specifier.contains(versions[requirement.name]), requirement
+
+
+def test_the_environment_exports_to_onnx() -> None:
+    versions = pinned()
+    for requirement in map(Requirement, PROJECT["optional-dependencies"]["onnx"]):
+        assert requirement.specifier.contains(versions[requirement.name]), requirement
+
+
+def test_the_environment_adds_only_what_a_job_needs() -> None:
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["onnx"]]
+    names = {Requirement(text).name for text in wanted}
+    assert set(pinned()) - names == {"azureml-mlflow", "nvidia-ml-py"}
+
+
+def test_torch_and_torchvision_are_of_one_release() -> None:
+    versions = pinned()
+    torch_minor, torchvision_minor = (int(versions[name].split(".")[1]) for name in ("torch", "torchvision"))
+    assert torchvision_minor == torch_minor + 15
+
+
+def test_the_image_has_a_python_that_the_project_supports() -> None:
+    version = re.search(r"python=(\d+\.\d+)", DOCKERFILE)
+    assert version is not None
+    assert f"Programming Language :: Python :: {version[1]}" in PROJECT["classifiers"]
+
+
+def test_the_base_image_is_pinned_and_azures() -> None:
+    base = re.search(r"^FROM (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert base is not None
+    assert re.fullmatch(r"mcr\.microsoft\.com/azureml/[\w.-]+:\d{8}\.v\d+", base[1])
+    assert "COPY requirements.txt" in DOCKERFILE
+
+
+def test_the_wheel_has_what_submit_sends() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["force-include"] == {
+        name: f"train_pytorch_model/{name}" for name in ("component.yaml", "environment")
+    }
+    for name in wheel["force-include"]:
+        assert (ROOT / name).exists()

@@ -1,0 +1,40 @@
+"""The code keeps its own rules: format, lint, types, import floors."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["ruff format --check .", "ruff check .", "mypy", "lint-imports"],
+)
+def test_the_code_is_clean(command: str) -> None:
+    program, *arguments = command.split()
+    result = subprocess.run(
+        [BIN / program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout: nothing is tracked")
+def test_the_visible_top_level_is_small() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    assert "component.yaml" in tracked
+    top_level = {name.partition("/")[0] for name in tracked if name and not name.startswith(".")}
+    assert top_level == {
+        "LICENSE",
+        "README.md",
+        "component.yaml",
+        "environment",
+        "pyproject.toml",
+        "src",
+        "tests",
+    }
