@@ -1,0 +1,1 @@
+"""Each verb, through its command line only."""

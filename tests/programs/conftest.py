@@ -1,0 +1,102 @@
+"""Painted folders and what was trained on them, made once for all tests of programs; read only."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.painting import paint_folders
+from tests.programs.program import Ended, run_program, train_arguments
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training that has been run."""
+
+    arguments: list[str]
+    output: Path
+    ended: Ended
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The fixtures below are made before any test's own store is set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.getbasetemp() / 'mlflow.db'}")
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        yield
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`training` and `validation`, of three categories."""
+    root = tmp_path_factory.mktemp("folders")
+    paint_folders(root / "training", 4)
+    paint_folders(root / "validation", 3, first=100)
+    return root
+
+
+@pytest.fixture(scope="session")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ResNet-18 that computes in float32."""
+    return _init_model(tmp_path_factory, "--precision", "float32")
+
+
+@pytest.fixture(scope="session")
+def frozen_untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ResNet-18 of which only the head is trained, on images as they are."""
+    return _init_model(
+        tmp_path_factory,
+        *("--precision", "float32", "--freeze-backbone", "--augmentation", "none", "--no-horizontal-flip"),
+    )
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: Path) -> Trained:
+    """Two epochs, a log line every step."""
+    options = ("--epochs", "2", "--random-seed", "42", "--print-frequency", "1")
+    return _train(tmp_path_factory, folders, untrained, *options)
+
+
+@pytest.fixture(scope="session")
+def trained_again(tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: Path) -> Trained:
+    """The same, quietly."""
+    options = ("--epochs", "2", "--random-seed", "42", "--print-frequency", "2", "--quiet")
+    return _train(tmp_path_factory, folders, untrained, *options)
+
+
+@pytest.fixture(scope="session")
+def other_seed(tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: Path) -> Trained:
+    """The same by another seed."""
+    return _train(tmp_path_factory, folders, untrained, "--epochs", "2", "--random-seed", "43")
+
+
+@pytest.fixture(scope="session")
+def stopped(tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: Path) -> Trained:
+    """A learning rate that only rises, too far: the last epoch is not the best."""
+    options = ("--epochs", "12", "--warmup-step-number", "12", "--learning-rate", "0.03", "--patience", "2")
+    return _train(tmp_path_factory, folders, untrained, *options)
+
+
+@pytest.fixture(scope="session")
+def frozen(tmp_path_factory: pytest.TempPathFactory, folders: Path, frozen_untrained: Path) -> Trained:
+    """The head alone."""
+    return _train(tmp_path_factory, folders, frozen_untrained, "--epochs", "1", "--learning-rate", "0.1")
+
+
+def _init_model(tmp_path_factory: pytest.TempPathFactory, *options: str) -> Path:
+    output = tmp_path_factory.mktemp("untrained") / "resnet18"
+    ended = run_program("init-model", *options, "--output", output)
+    assert ended.status == 0, ended.stderr
+    return output
+
+
+def _train(
+    tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained_model: Path, *options: str
+) -> Trained:
+    output = tmp_path_factory.mktemp("training") / "trained model"
+    arguments = train_arguments(folders, untrained_model, output, *options)
+    ended = run_program(*arguments)
+    assert ended.status == 0, ended.stderr
+    return Trained(arguments, output, ended)

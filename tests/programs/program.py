@@ -1,0 +1,83 @@
+"""Running the program: in this process, which has loaded PyTorch already, or in one of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from unittest.mock import patch
+
+from train_pytorch_model.__main__ import main
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program has ended, and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class _Stream(StringIO):
+    """Keeps what is printed. A crash of the interpreter itself still reaches the real standard error."""
+
+    def fileno(self) -> int:
+        return 2
+
+
+def run_program(*arguments: str | Path) -> Ended:
+    """`train-pytorch-model ARGUMENTS` in this process, which is afterwards as it was before."""
+    stdout, stderr = _Stream(), _Stream()
+    on_terminate = signal.getsignal(signal.SIGTERM)
+    status: str | int | None = 0
+    with (
+        patch.object(sys, "argv", ["train-pytorch-model", *map(str, arguments)]),
+        patch.dict(os.environ),  # a worker writes its rank there
+        redirect_stdout(stdout),
+        redirect_stderr(stderr),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # MLflow's own, of its own dependencies
+        warnings.filterwarnings("error", module="train_pytorch_model")
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+        finally:
+            signal.signal(signal.SIGTERM, on_terminate)
+    assert status is None or isinstance(status, int)
+    return Ended(status or 0, stdout.getvalue(), stderr.getvalue())
+
+
+def run_process(*command: str | Path) -> Ended:
+    """A command of a process of its own."""
+    ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def train_arguments(
+    folders: Path, untrained_model: Path, output: Path, *more: str, training: Path | None = None
+) -> list[str]:
+    """The command line of a training on painted folders, with its verb."""
+    ports = {
+        "--untrained-model": untrained_model,
+        "--training-dataset": training or folders / "training",
+        "--validation-dataset": folders / "validation",
+        "--trained-model": output,
+    }
+    return ["train", *(str(text) for port in ports.items() for text in port), "--batch-size", "4", *more]
+
+
+def assert_refused(ended: Ended, status: int, *texts: str) -> None:
+    """One message for the user, with these texts in it, and that exit status."""
+    assert ended.status == status, ended.stderr
+    assert ended.stderr.startswith(texts[0])
+    for text in texts:
+        assert text in ended.stderr
+    assert "Traceback" not in ended.stdout + ended.stderr
+    assert "Error: " not in ended.stdout

@@ -1,0 +1,47 @@
+"""README's chain, word for word: from an archive of photographs to an ONNX file."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import onnxruntime
+import pandas as pd
+import pytest
+
+from tests.painting import paint_folders
+from tests.programs.program import run_program
+
+README = Path(__file__).parents[2] / "README.md"
+NUM_IMAGES = 30
+
+
+def chain() -> list[list[str]]:
+    """The verbs of README's chain with their arguments."""
+    section = README.read_text().partition("## The whole chain")[2]
+    block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
+    assert block is not None
+    return [shlex.split(line)[3:] for line in block[1].splitlines()]
+
+
+def test_the_chain_of_the_readme_goes_from_a_zip_to_an_onnx_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.make_archive("flowers", "zip", paint_folders(tmp_path / "photographs", NUM_IMAGES // 3))
+    for command in chain():
+        ended = run_program(*command)
+        assert (ended.status, ended.stderr) == (0, ""), command
+    outputs = {path.name for path in (tmp_path / "chain").iterdir()}
+    assert outputs == {
+        *("images", "training", "validation", "transformation", "transformed_training"),
+        *("transformed_validation", "untrained", "trained", "scores", "evaluation", "model.onnx"),
+    }
+    scores = pd.read_csv("chain/scores/scores.csv")
+    metrics = json.loads(Path("chain/evaluation/metrics.json").read_text())
+    assert metrics["images"] == len(scores) == NUM_IMAGES // 5
+    assert metrics["accuracy"] == (scores["category"] == scores["Scored Labels"]).mean()
+    assert "Top 2 Probability" in scores
+    (input_,) = onnxruntime.InferenceSession("chain/model.onnx").get_inputs()
+    assert input_.shape[1:] == [3, 256, 256]

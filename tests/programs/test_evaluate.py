@@ -1,0 +1,215 @@
+"""`evaluate`: what it writes and says of a model, and what it refuses."""
+
+import csv
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from sklearn.metrics import confusion_matrix, log_loss, precision_recall_fscore_support
+
+from tests.painting import paint_folders
+from tests.programs.conftest import Trained
+from tests.programs.program import Ended, assert_refused, run_program
+
+CATEGORIES = ["blue", "green", "red"]
+FILES = {
+    *("_meta.yaml", "metrics.json", "per_class.csv", "confusion_matrix.csv", "calibration.csv"),
+    *("mistakes.csv", "evaluation.html"),
+}
+
+
+def evaluate(model: Path, images: Path, output: Path, *more: str) -> Ended:
+    """The verb."""
+    return run_program("evaluate", "--trained-model", model, "--dataset", images, "--output", output, *more)
+
+
+@pytest.fixture(scope="module")
+def mislabelled(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Validation images, and red ones among the blue: no model is right about all of them."""
+    root = tmp_path_factory.mktemp("mislabelled") / "images"
+    shutil.copytree(folders / "validation", root)
+    for index in (100, 101):
+        shutil.copyfile(root / "red" / f"{index}.png", root / "blue" / f"red {index}.png")
+    return root
+
+
+def test_the_numbers_are_those_of_the_scores(trained: Trained, mislabelled: Path, tmp_path: Path) -> None:
+    output, scored = tmp_path / "evaluation", tmp_path / "scores"
+    ended = evaluate(trained.output, mislabelled, output)
+    assert (ended.status, ended.stderr) == (0, "")
+    run_program(
+        "score", "--trained-model", trained.output, "--dataset", mislabelled, "--scored-dataset", scored
+    )
+
+    scores = pd.read_csv(scored / "scores.csv")
+    probabilities = scores[[f"Scored Probabilities_{name}" for name in CATEGORIES]].to_numpy()
+    true, predicted = scores["category"], scores["Scored Labels"]
+    metrics = json.loads((output / "metrics.json").read_text())
+    precision, recall, f1, support = precision_recall_fscore_support(
+        true, predicted, labels=CATEGORIES, zero_division=0
+    )
+    assert metrics["images"] == len(scores) == 11
+    assert metrics["left_out"] == 0
+    assert metrics["accuracy"] == pytest.approx((true == predicted).mean())
+    assert metrics["top5_accuracy"] == 1
+    assert metrics["balanced_accuracy"] == pytest.approx(recall.mean())
+    assert metrics["macro_f1"] == pytest.approx(f1.mean())
+    assert metrics["weighted_precision"] == pytest.approx(precision @ support / 11)
+    assert metrics["loss"] == pytest.approx(log_loss(true, probabilities, labels=CATEGORIES), rel=1e-6)
+    assert metrics["mean_confidence"] == pytest.approx(probabilities.max(axis=1).mean(), rel=1e-6)
+    matrix = pd.read_csv(output / "confusion_matrix.csv", index_col="category")
+    assert list(matrix) == list(matrix.index) == CATEGORIES
+    np.testing.assert_array_equal(matrix, confusion_matrix(true, predicted, labels=CATEGORIES))
+
+    # By falling confidence; of two copies of one image either may be the first.
+    mistakes = pd.read_csv(output / "mistakes.csv")
+    wrong = scores[true != predicted].set_index("file_name")
+    assert len(wrong) >= 2
+    assert sorted(mistakes["file_name"]) == sorted(wrong.index)
+    assert mistakes["confidence"].is_monotonic_decreasing
+    for mistake in mistakes.itertuples():
+        row = wrong.loc[mistake.file_name]
+        assert (mistake.category, mistake.predicted) == (row["category"], row["Scored Labels"])
+        of_both = [row[f"Scored Probabilities_{name}"] for name in (mistake.predicted, mistake.category)]
+        assert (mistake.confidence, mistake.category_probability) == pytest.approx(of_both, rel=1e-6)
+
+
+def test_it_says_the_main_numbers(trained: Trained, mislabelled: Path, tmp_path: Path) -> None:
+    output = tmp_path / "evaluation"
+    ended = evaluate(trained.output, mislabelled, output)
+    assert {path.name for path in output.iterdir()} == FILES
+    assert yaml.safe_load((output / "_meta.yaml").read_text()) == {
+        "type": "EvaluationDirectory",
+        "extension": {},
+    }
+    metrics = json.loads((output / "metrics.json").read_text())
+    correct = round(metrics["accuracy"] * 11)
+    worst = min(metrics["per_class"], key=lambda row: float(row["f1"]))
+    assert f"Accuracy             {metrics['accuracy']:7.1%}  {correct} of 11 images\n" in ended.stdout
+    assert f"Balanced accuracy    {metrics['balanced_accuracy']:7.1%}  mean recall" in ended.stdout
+    assert f"Loss                 {metrics['loss']:7.3f}  nats\n" in ended.stdout
+    assert f"Worst categories     F1 {worst['f1']:.2f}  {worst['category']!r}: precision" in ended.stdout
+    assert ended.stdout.endswith(f"The evaluation is in {output}/evaluation.html\n")
+
+
+def test_the_page_shows_the_mistakes(trained: Trained, mislabelled: Path, tmp_path: Path) -> None:
+    evaluate(trained.output, mislabelled, tmp_path / "evaluation")
+    page = (tmp_path / "evaluation" / "evaluation.html").read_text(encoding="utf-8")
+    mistakes = pd.read_csv(tmp_path / "evaluation" / "mistakes.csv")
+    assert page.count("data:image/jpeg;base64,") == len(mistakes)
+    assert all(f"<bdi>{name}</bdi>" in page for name in mistakes["file_name"])
+    assert f"Data set <bdi>{mislabelled.name}</bdi>" in page
+    assert str(tmp_path) not in page
+    assert str(trained.output) not in page
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, file names are always text")
+def test_a_file_name_that_is_no_text_is_written_all_the_same(trained: Trained, tmp_path: Path) -> None:
+    images = paint_folders(tmp_path / "images", 2)
+    for category in CATEGORIES:  # whatever the model says, one of them is wrong
+        shutil.copyfile(images / "red" / "0.png", images / category / f"{category} \udcff.png")
+    ended = evaluate(trained.output, images, tmp_path / "evaluation")
+    assert (ended.status, ended.stderr) == (0, "")
+    output = tmp_path / "evaluation"
+    assert rb" \udcff.png</bdi>" in (output / "evaluation.html").read_bytes()
+    assert b" \xff.png," in (output / "mistakes.csv").read_bytes()
+
+
+def test_a_category_without_an_image_is_warned_of(trained: Trained, tmp_path: Path) -> None:
+    images = paint_folders(tmp_path / "images", 2, ("blue", "red"))
+    ended = evaluate(trained.output, images, tmp_path / "evaluation", "--quiet")
+    assert (ended.status, ended.stdout) == (0, "")
+    assert ended.stderr == f"Warning: Dataset \"{images}\" has no image of category\n  'green'\n"
+    metrics = json.loads((tmp_path / "evaluation" / "metrics.json").read_text())
+    assert metrics["absent_categories"] == ["green"]
+    assert metrics["per_class"][1]["recall"] is None
+
+
+def test_unreadable_images_are_left_out_named_and_warned_of(trained: Trained, tmp_path: Path) -> None:
+    images = paint_folders(tmp_path / "images", 3)
+    (images / "blue" / "0.png").write_bytes(b"not an image")
+    whole = (images / "red" / "1.png").read_bytes()
+    (images / "red" / "1.png").write_bytes(whole[: len(whole) // 2])  # its header is good
+    output = tmp_path / "evaluation"
+    ended = evaluate(trained.output, images, output, "--quiet")
+    assert (ended.status, ended.stdout) == (0, "")
+    assert ended.stderr.startswith("Warning: 2 unreadable images are left out:")
+    with (output / "bad_images.csv").open() as file:
+        assert [row["file_name"] for row in csv.DictReader(file)] == ["blue/0.png", "red/1.png"]
+    metrics = json.loads((output / "metrics.json").read_text())
+    assert (metrics["images"], metrics["left_out"]) == (7, 2)
+    assert "2 images could not be read and" in (output / "evaluation.html").read_text(encoding="utf-8")
+
+
+def test_a_category_of_which_no_image_can_be_read_leaves_no_output(trained: Trained, tmp_path: Path) -> None:
+    images = paint_folders(tmp_path / "images", 1)
+    whole = (images / "red" / "0.png").read_bytes()
+    (images / "red" / "0.png").write_bytes(whole[: len(whole) // 2])  # its header is good
+    output = tmp_path / "evaluation"
+    assert_refused(
+        evaluate(trained.output, images, output),
+        3,
+        f'InvalidDatasetError: Dataset "{images}" is not valid, reason: no image can be read of category'
+        " 'red'.",
+        "red/0.png",
+    )
+    assert list(output.iterdir()) == []
+
+
+def test_images_without_categories_are_refused(trained: Trained, folders: Path, tmp_path: Path) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    shutil.copyfile(folders / "validation" / "red" / "100.png", flat / "100.png")
+    assert_refused(
+        evaluate(trained.output, flat, tmp_path / "evaluation"),
+        3,
+        f'NotLabeledDatasetError: There is no label column in "Dataset {flat}". Evaluation needs a category'
+        " for every image: one folder per category, or a labelled ImageDirectory.",
+    )
+    assert not (tmp_path / "evaluation").exists()
+
+
+def test_a_category_that_the_model_does_not_know_is_refused(trained: Trained, tmp_path: Path) -> None:
+    images = paint_folders(tmp_path / "images", 1)
+    (images / "green").rename(images / "Green")
+    assert_refused(
+        evaluate(trained.output, images, tmp_path / "evaluation"),
+        3,
+        f'InvalidDatasetError: Dataset "{images}" is not valid, reason: the model does not know 1 of its'
+        " categories:\n  'Green'",
+        "The model knows:\n  'blue'\n  'green'\n  'red'",
+    )
+    assert not (tmp_path / "evaluation").exists()
+
+
+def test_an_untrained_model_is_refused(untrained: Path, folders: Path, tmp_path: Path) -> None:
+    assert_refused(
+        evaluate(untrained, folders / "validation", tmp_path / "evaluation"),
+        3,
+        f'InvalidModelDirectoryError: ModelDirectory "Trained model {untrained}" is invalid. Reason: it is'
+        " not trained:",
+    )
+
+
+def test_images_that_are_not_there_are_refused(trained: Trained, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert_refused(
+        evaluate(trained.output, missing, tmp_path / "evaluation"),
+        3,
+        f'InvalidDatasetError: Dataset "{missing}" is not valid, reason: there is no such directory.',
+    )
+
+
+def test_an_evaluation_is_never_overwritten(trained: Trained, folders: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert_refused(
+        evaluate(trained.output, folders / "validation", tmp_path),
+        2,
+        f"OutputDirectoryError: --output {tmp_path} is not empty: it holds notes.txt.",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

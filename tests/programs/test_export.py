@@ -1,0 +1,113 @@
+"""`export`: the file computes what the model does, in the runtime it is for."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from tests.programs.conftest import Trained
+from tests.programs.program import assert_refused, run_program
+from train_pytorch_model import exporting
+from train_pytorch_model.commands.score import Score
+from train_pytorch_model.image_classifier.decoding import decode
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.inputs import open_scoring_inputs
+
+
+@pytest.fixture(scope="module")
+def onnx_file(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    ended = run_program("export", "--trained-model", trained.output, "--format", "onnx", "--output", output)
+    assert ended.status == 0, ended.stderr
+    assert "opset 20; its probabilities are within" in ended.stdout
+    return output
+
+
+def pixels(trained: Trained, folders: Path) -> np.ndarray:
+    """The validation images as an exported program takes them, (9, 3, 32, 32), uint8."""
+    images = open_scoring_inputs(trained.output, folders / "validation").images
+    framing = Framing(32, 32, 1.0)
+    return np.stack([framing.apply(decode(images.path(i))) for i in range(len(images))]).transpose(0, 3, 1, 2)
+
+
+def scores(trained: Trained, folders: Path, output: Path) -> np.ndarray:
+    """What `score` says of them, (9, 3)."""
+    import pandas as pd
+
+    Score(trained_model=trained.output, dataset=folders / "validation", scored_dataset=output).run()
+    table = pd.read_parquet(output / "_data.parquet")
+    return np.asarray(table.filter(like="Scored Probabilities"))
+
+
+def test_onnxruntime_returns_the_scores_for_any_number_of_images(
+    onnx_file: Path, trained: Trained, folders: Path, tmp_path: Path
+) -> None:
+    session = onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
+    images = pixels(trained, folders)
+    expected = scores(trained, folders, tmp_path / "scores")
+    (whole,) = session.run(["probabilities"], {"images": images})
+    (first,) = session.run(["probabilities"], {"images": images[:1]})
+    np.testing.assert_allclose(whole, expected, atol=1e-4)
+    np.testing.assert_allclose(first, expected[:1], atol=1e-4)
+
+
+def test_the_onnx_file_tells_its_categories_and_preprocessing(onnx_file: Path) -> None:
+    session = onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert json.loads(metadata["class_names"]) == ["blue", "green", "red"]
+    assert json.loads(metadata["preprocessing"])["height"] == 32
+    assert metadata["architecture"] == "resnet18"
+
+
+def test_a_torch_export_returns_the_scores(trained: Trained, folders: Path, tmp_path: Path) -> None:
+    output = tmp_path / "new" / "model.pt2"
+    ended = run_program("export", "--trained-model", trained.output, "--format", "torch", "--output", output)
+    assert ended.status == 0, ended.stderr
+    extra_files = {"metadata.json": ""}
+    program = torch.export.load(output, extra_files=extra_files).module()
+    probabilities = program(torch.from_numpy(pixels(trained, folders))).detach().numpy()
+    np.testing.assert_allclose(probabilities, scores(trained, folders, tmp_path / "scores"), atol=1e-4)
+    assert json.loads(json.loads(extra_files["metadata.json"])["class_names"]) == ["blue", "green", "red"]
+
+
+def test_an_export_that_does_not_match_is_an_error_and_leaves_nothing(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "TOLERANCE", -1.0)  # nothing is as close as that
+    output = tmp_path / "model.pt2"
+    ended = run_program("export", "--trained-model", trained.output, "--format", "torch", "--output", output)
+    assert_refused(ended, 4, "ExportError: The exported program differs from the model by", "was not written")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_never_overwritten(trained: Trained, tmp_path: Path) -> None:
+    output = tmp_path / "model.onnx"
+    output.write_text("mine")
+    ended = run_program("export", "--trained-model", trained.output, "--format", "onnx", "--output", output)
+    assert_refused(ended, 2, "OutputDirectoryError: --output", "exists. Nothing is ever overwritten.")
+    assert output.read_text() == "mine"
+
+
+def test_a_file_below_a_file_cannot_be_written(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    output = tmp_path / "file" / "model.pt2"
+    ended = run_program("export", "--trained-model", trained.output, "--format", "torch", "--output", output)
+    assert_refused(ended, 2, "OutputDirectoryError: --output", "cannot be written")
+
+
+def test_another_size_than_the_models_is_refused(trained: Trained, tmp_path: Path) -> None:
+    ended = run_program(
+        *("export", "--trained-model", trained.output, "--format", "onnx"),
+        *("--output", tmp_path / "model.onnx", "--image-size", "64"),
+    )
+    assert_refused(ended, 2, "ParameterError: --image-size is 64; the model's is (32, 32).")
+
+
+def test_an_untrained_model_is_not_exported(untrained: Path, tmp_path: Path) -> None:
+    ended = run_program(
+        *("export", "--trained-model", untrained, "--format", "onnx", "--output", tmp_path / "model.onnx")
+    )
+    assert_refused(ended, 3, "InvalidModelDirectoryError: ", "it is not trained", "Train it first")

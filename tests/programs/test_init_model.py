@@ -1,0 +1,183 @@
+"""`init-model`, and what training makes of its options."""
+
+import csv
+import json
+import math
+import urllib.request
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from tests.painting import paint_folders
+from tests.programs.conftest import Trained
+from tests.programs.program import assert_refused, run_program, train_arguments
+
+
+def read_spec(directory: Path) -> dict[str, object]:
+    """What a model directory says of its model."""
+    spec: dict[str, object] = yaml.safe_load((directory / "model_spec.yaml").read_text())
+    return spec
+
+
+def read_weights(directory: Path) -> dict[str, torch.Tensor]:
+    """The state dict of a model directory."""
+    state: dict[str, torch.Tensor] = torch.load(directory / "model", weights_only=True)
+    return state
+
+
+def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: Path) -> None:
+    output = tmp_path / "model"
+    ended = run_program(
+        *("init-model", "--architecture", "densenet121", "--memory-efficient", "--image-size", "64"),
+        *("--label-smoothing", "0.1", "--no-horizontal-flip", "--class-weights", "balanced"),
+        *("--mean", "0.1", "0.2", "0.3", "--std", "0.4", "0.5", "0.6", "--output", output),
+    )
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.stdout == f"The untrained densenet121 is in {output}\n"
+    assert {path.name for path in output.iterdir()} == {"_meta.yaml", "model_spec.yaml", "model"}
+    spec = read_spec(output)
+    assert spec["flavor_extras"] == {
+        "module": ("azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.densenet"),
+        "class": "DenseNet",
+        "is_cuda": False,
+        "init_params": {"model_name": "densenet121", "pretrained": False, "memory_efficient": True},
+    }
+    assert spec["recipe"] == {
+        "image_size": 64,
+        "horizontal_flip": False,
+        "label_smoothing": 0.1,
+        "class_weights": "balanced",
+        "mean": [0.1, 0.2, 0.3],
+        "std": [0.4, 0.5, 0.6],
+    }
+    assert read_weights(output)["model.classifier.weight"].shape == (1000, 1024)
+
+
+def test_a_weights_file_is_where_the_model_begins(trained: Trained, tmp_path: Path) -> None:
+    output = tmp_path / "model"
+    ended = run_program("init-model", "--weights-file", trained.output / "model", "--output", output)
+    assert ended.status == 0, ended.stderr
+    begun, given = read_weights(output), read_weights(trained.output)
+    body = [name for name in given if not name.startswith("model.fc.")]
+    assert len(body) == 120
+    assert all(torch.equal(begun[name], given[name]) for name in body)
+    assert begun["model.fc.weight"].shape == (1000, 512)
+
+
+def test_pretrained_weights_without_a_network_are_an_error_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")  # nobody listens there
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(urllib.request, "_opener", None)  # one of another test knows other proxies
+    ended = run_program("init-model", "--pretrained", "--output", tmp_path / "model")
+    assert ended.status == 3
+    message = ended.stderr[ended.stderr.index("FailedToDownloadFilesError: ") :]
+    assert 'Failed to download "https://download.pytorch.org/models/resnet18-' in message
+    assert '.pth" due to internet error.' in message
+    assert message.endswith("Fetch the file where there is a network, and name it with --weights-file.\n")
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        (("--architecture", "vgg16"), ("--architecture vgg16 is not known. Known are resnet18, ",)),
+        (
+            ("--architecture", "resnet18", "--memory-efficient"),
+            ("--memory-efficient is an option of DenseNet, and --architecture is resnet18.",),
+        ),
+        (
+            ("--architecture", "densenet121", "--zero-init-residual"),
+            ("--zero-init-residual is an option of ResNet, and --architecture is densenet121.",),
+        ),
+        (
+            ("--pretrained", "--weights-file", "weights"),
+            ("--pretrained", "--weights-file exclude each other. Give one."),
+        ),
+        (("--weights-file", "missing"), ("--weights-file missing cannot be used for a resnet18: ",)),
+        (
+            ("--image-size", "4", "--label-smoothing", "1", "--crop-fraction", "0", "--mean", "1", "1", "2"),
+            ("image", "size", "smoothing", "crop", "fraction", "mean", "std"),
+        ),
+    ],
+)
+def test_wrong_options_are_refused(options: tuple[str, ...], texts: tuple[str, ...], tmp_path: Path) -> None:
+    ended = run_program("init-model", *options, "--output", tmp_path / "model")
+    assert_refused(ended, 2, "ParameterError: ", *texts)
+    assert not (tmp_path / "model").exists()
+
+
+def test_an_option_that_is_none_of_the_choices_is_refused(tmp_path: Path) -> None:
+    ended = run_program("init-model", "--precision", "float16", "--output", tmp_path / "model")
+    assert ended.status == 2
+    assert "--precision" in ended.stderr
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_frozen_backbone_is_left_as_it_was(frozen: Trained, frozen_untrained: Path) -> None:
+    before, after = read_weights(frozen_untrained), read_weights(frozen.output)
+    backbone = [name for name in before if not name.startswith("model.fc.")]
+    assert len(backbone) == 120
+    assert all(torch.equal(before[name], after[name]) for name in backbone)
+
+
+def test_a_trained_directory_is_trained_further_from_its_weights(
+    frozen: Trained, folders: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "further"
+    options = ("--epochs", "1", "--learning-rate", "1e-30", "--random-seed", "7")
+    ended = run_program(*train_arguments(folders, frozen.output, output, *options))
+    assert ended.status == 0, ended.stderr
+    assert "Model       trained resnet18, 3 categories\n" in ended.stdout
+    before, after = read_weights(frozen.output), read_weights(output)
+    assert list(before) == list(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("class_weights", "none"), ("class_weights", "balanced"), ("label_smoothing", "0.3")],
+)
+def test_the_recipe_shapes_the_training_loss(option: str, value: str, folders: Path, tmp_path: Path) -> None:
+    """At a rate of 1e-30 the weights stay, and the loss can be recomputed from the scores."""
+    training = tmp_path / "training"
+    paint_folders(training, 2)
+    paint_folders(tmp_path / "more", 5, categories=("blue",), first=50)
+    for path in (tmp_path / "more" / "blue").iterdir():
+        path.rename(training / "blue" / path.name)
+    untrained, output = tmp_path / "untrained", tmp_path / "trained"
+    run_program(
+        *("init-model", "--freeze-backbone", "--augmentation", "none", "--no-horizontal-flip"),
+        *("--precision", "float32", f"--{option}", value, "--output", untrained),
+    )
+    options = ("--epochs", "1", "--learning-rate", "1e-30")
+    ended = run_program(*train_arguments(folders, untrained, output, *options, training=training))
+    assert ended.status == 0, ended.stderr
+    run_program(
+        *("score", "--trained-model", output, "--dataset", training, "--scored-dataset", tmp_path / "scores")
+    )
+
+    with (tmp_path / "scores" / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 11
+    losses = []
+    for row in rows:
+        surprise = {
+            name: -math.log(float(row[f"Scored Probabilities_{name}"])) for name in ("blue", "green", "red")
+        }
+        weight = {"blue": 11 / 3 / 7, "green": 11 / 3 / 2, "red": 11 / 3 / 2}[row["category"]]
+        if value == "balanced":
+            losses.append(weight * surprise[row["category"]])
+        elif option == "label_smoothing":
+            losses.append(0.7 * surprise[row["category"]] + 0.3 * sum(surprise.values()) / 3)
+        else:
+            losses.append(surprise[row["category"]])
+    metrics = json.loads((output / "metrics.jsonl").read_text())
+    assert metrics["Train loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)

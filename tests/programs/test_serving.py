@@ -1,0 +1,84 @@
+"""The trained directory behind MLflow's own server, over HTTP, without this package."""
+
+import base64
+import os
+import sys
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.painting import encode, paint
+from tests.programs.conftest import Trained
+from tests.programs.server import free_port, post, serving
+
+# Python runs it at start: from then on the package cannot be imported, installed or not.
+WITHOUT_OUR_PACKAGE = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "train_pytorch_model":
+            raise ImportError("train_pytorch_model is not installed here")
+
+sys.meta_path.insert(0, Blocker())
+"""
+BIN = Path(sys.executable).parent  # mlflow starts uvicorn by its name, as in an activated environment
+
+
+@pytest.fixture(scope="module")
+def url(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of the trained model."""
+    blocker, port = tmp_path_factory.mktemp("site"), free_port()
+    (blocker / "sitecustomize.py").write_text(WITHOUT_OUR_PACKAGE)
+    command = (
+        *(sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", trained.output),
+        *("--env-manager", "local", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+    )
+    environment = {"PYTHONPATH": str(blocker), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    with serving(command, environment, blocker, f"http://127.0.0.1:{port}/ping"):
+        yield f"http://127.0.0.1:{port}/invocations"
+
+
+def predictions(url: str, payload: object) -> list[dict[str, Any]]:
+    answer: list[dict[str, Any]] = post(url, payload)["predictions"]
+    return answer
+
+
+def photo(category: str, kind: str) -> str:
+    return base64.b64encode(encode(paint(category, 200, (50, 40)), kind)).decode()
+
+
+def test_a_photo_is_answered_with_label_and_probabilities(url: str) -> None:
+    (answer,) = predictions(
+        url, {"dataframe_split": {"columns": ["image"], "data": [[photo("red", "JPEG")]]}}
+    )
+    probabilities = [answer[f"Scored Probabilities_{name}"] for name in ("blue", "green", "red")]
+    assert sum(probabilities) == pytest.approx(1)
+    assert answer["Scored Labels"] == ("blue", "green", "red")[probabilities.index(max(probabilities))]
+
+
+def test_a_batch_in_the_other_form_is_answered_in_its_order(url: str) -> None:
+    files = [photo("red", "JPEG"), photo("blue", "PNG"), photo("green", "WEBP")]
+    together = predictions(url, {"dataframe_records": [{"image": file} for file in files]})
+    alone = [
+        predictions(url, {"dataframe_split": {"columns": ["image"], "data": [[file]]}})[0] for file in files
+    ]
+    assert len(together) == 3
+    for one, other in zip(together, alone, strict=True):
+        assert one["Scored Labels"] == other["Scored Labels"]
+        assert one["Scored Probabilities_red"] == pytest.approx(other["Scored Probabilities_red"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [("no base64!", "row 0: not an image file as base64"), ("aGVsbG8=", "row 0: the image cannot be read")],
+)
+def test_what_is_no_image_is_answered_with_the_row_and_the_reason(url: str, value: str, message: str) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        post(url, {"dataframe_split": {"columns": ["image"], "data": [[value]]}})
+    with caught.value as answer:
+        assert answer.code in (400, 500)
+        assert message in answer.read().decode()

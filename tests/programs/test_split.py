@@ -1,0 +1,121 @@
+"""`split`, from its command line to its two directories and messages."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.programs.program import Ended, assert_refused, run_program
+from train_pytorch_model.formats.image_directory import open_image_directory
+
+FRACTION = 'Parameter "Fraction of images in the first output" value should be greater than 0 and less than 1'
+
+
+def split(images: Path, first: Path, second: Path, *more: str) -> Ended:
+    return run_program("split", "--input", images, "--output-1", first, "--output-2", second, *more)
+
+
+def counts(root: Path) -> list[int]:
+    return [int(count) for count in open_image_directory(root, "Dataset").class_counts()]
+
+
+def lines_of(root: Path) -> list[str]:
+    return (root / "images.lst").read_text().splitlines()
+
+
+def test_every_category_is_split_by_the_fraction(folders: Path, tmp_path: Path) -> None:
+    run_program("convert", "--input", folders / "training", "--output", tmp_path / "images")
+    first, second = tmp_path / "new/1", tmp_path / "new/2"
+    ended = split(tmp_path / "images", first, second, "--fraction", "0.75")
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.stdout == (
+        f"Splitting 12 images into 9 and 3\n9 images are in {first}\n3 images are in {second}\n"
+    )
+    assert (counts(first), counts(second)) == ([3, 3, 3], [1, 1, 1])
+    assert sorted(lines_of(first) + lines_of(second)) == sorted(lines_of(tmp_path / "images"))
+    for name in ("_meta.yaml", "_schema.json"):
+        assert (first / name).read_bytes() == (tmp_path / "images" / name).read_bytes()
+
+
+def test_the_seed_decides(folders: Path, tmp_path: Path) -> None:
+    found = []
+    for place, seed in enumerate((7, 7, 8)):
+        out = tmp_path / str(place)
+        split(folders / "training", out / "1", out / "2", "--fraction", "0.5", "--seed", str(seed), "--quiet")
+        found.append(lines_of(out / "1"))
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+
+
+@pytest.mark.parametrize("spelling", [("--no-stratified",), ("--stratified", "False")])
+def test_the_whole_may_be_split_instead(folders: Path, tmp_path: Path, spelling: tuple[str, ...]) -> None:
+    found = set()
+    for seed in range(8):
+        out = tmp_path / str(seed)
+        options = ("--seed", str(seed), "--fraction", "0.5", *spelling)
+        ended = split(folders / "training", out / "1", out / "2", *options)
+        assert ended.status == 0, ended.stderr
+        found.add(tuple(counts(out / "1")))
+    assert {sum(each) for each in found} == {6}
+    assert found != {(2, 2, 2)}
+
+
+def test_what_is_not_taken_is_said(folders: Path, tmp_path: Path) -> None:
+    ended = split(folders, tmp_path / "1", tmp_path / "2")
+    assert_refused(ended, 3, "InvalidDatasetError: ", "6 folders inside category folders")
+    (tmp_path / "in/empty").mkdir(parents=True)
+    for name in ("1.png", "2.png"):
+        (tmp_path / "in/full").mkdir(exist_ok=True)
+        (tmp_path / "in/full" / name).write_bytes((folders / "training/red/0.png").read_bytes())
+    ended = split(tmp_path / "in", tmp_path / "1", tmp_path / "2", "--quiet")
+    assert ended.status == 0
+    assert (
+        ended.stderr
+        == f"Warning: Input image directory \"{tmp_path}/in\" has no image of category\n  'empty'\n"
+    )
+
+
+@pytest.mark.parametrize("fraction", ["0", "1", "-0.5", "1.5", "nan", "inf"])
+def test_a_fraction_out_of_range_is_refused(folders: Path, tmp_path: Path, fraction: str) -> None:
+    ended = split(folders / "training", tmp_path / "1", tmp_path / "2", "--fraction", fraction)
+    assert_refused(ended, 2, f"ParameterError: {FRACTION}: --fraction is {float(fraction)}.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("a", "a", "--output-2 a is the same as --output-1 a."),
+        ("a", "./b/../a", "--output-2 b/../a is the same as --output-1 a."),
+        ("a", "a/b", "--output-2 a/b is inside --output-1 a."),
+        ("a/b", "a", "--output-1 a/b is inside --output-2 a."),
+        ("in/a", "b", "--output-1 in/a is inside --input in."),
+        ("a", "in/b", "--output-2 in/b is inside --input in."),
+        ("in", "b", "--output-1 in is the same as --input in."),
+        ("link/a", "b", "--output-1 link/a is inside --input in."),
+        ("a", "full", "--output-2 full is not empty: it holds mine."),
+    ],
+)
+def test_outputs_in_each_others_way_are_refused_before_anything_is_written(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_program("convert", "--input", folders / "training", "--output", "in")
+    Path("link").symlink_to("in")
+    Path("full").mkdir()
+    Path("full/mine").touch()
+    before = sorted(tmp_path.rglob("*"))
+    assert_refused(split(Path("in"), Path(first), Path(second)), 2, f"OutputDirectoryError: {message}")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_is_no_image_directory_is_refused(tmp_path: Path) -> None:
+    ended = split(tmp_path / "none", tmp_path / "1", tmp_path / "2")
+    assert_refused(
+        ended, 3, f'InvalidDatasetError: Input image directory "{tmp_path}/none" is not valid, reason:'
+    )
+    (tmp_path / "in/a").mkdir(parents=True)
+    (tmp_path / "in/a/1.png").touch()
+    ended = split(tmp_path / "in", tmp_path / "1", tmp_path / "2")
+    assert_refused(
+        ended, 3, "InvalidDatasetError: ", "it has one image, and a part of a split needs one at least."
+    )

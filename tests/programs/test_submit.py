@@ -1,0 +1,599 @@
+"""`submit` against azure-ai-ml itself: its validation, its REST objects, its HTTP pipeline."""
+
+import itertools
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+from requests.adapters import HTTPAdapter
+
+from tests.painting import paint_folders
+from tests.programs.azure_service import (
+    GROUP,
+    ID,
+    SECRET,
+    SUBSCRIPTION,
+    WORKSPACE,
+    AzureService,
+    Call,
+    Credential,
+    cluster,
+)
+from tests.programs.program import Ended, assert_refused, run_process, run_program
+from train_pytorch_model.manifest import write_manifest
+
+DATA = ("--training-dataset", "azureml:flowers:1", "--validation-dataset", "azureml:flowers-validation:2")
+MODEL = ("--untrained-model", "azureml://datastores/models/paths/resnet50")
+# The client's own, on import and later; `run_program` makes errors of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AzureService:
+    """A workspace with a cluster of at most four nodes of one GPU; time passes only while somebody sleeps."""
+    from azure.ai.ml.operations._run_history_constants import RunHistoryConstants
+    from azure.core.pipeline.transport import RequestsTransport
+
+    from train_pytorch_model import submitting
+
+    azure_service = AzureService(computes={"gpu-cluster": cluster("gpu-cluster", T4, 4)})
+    now = itertools.count(0.0, submitting.POLL_S)
+    clock = SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None)
+    monkeypatch.setattr(submitting, "time", clock)
+    monkeypatch.setattr(submitting, "DefaultAzureCredential", Credential)
+    monkeypatch.setattr(
+        HTTPAdapter, "send", lambda adapter, request, **_: azure_service.send(adapter, request)
+    )
+    monkeypatch.setattr(RequestsTransport, "sleep", lambda *_: None)  # between retries
+    for name in ("_WAIT_COMPLETION_POLLING_INTERVAL_MIN", "_WAIT_COMPLETION_POLLING_INTERVAL_MAX"):
+        monkeypatch.setattr(RunHistoryConstants, name, 0)
+    monkeypatch.setenv("AZUREML_ARM_SUBSCRIPTION", SUBSCRIPTION)
+    monkeypatch.setenv("AZUREML_ARM_RESOURCEGROUP", GROUP)
+    monkeypatch.setenv("AZUREML_ARM_WORKSPACE_NAME", WORKSPACE)
+    monkeypatch.chdir(tmp_path)
+    return azure_service
+
+
+def submit(*options: str | Path) -> Ended:
+    """The verb; whatever happens, no signature is shown."""
+    ended = run_program("submit", *options)
+    assert SECRET not in ended.stdout + ended.stderr
+    return ended
+
+
+# ── What is sent ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_single_job_is_sent_with_all_that_was_asked_for(service: AzureService) -> None:
+    ended = submit(
+        *(*DATA, *MODEL, "--instance-count", "2", "--epochs", "7", "--learning-rate", "0.00001"),
+        *("--experiment-name", "flowers", "--register", "flower-model", "--time-limit", "90"),
+    )
+    assert (ended.status, ended.stderr) == (0, "")
+    sent = service.job["properties"]
+    assert sent["jobType"] == "Command"
+    assert sent["experimentName"] == "flowers"
+    assert sent["computeId"] == f"{ID}/computes/gpu-cluster"
+    assert sent["codeId"] == f"{ID}/codes/known/versions/1"
+    assert sent["resources"]["instanceCount"] == 2
+    assert sent["resources"]["shmSize"] == "8g"
+    assert sent["distribution"] == {"distributionType": "PyTorch", "processCountPerInstance": 1}
+    assert sent["limits"]["timeout"] == "PT1H30M"
+    inputs = {name: port.get("uri") or port["value"] for name, port in sent["inputs"].items()}
+    assert inputs == {
+        "untrained_model": "azureml://datastores/models/paths/resnet50",
+        "training_dataset": f"{ID}/data/flowers/versions/1",
+        "validation_dataset": f"{ID}/data/flowers-validation/versions/2",
+        "epochs": "7",
+        "batch_size": "16",
+        "warmup_step_number": "0",
+        "learning_rate": "1e-05",
+        "random_seed": "1",
+        "patience": "3",
+        "print_frequency": "10",
+    }
+    assert sent["inputs"]["training_dataset"]["mode"] == "ReadOnlyMount"
+    output = sent["outputs"]["trained_model"]
+    assert (output["jobOutputType"], output["assetName"]) == ("mlflow_model", "flower-model")
+    assert sent["command"].startswith("python -m train_pytorch_model.run --untrained-model ${{inputs.")
+    assert "The trained model is registered as flower-model\n" in ended.stdout
+
+
+def test_without_a_model_a_pipeline_makes_one_and_trains_it(service: AzureService) -> None:
+    service.steps = {"init_model": "Completed", "train": "Preparing"}
+    ended = submit(
+        *DATA, "--architecture", "densenet121", "--pretrained", "--process-count-per-instance", "1"
+    )
+    assert (ended.status, ended.stderr) == (0, "")
+    sent = service.job["properties"]
+    assert sent["jobType"] == "Pipeline"
+    assert sent["settings"]["default_compute"] == f"{ID}/computes/gpu-cluster"
+    init_model, train = sent["jobs"]["init_model"], sent["jobs"]["train"]
+    assert init_model["inputs"]["architecture"]["value"] == "densenet121"
+    assert init_model["inputs"]["pretrained"]["value"] in ("True", "true")
+    assert train["resources"]["instance_count"] == 1
+    assert train["distribution"] == {"distribution_type": "PyTorch", "process_count_per_instance": 1}
+    model = train["inputs"]["untrained_model"]["value"]
+    assert model == "${{parent.jobs.init_model.outputs.untrained_model}}"
+    assert train["inputs"]["epochs"]["value"] == "5"
+    assert "] train: Preparing: the environment's image is built" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((*MODEL, "--instance-count", "2", "--register", "flowers"), id="single job"),
+        pytest.param(("--architecture", "resnet18", "--time-limit", "5"), id="pipeline"),
+        pytest.param((*MODEL, "--environment", "mine@latest"), id="another environment"),
+        pytest.param(("--architecture", "resnet18", "--image", "registry/image:1"), id="another image"),
+    ],
+)
+def test_a_dry_run_writes_the_very_job_that_is_sent(
+    options: tuple[str, ...], service: AzureService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from azure.ai.ml import MLClient, load_job
+
+    folder = tmp_path / "job"
+    ended = submit(*DATA, *options, "--dry-run", folder)
+    assert (ended.status, ended.stderr) == (0, "")
+    assert service.calls == []
+    assert f"  az ml job create --file {folder}/job.yaml\n" in ended.stdout
+
+    # What `az ml job create --file` does, from another directory.
+    monkeypatch.chdir("/")
+    client = MLClient(Credential(), SUBSCRIPTION, GROUP, WORKSPACE, enable_telemetry=False)
+    client.jobs.create_or_update(load_job(source=folder / "job.yaml"))
+    by_hand = service.job["properties"]
+    monkeypatch.chdir(tmp_path)
+    assert submit(*DATA, *options, "--wait-limit", "0").status == 0
+    assert service.job["properties"] == by_hand
+
+
+def test_an_installed_package_writes_the_same_job_without_a_workspace_and_without_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As the wheel has it: what lies beside `src` in a checkout is within the package.
+    root, site = Path(__file__).parents[2], tmp_path / "site-packages"
+    ignored = shutil.ignore_patterns("__pycache__")
+    package = shutil.copytree(
+        root / "src" / "train_pytorch_model", site / "train_pytorch_model", ignore=ignored
+    )
+    shutil.copytree(root / "environment", package / "environment")
+    shutil.copyfile(root / "component.yaml", package / "component.yaml")
+    options = (*DATA, *MODEL, "--max-nodes", "3", "--vm-size", FOUR_T4)
+    assert submit(*options, "--dry-run", tmp_path / "checkout").status == 0
+
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    command = (sys.executable, "-m", "train_pytorch_model", "submit", *options)
+    ended = run_process(*command, "--dry-run", tmp_path / "installed")
+    assert (ended.status, ended.stderr) == (0, "")
+    new_cluster = f"--name gpu-cluster --size {FOUR_T4} --min-instances 0 --max-instances 3   # if it does"
+    assert new_cluster in ended.stdout
+    assert files_in(tmp_path / "installed") == files_in(tmp_path / "checkout")
+
+
+def files_in(root: Path) -> dict[str, bytes]:
+    """Name → content."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+
+
+def test_exactly_the_program_the_environment_and_the_data_are_uploaded(
+    service: AzureService, tmp_path: Path, untrained_resnet18: Path
+) -> None:
+    service.is_new_code = True
+    images = paint_folders(tmp_path / "images", 2)
+    ended = submit(
+        *("--training-dataset", images, "--validation-dataset", images),
+        *("--untrained-model", untrained_resnet18, "--wait-limit", "0"),
+    )
+    assert (ended.status, ended.stderr) == (0, "")
+    package = Path(__file__).parents[2] / "src" / "train_pytorch_model"
+    program = {
+        f"src/train_pytorch_model/{path.relative_to(package).as_posix()}"
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    environment = {f"environment/{name}" for name in ("Dockerfile", "environment.yaml", "requirements.txt")}
+    data = {f"images/{path.relative_to(images).as_posix()}" for path in images.glob("*/*.png")}
+    model = {f"resnet18/{name}" for name in ("_meta.yaml", "model", "model_spec.yaml")}
+    assert service.uploaded() == program | environment | data | model
+
+
+def test_components_are_registered_once(service: AzureService) -> None:
+    service.components = {"train_pytorch_model:0.1.0"}
+    ended = submit(*DATA, *MODEL, "--register-components", "--wait-limit", "0")
+    assert (ended.status, ended.stderr) == (0, "")
+    assert "Component train_pytorch_model 0.1.0 is registered already\n" in ended.stdout
+    assert "Registered component score_image_model 0.1.0\n" in ended.stdout
+    registered = [call for call in service.changes() if call.startswith("PUT /components/")]
+    assert "PUT /components/init_model/versions/0.1.0" in registered
+    assert not any("train_pytorch_model" in call for call in registered)
+
+
+# ── The cluster ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_cluster_that_is_missing_is_made_before_the_job(service: AzureService) -> None:
+    ended = submit(
+        *(*DATA, *MODEL, "--compute", "new", "--vm-size", FOUR_T4, "--max-nodes", "3", "--wait-limit", "0"),
+        *("--process-count-per-instance", "4", "--instance-count", "2"),
+    )
+    assert (ended.status, ended.stderr) == (0, "")
+    assert f"Making the cluster new: 0 to 3 nodes of {FOUR_T4}\n" in ended.stdout
+    properties = service.computes["new"]["properties"]["properties"]
+    assert properties["vmSize"] == FOUR_T4
+    assert properties["scaleSettings"]["minNodeCount"] == 0
+    assert properties["scaleSettings"]["maxNodeCount"] == 3
+    changes = service.changes()
+    assert changes.index("PUT /computes/new") < next(
+        index for index, call in enumerate(changes) if call.startswith("PUT /jobs/")
+    )
+
+
+def test_a_cluster_that_is_there_is_left_as_it_is(service: AzureService) -> None:
+    ended = submit(*DATA, *MODEL, "--max-nodes", "9", "--wait-limit", "0")
+    assert ended.status == 0
+    assert "Warning: gpu-cluster exists and has at most 4 nodes; --max-nodes is ignored.\n" in ended.stdout
+    assert not any("/computes/" in call for call in service.changes())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            ("--instance-count", "5"),
+            "Node count should be at most the cluster's maximum: --instance-count is 5, and gpu-cluster has"
+            " at most 4 nodes.",
+        ),
+        (
+            ("--process-count-per-instance", "2"),
+            "Process count per node should be at most the GPUs of a node: --process-count-per-instance is 2,"
+            f" and {T4} has 1.",
+        ),
+        (("--vm-size", FOUR_T4), f"gpu-cluster exists, and its nodes are {T4}: --vm-size {FOUR_T4} does not"),
+        (
+            ("--compute", "kubernetes", "--instance-count", "2"),
+            "Several nodes need an AmlCompute cluster: kubernetes is of type kubernetes, and --instance-count"
+            " is 2.",
+        ),
+        (
+            ("--compute", "odd", "--process-count-per-instance", "4"),
+            "--process-count-per-instance is 4, and Standard_Odd has 3.",
+        ),
+        (
+            ("--compute", "new", "--vm-size", "Standard_Unheard_Of"),
+            "--vm-size Standard_Unheard_Of is not offered in the region of the workspace. Offered are, with"
+            " GPUs:\n  standard_odd",
+        ),
+        (
+            ("--compute", "new", "--vm-size", "Standard_Odd", "--process-count-per-instance", "4"),
+            "--process-count-per-instance is 4, and Standard_Odd has 3.",
+        ),
+    ],
+)
+def test_what_the_cluster_cannot_do_is_refused_before_anything_is_made(
+    options: tuple[str, ...], sentence: str, service: AzureService
+) -> None:
+    service.vm_sizes = {"Standard_Odd": 3, "Standard_CPU": 0}
+    service.computes["kubernetes"] = cluster("kubernetes", "", 0, "Kubernetes")
+    service.computes["odd"] = cluster("odd", "Standard_Odd", 4)
+    assert_refused(submit(*DATA, *MODEL, *options), 2, "ParameterError: ", sentence)
+    assert service.changes() == []
+    assert service.uploaded() == set()
+
+
+# ── Mistakes ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_everything_that_is_wrong_is_refused_at_once_and_nothing_is_asked(service: AzureService) -> None:
+    options = ("--instance-count", "0", "--environment", "AzureML-pytorch:1", "--compute", "local")
+    assert_refused(
+        submit(*DATA, *options),
+        2,
+        "ParameterError: Give either --untrained-model, ",
+        '\nParameter "Node count" value should be greater than 0: --instance-count is 0.\n',
+        "\n--environment AzureML-pytorch:1: names that begin with AzureML are reserved",
+        "--compute 'local' is no name of a cluster",
+    )
+    assert_refused(submit(*DATA, *MODEL, "--epochs", "0"), 2, 'ParameterError: Parameter "Epochs" value ')
+    assert service.calls == []
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--wait-limit", "-1"), "The wait limit should not be negative: --wait-limit is -1."),
+        (
+            ("--wait-limit", "0", "--download", "model"),
+            "--wait-limit 0 only submits: there is nothing to --download yet.",
+        ),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(
+    options: tuple[str, ...], sentence: str, service: AzureService
+) -> None:
+    assert_refused(submit(*DATA, *MODEL, *options), 2, f"ParameterError: {sentence}")
+    assert service.calls == []
+
+
+@pytest.mark.parametrize("flag", ["--download", "--dry-run"])
+def test_an_output_that_holds_something_is_refused(flag: str, service: AzureService, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    ended = submit(*DATA, *MODEL, flag, tmp_path)
+    assert_refused(ended, 2, f"OutputDirectoryError: {flag} {tmp_path} is not empty: it holds notes.txt.")
+    assert service.calls == []
+
+
+def test_local_data_are_checked_before_anything_is_sent(
+    service: AzureService, tmp_path: Path, untrained_resnet18: Path
+) -> None:
+    training = paint_folders(tmp_path / "training", 2)
+    validation = paint_folders(tmp_path / "validation", 2, categories=("blue", "red"))
+    nothing = tmp_path / "nothing"
+    both = ("--training-dataset", training, "--validation-dataset", validation)
+    for model in (("--architecture", "resnet18"), ("--untrained-model", untrained_resnet18)):
+        assert_refused(submit(*both, *model), 3, "InvalidDatasetError: Validation dataset", "'green'")
+    for port, more in (
+        ("--training-dataset", ("--validation-dataset", "azureml:a:1")),
+        ("--validation-dataset", ("--training-dataset", "azureml:a:1")),
+    ):
+        assert_refused(submit(port, nothing, *more, *MODEL), 3, "InvalidDatasetError: ", "no such directory")
+    ended = submit(*DATA, "--untrained-model", nothing)
+    assert_refused(ended, 3, 'InvalidModelDirectoryError: ModelDirectory "Untrained model ')
+    assert service.calls == []
+
+
+def test_a_category_without_images_is_warned_of(tmp_path: Path, untrained_resnet18: Path) -> None:
+    training, validation = paint_folders(tmp_path / "a", 2), paint_folders(tmp_path / "b", 2)
+    shutil.rmtree(validation / "green")
+    (validation / "green").mkdir()
+    ended = submit(
+        *("--training-dataset", training, "--validation-dataset", validation),
+        *("--untrained-model", untrained_resnet18, "--dry-run", tmp_path / "job"),
+    )
+    assert ended.status == 0, ended.stderr
+    assert "Warning: " in ended.stdout
+    assert "'green'" in ended.stdout
+
+
+def test_a_workspace_that_is_not_there_is_named(service: AzureService) -> None:
+    service.fault = lambda _: (404, {"error": {"code": "ResourceNotFound", "message": "no"}})
+    assert_refused(
+        submit(*DATA, *MODEL),
+        2,
+        f"ParameterError: There is no workspace {WORKSPACE} in resource group {GROUP} of subscription"
+        f" {SUBSCRIPTION}, or it is not shown to you.",
+    )
+
+
+class NoCredential:
+    """In place of DefaultAzureCredential where nobody is signed in."""
+
+    def get_token(self, *scopes: str, **_: Any) -> None:  # noqa: ARG002
+        from azure.core.exceptions import ClientAuthenticationError
+
+        raise ClientAuthenticationError(
+            "DefaultAzureCredential failed.\nAttempted:\n  AADSTS700082: The token has expired. And so on."
+        )
+
+
+def test_without_a_credential_one_message_says_how_to_sign_in(
+    service: AzureService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from train_pytorch_model import submitting
+
+    monkeypatch.setattr(submitting, "DefaultAzureCredential", NoCredential)
+    assert_refused(
+        submit(*DATA, *MODEL),
+        4,
+        "ServiceError: Opening workspace workspace: no credential works here. Sign in with `az login`, or set"
+        " AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET.",
+        "CLIENT_SECRET. AADSTS700082: The token has expired.\n",
+    )
+    assert service.calls == []
+
+
+def test_a_token_that_azure_does_not_take_is_told_in_its_words(service: AzureService) -> None:
+    service.fault = lambda _: (401, {"error": {"code": "WrongTenant", "message": "Of another tenant."}})
+    assert_refused(
+        submit(*DATA, *MODEL),
+        4,
+        "ServiceError: Opening workspace workspace: no credential works here. Sign in with",
+        "(WrongTenant) Of another tenant.",
+    )
+
+
+def test_without_a_network_one_message_says_so(service: AzureService) -> None:
+    service.fault = lambda _: requests.exceptions.ConnectionError("Name or service not known")
+    assert_refused(
+        submit(*DATA, *MODEL),
+        4,
+        "ServiceError: Opening workspace workspace: Azure cannot be reached. Name or service not known\n",
+    )
+
+
+def test_what_azure_refuses_is_told_without_signatures(service: AzureService) -> None:
+    def refuse(call: Call) -> tuple[int, Any] | None:
+        message = f"No quota.\nSee https://portal.azure.com/quota?{SECRET}&x=1 for more."
+        is_job = call.method == "PUT" and "/jobs/" in call.path
+        return (409, {"error": {"code": "Conflict", "message": message}}) if is_job else None
+
+    service.fault = refuse
+    assert_refused(
+        submit(*DATA, *MODEL),
+        4,
+        "ServiceError: Submitting the job: Azure answers 409. (Conflict) No quota. See"
+        " https://portal.azure.com/quota?… for more.",
+    )
+
+
+def test_a_job_that_the_client_refuses_is_told_in_one_sentence(tmp_path: Path) -> None:
+    from train_pytorch_model import submitting
+
+    submit(*DATA, "--architecture", "resnet18", "--dry-run", tmp_path / "job")
+    job = tmp_path / "job" / "job.yaml"
+    job.write_text(job.read_text().replace("      untrained_model:", "      another_model:"))
+    with pytest.raises(submitting.ServiceError, match=r"azure-ai-ml refuses the job: .*untrained_model"):
+        submitting.validate(job.parent)
+
+
+# ── Watching ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_phases_and_the_log_are_shown(service: AzureService) -> None:
+    service.statuses = ["Queued", "Queued", "Preparing", "Running", "Finalizing", "Completed"]
+    service.log = "Epoch 1/5\nEpoch 2/5\n"
+    ended = submit(*DATA, *MODEL)
+    assert (ended.status, ended.stderr) == (0, "")
+    assert "[0:00:10] Queued: waiting for nodes of the cluster; one that must be started " in ended.stdout
+    assert ended.stdout.count("Queued") == 1
+    assert "] Preparing: the environment's image is built, which takes 10 to 20 minutes, " in ended.stdout
+    for line in ("] Running\n", "Epoch 1/5\nEpoch 2/5\n", "] Finalizing: outputs", "] Completed\n"):
+        assert line in ended.stdout
+
+
+def test_a_job_that_fails_is_told_in_azures_words(service: AzureService) -> None:
+    service.statuses = ["Running", "Failed"]
+    service.log_statuses = ["Running", "Failed"]
+    service.error = "The job ended with exit code 3."
+    ended = submit(*DATA, *MODEL, "--download", "model", "--register", "flowers")
+    assert_refused(
+        ended,
+        4,
+        "JobFailedError: Job ",
+        " is Failed: The job ended with exit code 3. Its logs: https://ml.azure",
+    )
+    assert "registered" not in ended.stdout
+    assert not Path("model").exists()
+
+
+def test_a_job_that_is_cancelled_is_told(service: AzureService) -> None:
+    service.statuses = ["Running", "CancelRequested", "Canceled"]
+    service.log_statuses = ["Canceled"]
+    assert_refused(
+        submit(*DATA, *MODEL), 4, "JobFailedError: Job ", " is Canceled. Its logs: https://ml.azure"
+    )
+
+
+def test_a_log_that_cannot_be_shown_does_not_end_the_watch(service: AzureService) -> None:
+    service.fault = lambda call: (403, {"error": {"message": "no"}}) if "/details" in call.path else None
+    ended = submit(*DATA, *MODEL)
+    assert (ended.status, ended.stderr) == (0, "")
+    assert "Warning: The log cannot be shown here: " in ended.stdout
+
+
+def test_only_submitting_says_how_to_go_on(service: AzureService) -> None:
+    service.statuses = ["Running"]
+    ended = submit(*DATA, *MODEL, "--wait-limit", "0")
+    assert (ended.status, ended.stderr) == (0, "")
+    name = service.job["name"]
+    assert f"Job {name} goes on: https://ml.azure.com/" in ended.stdout
+    where = f"--resource-group {GROUP} --workspace-name {WORKSPACE}\n"
+    assert f"  az ml job stream --name {name} {where}" in ended.stdout
+    assert f"  az ml job cancel --name {name} {where}" in ended.stdout
+    assert f"  az ml job download --name {name} --output-name trained_model {where}" in ended.stdout
+
+
+def test_a_job_goes_on_after_the_wait_limit(service: AzureService) -> None:
+    service.statuses = ["Queued"]
+    ended = submit(*DATA, *MODEL, "--wait-limit", "2")
+    assert_refused(ended, 4, "ServiceError: Job ", " was not complete after 2 minutes. It goes on.")
+    assert "az ml job cancel" in ended.stdout
+
+
+def test_a_job_goes_on_when_the_network_does_not(service: AzureService) -> None:
+    def cut(call: Call) -> Exception | None:
+        is_watch = call.method == "GET" and "/jobs/" in call.path
+        return requests.exceptions.ConnectionError("Network is unreachable") if is_watch else None
+
+    service.fault = cut
+    ended = submit(*DATA, *MODEL)
+    assert_refused(ended, 4, "ServiceError: Watching job ", "Azure cannot be reached. Network is unreachable")
+    assert f"Job {service.job['name']} goes on: https://ml.azure.com/" in ended.stdout
+
+
+def test_a_job_goes_on_after_an_interrupt(service: AzureService) -> None:
+    def interrupt(call: Call) -> None:
+        if call.method == "GET" and "/jobs/" in call.path:
+            raise KeyboardInterrupt
+
+    service.fault = interrupt
+    ended = submit(*DATA, *MODEL)
+    assert ended.status == 130
+    assert f"Job {service.job['name']} goes on: https://ml.azure.com/" in ended.stdout
+    assert f"az ml job cancel --name {service.job['name']} --resource-group" in ended.stdout
+    assert "Traceback" not in ended.stderr
+
+
+# ── The model ────────────────────────────────────────────────────────────────────────────────────
+
+
+def trained(service: AzureService, tmp_path: Path) -> None:
+    """Let every job of the service have written a model."""
+    root = tmp_path / "made"
+    (root / "code").mkdir(parents=True)
+    (root / "model").write_bytes(b"weights")
+    (root / "code" / "serving.py").write_text("")
+    write_manifest(root, {})
+    (root / "_meta.yaml").write_text("type: ModelDirectory\n")
+
+    def write(call: Call) -> None:
+        if call.method == "PUT" and "/jobs/" in call.path:
+            output = f"azureml/{call.path.rpartition('/')[2]}/trained_model"
+            for path in root.rglob("*"):
+                if path.is_file():
+                    service.blobs[f"{output}/{path.relative_to(root).as_posix()}"] = path.read_bytes()
+
+    service.fault = write
+
+
+def test_the_trained_model_is_downloaded(service: AzureService, tmp_path: Path) -> None:
+    trained(service, tmp_path)
+    ended = submit(*DATA, *MODEL, "--download", tmp_path / "new" / "model")
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.stdout.endswith(f"The trained model is in {tmp_path}/new/model\n")
+    names = {path.name for path in (tmp_path / "new" / "model").iterdir()}
+    assert names == {"_meta.yaml", "manifest.json", "model", "code"}
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["model"]
+
+
+def test_a_damaged_download_is_refused_and_leaves_nothing(service: AzureService, tmp_path: Path) -> None:
+    trained(service, tmp_path)
+    (tmp_path / "made" / "model").write_bytes(b"others!")
+    (tmp_path / "made" / "code" / "serving.py").unlink()
+    (tmp_path / "downloads" / "model").mkdir(parents=True)
+    ended = submit(*DATA, *MODEL, "--download", tmp_path / "downloads" / "model")
+    assert_refused(
+        ended,
+        4,
+        "ServiceError: The downloaded model of job ",
+        " is damaged:\n  code/serving.py is missing.\n  model is not as it was written\n",
+    )
+    assert [path.name for path in (tmp_path / "downloads").iterdir()] == ["model"]
+    assert list((tmp_path / "downloads" / "model").iterdir()) == []
+
+
+def test_a_full_disk_is_told(service: AzureService, tmp_path: Path) -> None:
+    trained(service, tmp_path)
+    write, full = service.fault, OSError(28, "No space left on device")
+    service.fault = lambda call: (
+        full if call.method == "GET" and call.path.startswith("/container/azureml/") else write(call)
+    )
+    ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
+    assert_refused(ended, 4, "ServiceError: Downloading the model of job ", "No space left on device\n")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.usefixtures("service")
+def test_a_job_without_a_model_is_told(tmp_path: Path) -> None:
+    ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
+    assert_refused(ended, 4, "ServiceError: The downloaded model of job ", "_meta.yaml is missing")
+    assert not (tmp_path / "model").exists()
