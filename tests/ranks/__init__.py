@@ -1,0 +1,1 @@
+"""Real processes, over gloo: what several must do exactly as one would."""

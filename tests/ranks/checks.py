@@ -1,0 +1,255 @@
+"""What every process of a group does and measures; the tests compare the records of all of them.
+
+Starting a process costs seconds (it loads PyTorch), so each group is started once and goes through all of it.
+A training image is one flat grey, and no two have the same: the grey that a network sees tells the image.
+"""
+
+import hashlib
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import SGD
+
+from train_pytorch_model import data
+from train_pytorch_model.checkpointing import Checkpointer
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.data import Batch, Loader, Pass, read_for_inference
+from train_pytorch_model.distributed import World
+from train_pytorch_model.image_classifier import pixels
+from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
+from train_pytorch_model.loop import NotFiniteError, StepReport, TrainStep, train_one_epoch
+from train_pytorch_model.models import build_model
+from train_pytorch_model.plan import PlannedBatch, plan_training
+from train_pytorch_model.precision import Precision
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.stop_requests import StopRequests
+from train_pytorch_model.train_state import TrainState
+from train_pytorch_model.trainer import Trainer
+from train_pytorch_model.training import train
+
+CATEGORIES = 7  # more than five, so that the top-5 accuracy says something
+NUM_TRAINING, NUM_VALIDATION = 27, 11
+BATCH_SIZE = 4  # 27 = 3 x 8 + 3 = 2 x 12 + 3: the last step leaves processes without an image
+LEARNING_RATE = 0.01
+SEED = 3
+
+
+def grey_of(index: int) -> int:
+    """The grey value of a training image."""
+    return 10 + 8 * index
+
+
+def paint_data_sets(root: Path) -> None:
+    """Training images of one grey each, and validation images of noise."""
+    for category in range(CATEGORIES):
+        for name in ("training", "validation"):
+            (root / name / str(category)).mkdir(parents=True)
+    for index in range(NUM_TRAINING):
+        image = Image.new("RGB", (32, 32), (grey_of(index),) * 3)
+        image.save(root / "training" / str(index % CATEGORIES) / f"{index}.png")
+    for index in range(NUM_VALIDATION):
+        noise = np.random.default_rng(index).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(root / "validation" / str(index % CATEGORIES) / f"{index}.png")
+
+
+def open_inputs(root: Path, untrained_model: Path) -> TrainingInputs:
+    """What all groups train on."""
+    return open_training_inputs(untrained_model, root / "training", root / "validation")
+
+
+def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
+    """Everything that one process measures, as plain values."""
+    return {
+        "rank": world.rank,
+        "validated": {str(size): validate(inputs, world, size) for size in (2, 4, 16)},
+        "trained": train_an_epoch(inputs, world),
+        "gradients": {str(count): compare_gradients(inputs, world, count) for count in (11, 25)},
+        "not_finite": diverge(inputs, world),
+        "decoding": {
+            name: decode_two_epochs(inputs, world, name == "once") for name in ("each time", "once")
+        },
+    }
+
+
+def validate(inputs: TrainingInputs, world: World, batch_size: int) -> dict[str, float]:
+    """The first weights on the validation images; at 16 there are fewer batches than processes."""
+    trainer = Trainer(TrainConfig(batch_size=batch_size, random_seed=SEED), inputs, world, Silence())
+    with Loader(world.cores) as loader:
+        metrics = trainer.validate(loader)
+    return {"loss": metrics.loss, "top1": metrics.top1, "top5": metrics.top5, "images": metrics.images}
+
+
+def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
+    """One epoch: what the network saw, the rate it began with, weights and batch norms afterwards."""
+    config = TrainConfig(
+        batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, random_seed=SEED, print_frequency=1
+    )
+    trainer = Trainer(config, inputs, world, Silence())
+    steps: list[list[int]] = []
+    trainer.network.register_forward_pre_hook(lambda _, images: steps.append(_greys(images[0])))
+    with Loader(world.cores) as loader:
+        first = trainer.train(loader, lambda _: None, max_steps=1)
+        trainer.close_epoch(first, first.metrics)
+        steps.clear()
+        report = trainer.train(loader, lambda _: None)
+    own = _batch_norm_statistics(trainer.network)
+    mean = world.sum(own) / world.size
+    world.average_batch_norms(trainer.network)
+    averaged = _batch_norm_statistics(trainer.network)
+    parameters = torch.cat([value.detach().flatten() for value in trainer.network.parameters()])
+    return {
+        "steps": steps,
+        "images": report.metrics.images,
+        "first_rate": first.lr,
+        "parameters": _digest(parameters),
+        "own_statistics": _digest(own),
+        "averaged_statistics": _digest(averaged),
+        "distance_from_mean": float((averaged - mean).abs().max()),
+        "is_finite": bool(parameters.isfinite().all() and averaged.isfinite().all()),
+    }
+
+
+def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> dict[str, Any]:
+    """Two epochs with their validations: what the network saw and became, the images that were decoded."""
+    config = TrainConfig(epochs=2, batch_size=BATCH_SIZE, random_seed=SEED)
+    trainer = Trainer(config, inputs, world, Silence())
+    seen: list[str] = []
+    trainer.network.register_forward_pre_hook(lambda _, images: seen.append(_digest(images[0])))
+    decoded: list[object] = []
+    read_pixels = pixels.read_pixels
+
+    def count(file: Path, short_side: int) -> Any:
+        decoded.append(file)
+        return read_pixels(file, short_side)
+
+    with (
+        patch.object(data, "read_pixels", count),
+        patch.object(pixels, "read_pixels", count),
+        trainer.decoding_once() if is_cached else nullcontext(),
+        Loader(world.cores) as loader,
+    ):
+        for _ in range(2):
+            trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
+    parameters = torch.cat([value.detach().flatten() for value in trainer.network.parameters()])
+    return {"seen": seen, "parameters": _digest(parameters), "decoded": len(decoded)}
+
+
+def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> list[dict[str, Any]]:
+    """The gradients of each step beside those of plain PyTorch, alone, on the images of all processes.
+
+    In evaluation mode, where no image's result depends on the others of its batch; at rate 0, so that every
+    step begins with the same weights.
+    """
+    plans = [
+        plan_training(num_images, BATCH_SIZE, 1, SEED, 1, rank, world.size) for rank in range(world.size)
+    ]
+    unions = [
+        PlannedBatch(np.concatenate([share.indices for share in shares]), shares[0].global_count)
+        for shares in zip(*plans, strict=True)
+    ]
+    torch.manual_seed(SEED)
+    network = build_model(inputs.model, len(inputs.categories)).eval()
+    model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), network)
+    optimizer = SGD(network.parameters(), lr=0.0)
+    found: list[Tensor] = []
+    optimizer.register_step_pre_hook(lambda *_: found.append(_gradient(network)))
+    step = TrainStep(
+        model=world.replicate(model),
+        optimizer=optimizer,
+        loss_sum=lambda logits, targets: F.cross_entropy(logits, targets, reduction="sum"),
+        precision=Precision(torch.float32, "of this test"),
+        world=world,
+    )
+    with Loader(world.cores) as loader:
+
+        def batches(plan: list[PlannedBatch]) -> list[Batch]:
+            read = read_for_inference(inputs.training, inputs.framing)
+            return list(loader.batches(Pass("", plan, read, inputs.training.class_indices, inputs.framing)))
+
+        own, whole = batches(plans[world.rank]), batches(unions)
+    state = TrainState(network, optimizer, 1, world.device)
+    train_one_epoch(step, own, lambda _: 0.0, state, len(own), _Nobody())
+
+    comparisons = []
+    for gradient, batch, union in zip(found, own, whole, strict=True):
+        network.zero_grad()
+        F.cross_entropy(model(union.images), union.targets).backward()  # type: ignore[no-untyped-call]
+        expected = _gradient(network)
+        comparisons.append(
+            {
+                "own_images": len(batch.targets),
+                "union_images": len(union.targets),
+                "largest": float(expected.abs().max()),
+                "difference": float((gradient - expected).abs().max()),
+            }
+        )
+    return comparisons
+
+
+def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
+    """Train at a rate at which no weight survives; what ends it, and where."""
+    config = TrainConfig(batch_size=BATCH_SIZE, learning_rate=1e30, random_seed=SEED, print_frequency=1)
+    trainer = Trainer(config, inputs, world, Silence())
+    with (
+        Loader(world.cores) as loader,
+        Checkpointer(
+            Path("nowhere"), 1e9, {}, trainer.state, world, StopRequests(), Silence()
+        ) as checkpointer,
+    ):
+        try:
+            trainer.train(loader, checkpointer.after_step)
+        except NotFiniteError as error:
+            return {"message": str(error), "step": trainer.state.position.steps_done}
+    return {}
+
+
+def train_and_publish(inputs: TrainingInputs, world: World, output: Path) -> None:
+    """A whole training of one epoch on a few images."""
+    config = TrainConfig(epochs=1, batch_size=BATCH_SIZE, random_seed=SEED)
+    few = replace(inputs, training=inputs.training.select(np.arange(8)))
+    train(config, few, output, world, Silence())
+
+
+def _greys(images: Tensor) -> list[int]:
+    """The grey of each normalised image (B, 3, H, W), after checking that it is one grey throughout."""
+    pixels = ((images.detach() * 0.5 + 0.5) * 255).round()
+    assert bool((pixels == pixels[:, :1, :1, :1]).all()), "an image is not of one grey"
+    return [int(value) for value in pixels[:, 0, 0, 0].tolist()]
+
+
+def _batch_norm_statistics(network: nn.Module) -> Tensor:
+    buffers = [
+        buffer.flatten()
+        for module in network.modules()
+        if isinstance(module, _BatchNorm)
+        for buffer in (module.running_mean, module.running_var)
+        if buffer is not None
+    ]
+    return torch.cat(buffers).clone()
+
+
+def _gradient(network: nn.Module) -> Tensor:
+    gradients = [parameter.grad for parameter in network.parameters()]
+    return torch.cat([gradient.flatten() for gradient in gradients if gradient is not None]).clone()
+
+
+def _digest(values: Tensor) -> str:
+    return hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest()
+
+
+class _Nobody:
+    def after_step(self, loss_sum: Tensor) -> None:
+        pass
+
+    def report(self, report: StepReport) -> None:
+        pass

@@ -1,0 +1,59 @@
+"""The groups of processes, each started once."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Records = Mapping[int, list[dict[str, Any]]]
+"""Number of processes → the records of all ranks, in their order."""
+
+GROUP = Path(__file__).with_name("group.py")
+
+
+def torchrun(num_processes: int, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of that many processes, as a person would type it."""
+    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
+    return subprocess.run(
+        [sys.executable, *line, *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+
+
+@pytest.fixture(scope="session")
+def float32_resnet18(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained ResNet-18 that computes in float32 everywhere."""
+    from train_pytorch_model.commands.init_model import InitModel
+    from train_pytorch_model.recipe import Recipe
+
+    output = tmp_path_factory.mktemp("float32") / "resnet18"
+    InitModel(output=output, recipe=Recipe(precision="float32")).run()
+    return output
+
+
+@pytest.fixture(scope="session")
+def records(tmp_path_factory: pytest.TempPathFactory, float32_resnet18: Path) -> Records:
+    """What groups of one, two and three processes have measured; one process is this one."""
+    import torch
+
+    from tests.ranks.checks import measure, open_inputs, paint_data_sets
+    from train_pytorch_model.distributed import World
+
+    data = tmp_path_factory.mktemp("data")
+    paint_data_sets(data)
+    alone = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
+    found = {1: [measure(open_inputs(data, float32_resnet18), alone)]}
+    for size in (2, 3):
+        output = tmp_path_factory.mktemp(f"group-of-{size}")
+        ended = torchrun(size, GROUP, data, float32_resnet18, output)
+        assert ended.returncode == 0, ended.stderr
+        found[size] = [json.loads((output / f"{rank}.json").read_text()) for rank in range(size)]
+    return found

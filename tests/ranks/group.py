@@ -1,0 +1,33 @@
+"""Run by torchrun: `group.py DATA UNTRAINED OUTPUT`. Every process leaves OUTPUT/<rank>.json.
+
+Two processes also train to the end, each with an output and a tracking store of its own: it shows who writes.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.ranks.checks import measure, open_inputs, train_and_publish
+from train_pytorch_model.distributed import join_world
+
+
+def main() -> None:
+    """One process of a group."""
+    data, untrained_model, output = map(Path, sys.argv[1:])
+    with join_world() as world:
+        inputs = open_inputs(data, untrained_model)
+        record = measure(inputs, world)
+        if world.size == 2:
+            own = output / f"of-rank-{world.rank}"
+            own.mkdir()
+            os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{own}/mlflow.db"
+            train_and_publish(inputs, world, own / "trained")
+            record["written"] = sorted(path.name for path in own.iterdir())
+    (output / f"{world.rank}.json").write_text(json.dumps(record))
+
+
+if __name__ == "__main__":
+    main()

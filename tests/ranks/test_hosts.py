@@ -1,0 +1,154 @@
+"""Several hosts train together: started as Azure ML starts them, by torchrun, and after one was lost."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.painting import paint_folders
+from tests.ranks.hosts import Host, NoNamespacesError, end, make_hosts
+
+PORT = 6105
+EPOCHS = 3
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[list[Host]]:
+    """Two of them, as often as they are needed."""
+    try:
+        with make_hosts(2) as made:
+            yield made
+    except NoNamespacesError as error:
+        pytest.skip(f"no network namespaces can be made here: {error}")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Painted folders to train and to validate on."""
+    root = tmp_path_factory.mktemp("folders")
+    paint_folders(root / "training", 8)
+    paint_folders(root / "validation", 2, first=100)
+    return root
+
+
+def program(folders: Path, untrained_model: Path, output: Path) -> list[str]:
+    """The component's command."""
+    return [
+        *("-m", "train_pytorch_model.run", "--untrained-model", str(untrained_model)),
+        *("--training-dataset", str(folders / "training")),
+        *("--validation-dataset", str(folders / "validation")),
+        *("--trained-model", str(output)),
+        *("--batch-size", "2", "--epochs", str(EPOCHS)),
+    ]
+
+
+def start_as_azure_does(
+    hosts: Sequence[Host], command: Sequence[str], logs: Path
+) -> list[subprocess.Popen[bytes]]:
+    """One process a node, with the variables of `distribution: pytorch`."""
+    return [
+        host.start(
+            [sys.executable, *command],
+            {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(len(hosts)),
+                "LOCAL_RANK": "0",
+                "NODE_RANK": str(rank),
+                "MASTER_ADDR": hosts[0].address,
+                "MASTER_PORT": str(PORT),
+                "AZUREML_NODE_COUNT": str(len(hosts)),
+            },
+            logs / f"{rank}.log",
+        )
+        for rank, host in enumerate(hosts)
+    ]
+
+
+def said(logs: Path) -> str:
+    """What all hosts have said."""
+    return "\n".join(f"[{path.name}]\n{path.read_text()}" for path in sorted(logs.glob("*.log")))
+
+
+def wait_for(pattern: str, log: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until the host has said it."""
+    while not re.search(pattern, log.read_text()):
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def together(
+    hosts: list[Host],
+    folders: Path,
+    float32_resnet18: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, str]:
+    """The output of two nodes of Azure ML that nothing has happened to, and what they said."""
+    logs = tmp_path_factory.mktemp("together")
+    command = program(folders, float32_resnet18, logs / "trained")
+    processes = start_as_azure_does(hosts, command, logs)
+    assert [process.wait() for process in processes] == [0, 0], said(logs)
+    return logs / "trained", said(logs)
+
+
+def test_two_nodes_train_as_azure_ml_starts_them(together: tuple[Path, str]) -> None:
+    output, text = together
+    assert (output / "_meta.yaml").is_file()
+    assert "4 images a step = batch size 2 x 2 processes" in text
+    assert text.count(f"Epoch {EPOCHS}/{EPOCHS}: ") == 1
+
+
+def test_two_nodes_train_alike_under_torchrun(
+    hosts: list[Host],
+    folders: Path,
+    float32_resnet18: Path,
+    tmp_path: Path,
+    together: tuple[Path, str],
+) -> None:
+    processes = [
+        host.start(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"),
+                *("--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].address}:{PORT}", "--rdzv-id=test"),
+                # On real hosts torchrun tells by their names which of them has the address.
+                *(f"--rdzv-conf=is_host={int(rank == 0)}", f"--local-addr={host.address}"),
+                *program(folders, float32_resnet18, tmp_path / "trained"),
+            ],
+            {},
+            tmp_path / f"{rank}.log",
+        )
+        for rank, host in enumerate(hosts)
+    ]
+    assert [process.wait() for process in processes] == [0, 0], said(tmp_path)
+    assert_same_weights(tmp_path / "trained", together[0])
+
+
+def test_a_node_that_is_lost_and_comes_back_goes_on_from_the_checkpoint(
+    hosts: list[Host],
+    folders: Path,
+    float32_resnet18: Path,
+    tmp_path: Path,
+    together: tuple[Path, str],
+) -> None:
+    command = program(folders, float32_resnet18, tmp_path / "trained")
+    first = start_as_azure_does(hosts, command, tmp_path)
+    wait_for(r"Epoch 1/\d+: ", tmp_path / "0.log", first[0])
+    end(first[1])
+    assert first[0].wait() != 0, said(tmp_path)
+    again = start_as_azure_does(hosts, command, tmp_path)
+    assert [process.wait() for process in again] == [0, 0], said(tmp_path)
+    assert "Resumed     " in said(tmp_path)
+    assert_same_weights(tmp_path / "trained", together[0])
+
+
+def assert_same_weights(model: Path, other: Path) -> None:
+    """Bit for bit."""
+    states = [torch.load(path / "model", weights_only=True) for path in (model, other)]
+    assert states[0].keys() == states[1].keys()
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name]), name

@@ -1,0 +1,174 @@
+"""The program, started as several processes: by torchrun, and by itself."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.painting import paint_folders
+from tests.programs.program import run_program
+from tests.ranks.conftest import torchrun
+from train_pytorch_model.launch import Agent, start_workers
+
+RUN = ("-m", "train_pytorch_model.run")
+PROGRAM = ("-m", "train_pytorch_model")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Painted folders to train and to validate on."""
+    root = tmp_path_factory.mktemp("folders")
+    paint_folders(root / "training", 4)
+    paint_folders(root / "validation", 3, first=100)
+    return root
+
+
+@pytest.fixture
+def _signal_handlers() -> Iterator[None]:
+    """Torch's launcher sets handlers of its own in this process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def arguments(folders: Path, untrained_model: Path, output: Path, *more: str) -> list[str]:
+    """The command line of a short training."""
+    return [
+        "--untrained-model",
+        str(untrained_model),
+        "--training-dataset",
+        str(folders / "training"),
+        "--validation-dataset",
+        str(folders / "validation"),
+        "--trained-model",
+        str(output),
+        "--batch-size",
+        "4",
+        *more,
+    ]
+
+
+AGENT = """
+import sys
+from train_pytorch_model.launch import Agent, start_workers
+
+if __name__ == "__main__":
+    node_rank, port, *arguments = sys.argv[1:]
+    agent = Agent(1, num_nodes=2, node_rank=int(node_rank), master_addr="127.0.0.1", master_port=int(port))
+    sys.exit(start_workers(agent, ["train", *arguments]))
+"""
+
+
+def free_port() -> int:
+    """A port that nobody listens to, at this moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def test_torchrun_trains_with_two_processes(folders: Path, float32_resnet18: Path, tmp_path: Path) -> None:
+    output = tmp_path / "trained"
+    ended = torchrun(2, *RUN, *arguments(folders, float32_resnet18, output, "--epochs", "1"))
+    assert ended.returncode == 0, ended.stderr
+    assert {"_meta.yaml", "manifest.json", "metrics.jsonl", "model", "MLmodel"} <= {
+        entry.name for entry in output.iterdir()
+    }
+    assert [entry.name for entry in tmp_path.iterdir()] == ["trained"]
+    metrics = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert [(record["epoch"], record["step"]) for record in metrics] == [(1, 2)]
+    assert "8 images a step = batch size 4 x 2 processes" in ended.stdout
+    assert "Peak rate   0.002 = learning rate 0.001 x 2 processes" in ended.stdout
+    for line in ("Train PyTorch Model ", "Epoch 1/1: ", "The trained model is in "):
+        assert ended.stdout.count(line) == 1
+    assert "Warning" not in ended.stdout + ended.stderr
+
+
+@pytest.mark.usefixtures("_signal_handlers")
+def test_an_agent_starts_its_workers_and_ends_with_0(
+    folders: Path, float32_resnet18: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "trained"
+    status = start_workers(
+        Agent(2), ["train", *arguments(folders, float32_resnet18, output, "--epochs", "1")]
+    )
+    said = capfd.readouterr()
+    assert status == 0, said.err
+    assert (output / "_meta.yaml").is_file()
+    assert said.out.count("Epoch 1/1: ") == 1
+
+
+@pytest.mark.usefixtures("_signal_handlers")
+def test_an_agent_ends_with_4_when_training_fails_and_tells_it_once(
+    folders: Path, float32_resnet18: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "trained"
+    status = start_workers(
+        Agent(2), ["train", *arguments(folders, float32_resnet18, output, "--learning-rate", "1e30")]
+    )
+    said = capfd.readouterr()
+    assert status == 4, said.err
+    assert said.err.count("TrainingError: ") == 1
+    assert said.out.count("the learning rate halved from here on (") == 3
+    assert said.err.count("Lower --learning-rate") == 1
+    assert "Traceback" not in said.err
+    assert not output.exists()
+    record = json.loads((tmp_path / "trained.run" / "status.json").read_text())
+    assert record["class"] == "TrainingError"
+    assert record["exit_status"] == 4
+    assert record["message"] in said.err
+
+
+def test_the_agents_of_two_nodes_meet_and_train_together(
+    folders: Path, float32_resnet18: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "trained"
+    command = arguments(folders, float32_resnet18, output, "--epochs", "1")
+    port = str(free_port())
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, "-c", AGENT, str(node_rank), port, *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for node_rank in (0, 1)
+    ]
+    said = [node.communicate() for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    assert (output / "_meta.yaml").is_file()
+    assert "8 images a step = batch size 4 x 2 processes" in said[0][0]
+    assert said[0][0].count("Epoch 1/1: ") == 1
+    assert said[1][0] == ""
+
+
+def test_torchrun_scores_and_evaluates_with_two_processes_as_one_does(
+    folders: Path, float32_resnet18: Path, tmp_path: Path
+) -> None:
+    trained, images = tmp_path / "trained", tmp_path / "images"
+    paint_folders(images, 50)  # 150 images: three batches for two processes
+    (images / "red" / "7.png").write_bytes(b"not an image")
+    half = (images / "red" / "8.png").read_bytes()
+    (images / "red" / "8.png").write_bytes(half[: len(half) // 2])  # found by the process that decodes it
+    ended = run_program("train", *arguments(folders, float32_resnet18, trained, "--epochs", "1"))
+    assert ended.status == 0, ended.stderr
+    inputs = ("--trained-model", trained, "--dataset", images)
+    for verb, flag in (("score", "--scored-dataset"), ("evaluate", "--output")):
+        alone = run_program(verb, *inputs, flag, tmp_path / f"{verb}-1")
+        assert alone.status == 0, alone.stderr
+        together = torchrun(2, *PROGRAM, verb, *inputs, flag, tmp_path / f"{verb}-2")
+        assert together.returncode == 0, together.stderr
+        own = slice(alone.stdout.splitlines().index("Warning: 2 unreadable images are left out:"), -1)
+        last = len(alone.stdout.splitlines()[own]) + 1
+        assert together.stdout.splitlines()[-last:-1] == alone.stdout.splitlines()[own]
+        assert together.stdout.count("2 unreadable images are left out:") == 1
+        assert together.stderr == ""
+    for name in ("score-{}/scores.csv", "score-{}/bad_images.csv", "evaluate-{}/metrics.json"):
+        of_one, of_two = ((tmp_path / name.format(size)).read_text() for size in (1, 2))
+        assert of_two == of_one
