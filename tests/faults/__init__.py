@@ -1,0 +1,1 @@
+"""Faults that are really injected, into the real program in processes of their own."""

@@ -1,0 +1,60 @@
+"""The zygote, what it trains, and what comes out of it undisturbed."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.faults.trials import Bench, Result, Zygote, result_of
+from tests.painting import paint_folders
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """15 training images in batches of 4: an epoch is four steps of one process, or two of two."""
+    from train_pytorch_model.commands.init_model import InitModel
+    from train_pytorch_model.recipe import Recipe
+
+    root = tmp_path_factory.mktemp("bench")
+    paint_folders(root / "training", 5)
+    paint_folders(root / "validation", 3, first=100)
+    untrained = root / "untrained"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # as the program sets it before it loads torch
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        # Small, and with dropout and batch norms: all that is random or of one process alone.
+        InitModel(
+            output=untrained, architecture="mobilenet_v3_small", recipe=Recipe(precision="float32")
+        ).run()
+        zygote = Zygote(tmp_path_factory.mktemp("said"))
+    bench = Bench(zygote, root, untrained, root / "mlflow.db")
+    # MLflow cannot mend a store that it was killed in making; and making it takes seconds.
+    make = f"import mlflow; mlflow.MlflowClient('sqlite:///{bench.store}').create_experiment('train_pytorch_model')"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", make], check=True, capture_output=True)
+    yield bench
+    zygote.close()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Result]:
+    """What so many processes give when nothing happens to them."""
+
+    @cache
+    def train(ranks: int) -> Result:
+        output = tmp_path_factory.mktemp("undisturbed") / "trained"
+        ended = bench.train(output, ranks=ranks)
+        assert set(ended.statuses) == {0}, ended
+        assert [path.name for path in output.parent.iterdir()] == ["trained"]
+        return result_of(output)
+
+    return train
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "trained"

@@ -1,0 +1,197 @@
+"""What a trial does to itself: faults at chosen moments, and constants that would make it long.
+
+Each function is called before the program begins, in its own process.
+"""
+
+import errno
+import importlib
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from train_pytorch_model import distributed, publishing, training
+from train_pytorch_model.checkpointing import Checkpointer
+from train_pytorch_model.data import Batch
+from train_pytorch_model.loop import TrainStep
+from train_pytorch_model.metrics import Sums
+from train_pytorch_model.tracking import NoTracker
+
+
+def constants(**values: float) -> None:
+    """Set `module.NAME` of the package, written as `module__NAME`; a timedelta in seconds."""
+    for name, value in values.items():
+        module_name, _, constant = name.rpartition("__")
+        module = importlib.import_module("train_pytorch_model." + module_name.replace("__", "."))
+        is_duration = isinstance(getattr(module, constant), timedelta)
+        setattr(module, constant, timedelta(seconds=value) if is_duration else value)
+
+
+def one_thread_is_enough() -> None:
+    """For networks and images that small, when other tests take the other cores."""
+    _replace(distributed, "usable_cores", lambda: 1)
+
+
+def mlflow_is_left_out() -> None:
+    """It takes longer than the rest of a training that is so short."""
+    _replace(training, "MlflowTracker", lambda *_: NoTracker())
+    _replace(publishing, "save_mlflow_model", lambda *_: None)
+
+
+def every_checkpoint_is_waited_for() -> None:
+    """Else a step may end before the checkpoint of the one before is written, and go without its own."""
+    write = Checkpointer.write
+    Checkpointer.write = lambda self, wait=True: write(self, wait=True)  # type: ignore[method-assign]  # noqa: ARG005
+
+
+def nothing_waits_for_the_disk() -> None:
+    """What a process has written outlives the process, synced or not; only a power loss would tell."""
+    _replace(os, "fsync", lambda _: None)
+
+
+def kill_at_file_event(event: str, below: str, number: int = 1, if_there: str = "") -> None:
+    """SIGKILL just before the so-manieth time that something happens to a file below a path.
+
+    Only times count at which another file is there.
+    """
+    count = 0
+
+    def hook(name: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        if name == event and str(arguments[0]).startswith(below):
+            count += not if_there or Path(if_there).exists()
+            if count == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def signal_at_step(number: int, signals: list[int], rank: int = 0) -> None:
+    """Send these signals to this process in a step, counted from 0 over the whole process."""
+
+    def send(_: Batch) -> None:
+        for each in signals:
+            os.kill(os.getpid(), each)
+
+    _before_step(number, rank, send)
+
+
+def signal_in_validation(number: int, rank: int = 0) -> None:
+    """The same at the beginning of the first validation."""
+    from train_pytorch_model import trainer
+
+    validate = trainer.Trainer.validate
+
+    def signalled(self: Any, *arguments: Any, **options: Any) -> Any:
+        if self.world.rank == rank and self.state.position.epoch == 2:
+            os.kill(os.getpid(), number)
+        return validate(self, *arguments, **options)
+
+    trainer.Trainer.validate = signalled  # type: ignore[method-assign]
+
+
+def sleep_in_steps(seconds: float) -> None:
+    """Steps that take long."""
+    call = TrainStep.__call__
+
+    def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
+        time.sleep(seconds)
+        return call(self, batch, lr, sums)
+
+    TrainStep.__call__ = step  # type: ignore[method-assign]
+
+
+def not_finite_at_step(numbers: list[int], rank: int = 0) -> None:
+    """The loss of these steps of the process is not a number."""
+    call, count = TrainStep.__call__, 0
+
+    def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
+        nonlocal count
+        loss_sum = call(self, batch, lr, sums)
+        count += 1
+        is_chosen = self.world.rank == rank and count - 1 in numbers
+        return loss_sum * float("nan") if is_chosen else loss_sum
+
+    TrainStep.__call__ = step  # type: ignore[method-assign]
+
+
+def out_of_memory(number: int, above: int, rank: int = 0) -> None:
+    """From a step on, more than so many images at once do not fit."""
+    call, count = TrainStep.__call__, 0
+
+    def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
+        nonlocal count
+        count += 1
+        at_once = min(len(batch.targets), self.micro_batch or len(batch.targets))
+        if self.world.rank == rank and count > number and at_once > above:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return call(self, batch, lr, sums)
+
+    TrainStep.__call__ = step  # type: ignore[method-assign]
+
+
+def remove_at_step(number: int, path: str, replaced_by_a_file: bool) -> None:
+    """A folder vanishes, as a mount does; a file in its place keeps it from being made again."""
+
+    def remove(_: Batch) -> None:
+        shutil.rmtree(path)
+        if replaced_by_a_file:
+            Path(path).touch()
+
+    _before_step(number, 0, remove)
+
+
+def remove_file_at_step(number: int, path: str) -> None:
+    """An image that was listed is not there any more."""
+    _before_step(number, 0, lambda _: Path(path).unlink())
+
+
+def limit_file_size(limit: int) -> None:
+    """No file may grow beyond so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
+def full_disk(below: str, after: int = 0) -> None:
+    """No file below a folder can be opened for writing, once so many have been."""
+    count = 0
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        if (
+            event == "open"
+            and str(arguments[0]).startswith(below)
+            and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        ):
+            count += 1
+            if count > after:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), arguments[0])
+
+    sys.addaudithook(hook)
+
+
+def _before_step(number: int, rank: int, act: Callable[[Batch], None]) -> None:
+    call, count = TrainStep.__call__, 0
+
+    def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
+        nonlocal count
+        if count == number and self.world.rank == rank:
+            act(batch)
+        count += 1
+        return call(self, batch, lr, sums)
+
+    TrainStep.__call__ = step  # type: ignore[method-assign]
+
+
+def _replace(module: ModuleType, name: str, value: object) -> None:
+    assert hasattr(module, name)
+    setattr(module, name, value)

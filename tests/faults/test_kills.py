@@ -1,0 +1,83 @@
+"""Killed at any moment and started again, a run ends as if nothing had happened."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.trials import Bench, Result, result_of, run_folder_of
+
+Undisturbed = Callable[[int], Result]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_in_the_middle_of_an_epoch(bench: Bench, undisturbed: Undisturbed, output: Path, ranks: int) -> None:
+    """Two processes cannot show in which order the sums of three are added."""
+    step = {1: 5, 2: 3, 3: 3}[ranks]
+    kill = ("signal_at_step", {"number": step, "signals": [signal.SIGKILL], "rank": ranks - 1})
+    killed = bench.train(output, injections=[kill], ranks=ranks)
+    assert killed.statuses == [4] * (ranks - 1) + [-signal.SIGKILL]
+    if ranks > 1:
+        assert killed.stderr.count("LostRankError: ") == 1
+        assert f"have lost each other: rank {ranks - 1} (process " in killed.stderr
+        assert ") has ended. The same command goes on from the last checkpoint." in killed.stderr
+        assert "Traceback" not in killed.stderr
+    assert not output.exists()
+    ended = bench.train(output, ranks=ranks)
+    assert "Resumed     in epoch 2, after " in ended.stdout
+    assert_undisturbed(ended.statuses, output, undisturbed(ranks))
+    assert "Warning" not in ended.stdout
+
+
+CHECKPOINTS, RUN = "trained.run/checkpoints/", "trained.run/"
+
+
+@pytest.mark.parametrize(
+    ("event", "below", "number", "if_there"),
+    [
+        pytest.param("open", RUN + "config.json", 1, "", id="before anything is there"),
+        pytest.param("open", CHECKPOINTS, 1, "", id="before the first checkpoint"),
+        pytest.param("os.rename", CHECKPOINTS, 5, "", id="before the third checkpoint has its name"),
+        pytest.param("open", CHECKPOINTS, 8, "", id="before the manifest of a checkpoint"),
+        pytest.param("os.remove", CHECKPOINTS, 1, "", id="before an old checkpoint is taken away"),
+        pytest.param("open", "trained/", 4, "", id="while the model is written"),
+        pytest.param("open", "trained/manifest.json", 1, "", id="when nearly all of the model is written"),
+        pytest.param(
+            "os.remove", "trained/_incomplete", 1, "trained/_meta.yaml", id="before the model is whole"
+        ),
+        pytest.param(
+            "shutil.rmtree", RUN + "checkpoints", 1, "trained/_meta.yaml", id="when the model is whole"
+        ),
+        pytest.param("os.remove", RUN + "config.json", 1, "", id="before the last trace of the run is gone"),
+    ],
+)
+def test_while_files_are_written(
+    bench: Bench, undisturbed: Undisturbed, output: Path, event: str, below: str, number: int, if_there: str
+) -> None:
+    kill = {"event": event, "below": str(output.parent / below), "number": number}
+    if if_there:
+        kill["if_there"] = str(output.parent / if_there)
+    killed = bench.train(output, injections=[("kill_at_file_event", kill)])
+    assert killed.statuses == [-signal.SIGKILL]
+    ended = bench.train(output)
+    assert_undisturbed(ended.statuses, output, undisturbed(1))
+
+
+def test_killed_while_it_publishes_a_run_can_begin_anew(
+    bench: Bench, undisturbed: Undisturbed, output: Path
+) -> None:
+    kill = ("kill_at_file_event", {"event": "open", "below": str(output / "manifest.json")})
+    assert bench.train(output, injections=[kill]).statuses == [-signal.SIGKILL]
+    assert (output / "_incomplete").exists()
+    ended = bench.train(output, "--fresh")
+    assert "Epoch 1/2: " in ended.stdout
+    assert_undisturbed(ended.statuses, output, undisturbed(1))
+
+
+def assert_undisturbed(statuses: list[int], output: Path, expected: Result) -> None:
+    """The trained directory is whole and as it would have been, and nothing else is left."""
+    assert set(statuses) == {0}
+    assert result_of(output) == expected
+    assert not run_folder_of(output).exists()
+    assert [path.name for path in output.parent.iterdir()] == [output.name]

@@ -1,0 +1,106 @@
+"""A process that is lost ends all others, soon and with its name."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.faults.trials import DEADLINE_S, Bench, wait_until
+
+AGENT = """
+import sys
+from train_pytorch_model.launch import Agent, start_workers
+
+if __name__ == "__main__":
+    sys.exit(start_workers(Agent(2), sys.argv[1:]))
+"""
+LONG = ("--epochs", "100000", "--patience", "100000", "--learning-rate", "1e-9")
+
+
+def test_a_rank_that_is_stopped_is_named_when_the_patience_with_it_ends(bench: Bench, output: Path) -> None:
+    stop = ("signal_at_step", {"number": 3, "signals": [signal.SIGSTOP], "rank": 1})
+    job = bench.start(output, injections=[("constants", {"distributed__TIMEOUT": 5.0}), stop], ranks=2)
+    first, second = job.processes
+    assert first.wait() == 4
+    said = first.stderr.read_text()
+    assert f"have lost each other: rank 1 (process {second.pid} on " in said
+    assert ") is stopped. The same command goes on from the last checkpoint.\n" in said
+    second.send(signal.SIGKILL)
+    assert second.wait() == -signal.SIGKILL
+
+
+def test_a_launcher_names_the_rank_that_was_killed_and_leaves_nobody(bench: Bench, output: Path) -> None:
+    with launched(bench, output) as (agent, workers):
+        os.kill(workers[1], signal.SIGKILL)
+        said = agent.communicate(timeout=DEADLINE_S)[1]
+        assert agent.returncode == 128 + signal.SIGKILL, said
+        assert f"Rank 1 (process {workers[1]}) was ended by SIGKILL, as the system does when memory" in said
+        assert "Traceback" not in said
+        wait_until(lambda: not any(map(is_alive, workers)), "no workers")
+
+
+def test_no_worker_outlives_its_launcher(bench: Bench, output: Path) -> None:
+    with launched(bench, output) as (agent, workers):
+        agent.kill()
+        agent.wait()
+        wait_until(lambda: not any(map(is_alive, workers)), "no workers")
+
+
+def test_a_group_that_torchrun_restarts_meets_again(bench: Bench, output: Path) -> None:
+    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    command = [*line, "-m", "train_pytorch_model", *bench.arguments(output, "--epochs", "8")]
+    with launched(bench, output, *command) as (torchrun, workers):
+        os.kill(workers[1], signal.SIGKILL)
+        said = torchrun.communicate(timeout=DEADLINE_S)
+        assert torchrun.returncode == 0, said
+        assert "Resumed     " in said[0]
+        assert (output / "_meta.yaml").exists()
+
+
+@contextlib.contextmanager
+def launched(bench: Bench, output: Path, *command: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A launcher and its two workers, in the order of the ranks, after their first epoch."""
+    command = command or ("-c", AGENT, *bench.arguments(output, *LONG))
+    launcher = subprocess.Popen(
+        [sys.executable, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "MLFLOW_TRACKING_URI": f"sqlite:///{bench.store}"},
+    )
+    workers: list[int] = []
+    try:
+        assert launcher.stdout is not None
+        assert any(line.startswith("Epoch 1/") for line in launcher.stdout)
+        workers = sorted(children_of(launcher.pid), key=rank_of_process)
+        assert len(workers) == 2
+        yield launcher, workers
+    finally:
+        for pid in (launcher.pid, *workers):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        launcher.communicate()
+
+
+def children_of(pid: int) -> list[int]:
+    """Those that are ranks."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    return [child for child in children if b"\0RANK=" in environment_of(child)]
+
+
+def rank_of_process(pid: int) -> int:
+    return int(environment_of(pid).partition(b"\0RANK=")[2].partition(b"\0")[0])
+
+
+def environment_of(pid: int) -> bytes:
+    return b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def is_alive(pid: int) -> bool:
+    from train_pytorch_model.process_table import start_of
+
+    return start_of(pid) is not None

@@ -1,0 +1,181 @@
+"""What an interrupted run is, and what it is not."""
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.trials import Bench, Ended, Result, checkpoints_of, result_of, run_folder_of, wait_until
+
+Undisturbed = Callable[[int], Result]
+
+
+@pytest.fixture(scope="module")
+def interrupted(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], None]:
+    """Puts a run folder beside an output: of so many processes, ended in the second epoch."""
+    folders: dict[int, Path] = {}
+
+    def place(output: Path, ranks: int = 1) -> None:
+        if ranks not in folders:
+            original = tmp_path_factory.mktemp("interrupted") / "trained"
+            stop = ("signal_at_step", {"number": 4 // ranks, "signals": [signal.SIGTERM]})
+            assert bench.train(original, injections=[stop], ranks=ranks).status == 128 + signal.SIGTERM
+            folders[ranks] = run_folder_of(original)
+        shutil.copytree(folders[ranks], run_folder_of(output))
+
+    return place
+
+
+Interrupted = Callable[..., None]
+
+
+def test_two_jobs_on_one_output(bench: Bench, undisturbed: Undisturbed, output: Path) -> None:
+    pause = ("signal_at_step", {"number": 2, "signals": [signal.SIGSTOP]})
+    job = bench.start(output, injections=[pause])
+    (first,) = job.processes
+    wait_until(lambda: len(checkpoints_of(output)) == 2, "two checkpoints")
+    for option in ((), ("--fresh",)):
+        refused = bench.train(output, *option)
+        assert refused.statuses == [2]
+        assert refused.stderr.startswith(
+            f"OutputDirectoryError: --trained-model: another run is writing here: process {first.pid} on "
+        )
+    first.send(signal.SIGCONT)
+    assert job.wait().statuses == [0]
+    assert result_of(output) == undisturbed(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "difference"),
+    [
+        (
+            ("--epochs", "3", "--random-seed", "7"),
+            "\n  --epochs was 2 and is 3\n  --random-seed was 1 and is 7\n",
+        ),
+        (("--training-dataset", "validation"), "\n  --training-dataset has other content\n"),
+        (("--untrained-model", "other"), "\n  --untrained-model has other content\n"),
+    ],
+)
+def test_another_run_is_refused_with_what_differs(
+    bench: Bench, interrupted: Interrupted, output: Path, options: tuple[str, ...], difference: str
+) -> None:
+    interrupted(output)
+    if options[1] == "other":
+        shutil.copytree(bench.untrained, output.parent / "other")
+        spec = output.parent / "other" / "model_spec.yaml"
+        spec.write_text(spec.read_text() + "# another\n")
+        options = (options[0], str(output.parent / "other"))
+    elif options[1] == "validation":
+        options = (options[0], str(bench.folders / "validation"))
+    before = sorted(run_folder_of(output).rglob("*"))
+    refused = bench.train(output, *options)
+    assert refused.statuses == [2]
+    assert f"and it is another one:{difference}Repeat its command to go on, begin anew" in refused.stderr
+    assert sorted(run_folder_of(output).rglob("*")) == before
+
+
+def test_begun_anew_a_run_may_have_other_parameters(
+    bench: Bench, interrupted: Interrupted, output: Path
+) -> None:
+    interrupted(output)
+    ended = bench.train(output, "--fresh", "--random-seed", "7")
+    assert ended.statuses == [0], ended
+    assert "Resumed" not in ended.stdout
+    assert "Epoch 1/2: " in ended.stdout
+
+
+def test_with_another_number_of_processes_it_goes_on_with_a_warning(
+    bench: Bench, interrupted: Interrupted, output: Path
+) -> None:
+    interrupted(output, ranks=2)
+    ended = bench.train(output)
+    assert ended.statuses == [0], ended
+    assert (
+        "Warning: The run was begun with processes 2 and goes on with 1: it will not end bit for bit"
+        in ended.stdout
+    )
+    assert "Resumed     in epoch 2, after 8 of 15 images\n" in ended.stdout
+    assert [json.loads(record)["epoch"] for record in result_of(output).metrics] == [1, 2]
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    bench: Bench, undisturbed: Undisturbed, interrupted: Interrupted, output: Path
+) -> None:
+    interrupted(output)
+    newest = checkpoints_of(output)[-1]
+    flip(newest.with_suffix(".safetensors"))
+    ended = bench.train(output)
+    assert ended.statuses == [0], ended
+    assert (
+        f"Warning: A damaged checkpoint is passed over: {newest.name}: the sha256 of"
+        f" {newest.stem}.safetensors does not match.\n" in ended.stdout
+    )
+    assert result_of(output) == undisturbed(1)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_when_all_are_damaged_nothing_begins_anew_by_itself(
+    bench: Bench, interrupted: Interrupted, output: Path, ranks: int
+) -> None:
+    interrupted(output, ranks)
+    for manifest in checkpoints_of(output):
+        flip(manifest)
+    failed = bench.train(output, ranks=ranks)
+    assert failed.statuses == [4] * ranks
+    assert failed.stderr.startswith("CheckpointError: None of the checkpoints in ")
+    assert "Bring them back from a backup, or begin anew with --fresh.\n" in failed.stderr
+
+
+BATCHES_OF_5 = ("--batch-size", "5")
+
+
+def of_rank_1(name: str, **options: object) -> tuple[str, dict[str, object]]:
+    return name, {"rank": 1, **options}
+
+
+def test_a_loss_that_is_not_finite_on_one_rank_takes_all_back(bench: Bench, output: Path) -> None:
+    ended = bench.train(output, injections=[of_rank_1("not_finite_at_step", numbers=[3])], ranks=2)
+    assert ended.statuses == [0, 0], ended
+    assert "Warning: The training loss is no longer a finite number at step 2 of epoch 2. Back to step 1" in (
+        ended.stdout
+    )
+    assert ended.stdout.count("the learning rate halved from here on (1 of 3 times).") == 1
+
+
+def test_the_fourth_time_the_training_has_failed(bench: Bench, output: Path) -> None:
+    nan = of_rank_1("not_finite_at_step", numbers=[1, 2, 3, 4])
+    failed: Ended = bench.train(output, injections=[nan], ranks=2)
+    assert failed.statuses == [4, 4]
+    assert failed.stdout.count("the learning rate halved from here on (") == 3
+    assert failed.stderr.startswith("TrainingError: The training loss is no longer a finite number at step 2")
+    assert "after 3 times at half the learning rate before. Lower --learning-rate, now 0.01" in failed.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_when_memory_runs_out_the_next_start_takes_half(bench: Bench, output: Path, ranks: int) -> None:
+    injection = ("out_of_memory", {"number": 4 // ranks, "above": 3, "rank": ranks - 1})
+    failed = bench.train(output, *BATCHES_OF_5, injections=[injection], ranks=ranks)
+    assert failed.statuses == [4] * ranks
+    assert (
+        "ModuleOutOfMemoryError: Memory has been exhausted, unable to complete running of module. Details:"
+        in (failed.stderr)
+    )
+    assert (
+        "5 images at once do not fit (CUDA out of memory. Tried to allocate 2.00 GiB). The same command goes"
+        in (failed.stderr)
+    )
+    still = ("out_of_memory", {"number": 0, "above": 3})
+    ended = bench.train(output, *BATCHES_OF_5, injections=[still], ranks=ranks)
+    assert set(ended.statuses) == {0}, ended
+    assert "2 images at once: a step of 5 adds up the gradients of " in ended.stdout
+    assert "The run was begun with images at once 5 and goes on with 2" in ended.stdout
+    assert "Resumed     " in ended.stdout

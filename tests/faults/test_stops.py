@@ -1,0 +1,76 @@
+"""Asked to stop, a run saves what it has, says how to go on, and goes on from there."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.trials import Bench, Injection, Result, checkpoints_of, result_of, run_folder_of
+
+
+@pytest.mark.parametrize(
+    ("number", "ranks", "injection", "where"),
+    [
+        pytest.param(signal.SIGTERM, 1, "signal_at_step", "in epoch 2, after ", id="SIGTERM"),
+        pytest.param(signal.SIGINT, 1, "signal_at_step", "in epoch 2, after ", id="SIGINT"),
+        pytest.param(signal.SIGTERM, 2, "signal_at_step", "in epoch 2, after ", id="one of two ranks"),
+        pytest.param(
+            signal.SIGTERM, 1, "signal_in_validation", "in epoch 2, after 15 of 15", id="in validation"
+        ),
+    ],
+)
+def test_a_signal_ends_a_run_with_a_checkpoint(
+    bench: Bench,
+    undisturbed: Callable[[int], Result],
+    output: Path,
+    number: signal.Signals,
+    ranks: int,
+    injection: str,
+    where: str,
+) -> None:
+    options: dict[str, object] = {"rank": ranks - 1}
+    if injection == "signal_at_step":
+        options |= {"number": 4 // ranks, "signals": [number]}
+    else:
+        options |= {"number": number}
+    never = ("constants", {"training__EVERY_S": 800.0})  # but for the one that is asked for
+    stopped = bench.train(output, injections=[never, (injection, options)], ranks=ranks)
+    assert stopped.statuses == [128 + number] * ranks
+    assert stopped.stderr == (
+        f"\nStopped by {number.name}. The same command goes on from here; what is needed for that is in"
+        f" {run_folder_of(output) / 'checkpoints'}.\n"
+    )
+    assert not output.exists()
+    assert not (run_folder_of(output) / "lock").exists()
+    assert len(checkpoints_of(output)) == 2
+    ended = bench.train(output, ranks=ranks)
+    assert set(ended.statuses) == {0}, ended
+    assert f"Resumed     {where}" in ended.stdout
+    assert result_of(output) == undisturbed(ranks)
+
+
+def test_a_second_signal_ends_a_run_at_once(bench: Bench, output: Path) -> None:
+    asked = ("signal_at_step", {"number": 0, "signals": [signal.SIGINT, signal.SIGINT]})
+    at_once = ("constants", {"stop_requests__TOGETHER_S": -1.0})
+    ended = bench.train(output, injections=[at_once, ("sleep_in_steps", {"seconds": 600.0}), asked])
+    assert ended.statuses == [128 + signal.SIGINT]
+    assert not checkpoints_of(output)
+
+
+def test_a_step_without_end_is_not_waited_for(bench: Bench, output: Path) -> None:
+    asked = ("signal_at_step", {"number": 0, "signals": [signal.SIGTERM]})
+    patience = ("constants", {"stop_requests__GRACE_S": 0.5})
+    ended = bench.train(output, injections=[patience, ("sleep_in_steps", {"seconds": 600.0}), asked])
+    assert ended.statuses == [128 + signal.SIGTERM]
+
+
+def test_a_stop_that_cannot_be_saved_says_so(bench: Bench, output: Path) -> None:
+    injections: list[Injection] = [
+        ("full_disk", {"below": str(run_folder_of(output) / "checkpoints")}),
+        ("signal_at_step", {"number": 2, "signals": [signal.SIGTERM]}),
+    ]
+    stopped = bench.train(output, injections=injections)
+    assert stopped.statuses == [128 + signal.SIGTERM]
+    assert "No checkpoint of this moment could be written to " in stopped.stderr
+    assert "Warning: A checkpoint cannot be written ([Errno 28] No space left on device: " in stopped.stdout

@@ -1,0 +1,111 @@
+"""Storage that is full or vanishes costs checkpoints, never the training."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.trials import Bench, Result, checkpoints_of, result_of, run_folder_of
+
+Undisturbed = Callable[[int], Result]
+
+
+def test_without_room_for_checkpoints_the_training_goes_on(
+    bench: Bench, undisturbed: Undisturbed, output: Path
+) -> None:
+    """A checkpoint has 18 MB here, the model 6."""
+    ended = bench.train(output, injections=[("limit_file_size", {"limit": 12_000_000})])
+    assert ended.statuses == [0], ended
+    assert "Warning: A checkpoint cannot be written ([Errno 27] File too large" in ended.stdout
+    assert result_of(output) == undisturbed(1)
+    assert not run_folder_of(output).exists()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_run_folder_that_vanishes_does_not_end_the_training(
+    bench: Bench, undisturbed: Undisturbed, output: Path, is_replaced: bool
+) -> None:
+    run = run_folder_of(output)
+    vanish = ("remove_at_step", {"number": 2, "path": str(run), "replaced_by_a_file": is_replaced})
+    ended = bench.train(output, injections=[vanish])
+    assert ended.statuses == [0], ended
+    assert result_of(output) == undisturbed(1)
+    if is_replaced:
+        assert "Warning: A checkpoint cannot be written ([Errno 20] Not a directory: " in ended.stdout
+        assert f"Warning: {run} cannot be written: " in ended.stdout
+        assert run.is_file()
+    else:
+        assert not run.exists()
+
+
+def test_a_run_goes_on_from_a_folder_that_had_vanished(
+    bench: Bench, undisturbed: Undisturbed, output: Path
+) -> None:
+    vanish = (
+        "remove_at_step",
+        {"number": 2, "path": str(run_folder_of(output)), "replaced_by_a_file": False},
+    )
+    kill = ("signal_at_step", {"number": 6, "signals": [9]})
+    assert bench.train(output, injections=[vanish, kill]).statuses == [-9]
+    ended = bench.train(output)
+    assert ended.statuses == [0], ended
+    assert "Resumed     in epoch 2" in ended.stdout
+    assert result_of(output) == undisturbed(1)
+
+
+def test_a_model_that_cannot_be_written_is_written_by_the_same_command(
+    bench: Bench, undisturbed: Undisturbed, output: Path
+) -> None:
+    full = ("full_disk", {"below": f"{output}/", "after": 6})
+    failed = bench.train(output, injections=[full])
+    assert failed.statuses == [4], failed
+    assert failed.stderr.startswith(
+        f"TrainingError: The model is trained, but: --trained-model {output} cannot be finished, and is empty"
+        " again: [Errno 28] No space left on device: "
+    )
+    assert failed.stderr.endswith(" The same command writes it without training again.\n")
+    assert f"What is left of the run is in {run_folder_of(output)}\n" in failed.stdout
+    assert not list(output.iterdir())
+    ended = bench.train(output)
+    assert ended.statuses == [0], ended
+    assert "Resumed     after the last epoch; what is missing is the trained model directory" in ended.stdout
+    assert "Epoch" not in ended.stdout
+    assert result_of(output) == undisturbed(1)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """One of 4 MB, where no model fits."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", disk], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_when_nothing_fits_on_the_disk_the_checkpoint_is_elsewhere(
+    bench: Bench, undisturbed: Undisturbed, small_disk: Path
+) -> None:
+    output = small_disk / "trained"
+    failed = bench.train(output)
+    assert failed.statuses == [4], failed
+    found = re.search(r"Its checkpoint is in (\S+)\. Move its two files to (\S+)\. The same", failed.stderr)
+    assert found, failed.stderr
+    elsewhere, checkpoints = map(Path, found.groups())
+    assert checkpoints == run_folder_of(output) / "checkpoints"
+    subprocess.run(["mount", "-o", "remount,size=100m", small_disk], check=True)
+    assert not checkpoints_of(output)
+    for path in elsewhere.iterdir():
+        shutil.move(path, checkpoints / path.name)
+    elsewhere.rmdir()
+    ended = bench.train(output)
+    assert ended.statuses == [0], ended
+    assert "Epoch" not in ended.stdout
+    assert result_of(output) == undisturbed(1)

@@ -1,0 +1,227 @@
+"""Trials: the program in processes of its own, ended, waited for, and looked at."""
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ZYGOTE = Path(__file__).with_name("zygote.py")
+DEADLINE_S = 120.0  # of anything: only a hang takes so long
+
+Injection = tuple[str, Mapping[str, Any]]
+"""The name of a function in `injections`, and its options."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the program."""
+
+    zygote: "Zygote"
+    pid: int
+    stdout: Path
+    stderr: Path
+
+    def send(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def is_alive(self) -> bool:
+        return self.zygote.ask({"pid": self.pid, "timeout_s": 0.0}) is None
+
+    def wait(self, timeout_s: float = DEADLINE_S) -> int:
+        """The exit status, -n after signal n. A process that does not end is killed, and fails the test."""
+        status = self.zygote.ask({"pid": self.pid, "timeout_s": timeout_s})
+        if status is None:
+            self.send(signal.SIGKILL)
+            self.zygote.ask({"pid": self.pid, "timeout_s": DEADLINE_S})
+            raise AssertionError(f"Does not end in {timeout_s} s: {self.stdout.read_text()}")
+        return int(status)
+
+    def wait_until_said(self, text: str) -> None:
+        wait_until(lambda: text in self.stdout.read_text(), f"{text!r} in {self.stdout}")
+
+
+class Zygote:
+    """The process that forks all others."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._count = 0
+        self._process = subprocess.Popen(
+            [sys.executable, str(ZYGOTE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, order: Mapping[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], injections: Sequence[Injection]
+    ) -> Process:
+        self._count += 1
+        stdout, stderr = (self._scratch / f"{self._count}.{name}" for name in ("stdout", "stderr"))
+        for path in (stdout, stderr):
+            path.touch()
+        pid = self.ask(
+            {
+                "arguments": list(arguments),
+                "environment": dict(environment),
+                "injections": list(injections),
+                "stdout": str(stdout),
+                "stderr": str(stderr),
+            }
+        )
+        return Process(self, pid, stdout, stderr)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job has ended: the status of each rank, and what all of them have said."""
+
+    statuses: list[int]
+    stdout: str
+    stderr: str
+
+    @property
+    def status(self) -> int:
+        return self.statuses[0]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The processes of one run, in the order of the ranks."""
+
+    processes: list[Process]
+
+    def wait(self, timeout_s: float = DEADLINE_S) -> Ended:
+        statuses = [process.wait(timeout_s) for process in self.processes]
+        stdout, stderr = (
+            "".join(getattr(process, name).read_text() for process in self.processes)
+            for name in ("stdout", "stderr")
+        )
+        return Ended(statuses, stdout, stderr)
+
+    def end_as_a_launcher_would(self, grace_s: float) -> None:
+        """Kill those that are still there after a while: some may not have met the one that has ended."""
+        deadline = time.monotonic() + grace_s
+        while any(process.is_alive() for process in self.processes):
+            if time.monotonic() > deadline:
+                for process in self.processes:
+                    if process.is_alive():
+                        process.send(signal.SIGKILL)
+            time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Painted images and an untrained model; starts trainings on them."""
+
+    zygote: Zygote
+    folders: Path
+    untrained: Path
+    store: Path
+    options: tuple[str, ...] = ("--epochs", "2", "--batch-size", "4", "--learning-rate", "0.01")
+    always: tuple[Injection, ...] = (
+        ("constants", {"training__EVERY_S": 0.0}),
+        ("nothing_waits_for_the_disk", {}),
+        ("one_thread_is_enough", {}),
+    )
+    easier: tuple[Injection, ...] = (
+        ("every_checkpoint_is_waited_for", {}),
+        ("mlflow_is_left_out", {}),
+    )
+
+    def arguments(self, output: Path, *more: str) -> list[str]:
+        ports = {
+            "--untrained-model": self.untrained,
+            "--training-dataset": self.folders / "training",
+            "--validation-dataset": self.folders / "validation",
+            "--trained-model": output,
+        }
+        return ["train", *(str(text) for port in ports.items() for text in port), *self.options, *more]
+
+    def start(
+        self,
+        output: Path,
+        *more: str,
+        injections: Sequence[Injection] = (),
+        ranks: int = 1,
+        in_earnest: bool = False,
+    ) -> Job:
+        """A training that writes a checkpoint after every step; it waits for it unless `in_earnest`."""
+        port = str(_free_port())
+        processes = []
+        for rank in range(ranks):
+            environment = {"MLFLOW_TRACKING_URI": f"sqlite:///{self.store}"}
+            if ranks > 1:
+                environment |= {
+                    **{"TORCHELASTIC_RUN_ID": "none", "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    **{"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)},
+                    **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+                }
+            easier = () if in_earnest else self.easier
+            injected = [*self.always, *easier, *injections]
+            processes.append(self.zygote.start(self.arguments(output, *more), environment, injected))
+        return Job(processes)
+
+    def train(self, output: Path, *more: str, injections: Sequence[Injection] = (), ranks: int = 1) -> Ended:
+        """The same, to its end."""
+        return self.start(output, *more, injections=injections, ranks=ranks).wait()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What must not depend on what happened on the way."""
+
+    model: str
+    """sha256 of the weights."""
+    metrics: tuple[str, ...]
+    """As they are written, without the speed."""
+
+
+def result_of(output: Path) -> Result:
+    """Of a trained directory, which must be whole."""
+    assert (output / "_meta.yaml").exists()
+    assert not (output / "_incomplete").exists()
+    records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        assert record.pop("Train images per second") > 0
+    model = hashlib.sha256((output / "model").read_bytes()).hexdigest()
+    return Result(model, tuple(json.dumps(record) for record in records))
+
+
+def run_folder_of(output: Path) -> Path:
+    return output.with_name(output.name + ".run")
+
+
+def checkpoints_of(output: Path) -> list[Path]:
+    """The manifests, the oldest first."""
+    return sorted((run_folder_of(output) / "checkpoints").glob("*.json"))
+
+
+def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:
+    """Wait for something that always comes."""
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

@@ -1,0 +1,72 @@
+"""Run by the tests: loads everything once, and forks a process of the program for each trial.
+
+A trial then costs two seconds instead of ten. Orders come as lines of JSON on standard input.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import mlflow.pyfunc
+import pandas as pd
+
+from tests.faults import injections
+from train_pytorch_model import scoring, training  # what the program imports as late as it can
+from train_pytorch_model.__main__ import main
+
+STATUSES: dict[int, int] = {}
+"""Of the processes that have ended."""
+
+__all__ = ["mlflow", "pd", "scoring", "training"]
+
+
+def serve() -> dict[str, Any] | None:
+    """Follow orders. Returns the order in a process that was forked for it, None when there are no more."""
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "arguments" in order:
+            pid = os.fork()
+            if pid == 0:
+                return dict(order)
+            answer: int | None = pid
+        else:
+            answer = _wait(order["pid"], order["timeout_s"])
+        print(json.dumps(answer), flush=True)
+    return None
+
+
+def _wait(pid: int, timeout_s: float) -> int | None:
+    """The exit status, -n after signal n; None if there is none by then."""
+    deadline = time.monotonic() + timeout_s
+    while pid not in STATUSES:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            STATUSES[pid] = os.waitstatus_to_exitcode(status)
+        elif time.monotonic() > deadline:
+            return None
+        else:
+            time.sleep(0.02)
+    return STATUSES[pid]
+
+
+def run(order: dict[str, Any]) -> None:
+    """The program, as if it had been started by its command line."""
+    os.setsid()
+    for descriptor, path in enumerate([os.devnull, order["stdout"], order["stderr"]]):
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    sys.argv = ["train-pytorch-model", *order["arguments"]]
+    os.environ.update(order["environment"])
+    for name, options in order["injections"]:
+        getattr(injections, name)(**options)
+    main()
+
+
+if __name__ == "__main__" and (forked := serve()) is not None:
+    run(forked)

@@ -1,0 +1,75 @@
+"""On a CUDA device: the same program, the device's number format, the CPU's results."""
+
+import base64
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.painting import paint_folders
+
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.distributed import join_world
+from train_pytorch_model.image_classifier.classifier import ImageClassifier
+from train_pytorch_model.inputs import open_scoring_inputs, open_training_inputs
+from train_pytorch_model.models import build_model
+from train_pytorch_model.precision import choose_precision
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.training import train
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, untrained_resnet18: Path) -> Path:
+    """A model trained on the GPU to tell three colours apart."""
+    root = tmp_path_factory.mktemp("gpu")
+    training = paint_folders(root / "training", 20)
+    validation = paint_folders(root / "validation", 6, first=100)
+    inputs = open_training_inputs(untrained_resnet18, training, validation)
+    with join_world() as world:
+        assert world.device.type == "cuda"
+        train(TrainConfig(epochs=3, learning_rate=0.01), inputs, root / "trained", world, Silence())
+    return root / "trained"
+
+
+def test_a_model_trained_on_the_gpu_is_right_on_it_and_on_the_cpu(trained: Path) -> None:
+    inputs = open_scoring_inputs(trained, trained.parent / "validation")
+    pixels = torch.from_numpy(
+        np.stack([np.asarray(_image(inputs.images.path(i))) for i in range(len(inputs.images))])
+    )
+    results = []
+    for device in ("cpu", "cuda"):
+        network = build_model(inputs.model, len(inputs.spec.categories))
+        classifier = ImageClassifier(inputs.spec, network, torch.device(device))
+        results.append(classifier.probabilities(pixels))
+    on_cpu, on_gpu = results
+    np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-3)
+    assert (on_gpu.argmax(axis=1) == inputs.images.class_indices).mean() > 0.9
+
+
+def test_bfloat16_is_chosen_where_the_device_computes_it() -> None:
+    device = torch.device("cuda", 0)
+    has_bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)
+    expected = torch.bfloat16 if has_bfloat16 else torch.float32
+    assert choose_precision("auto", device).dtype is expected
+
+
+def test_the_trained_directory_serves_from_the_gpu(trained: Path) -> None:
+    import mlflow.pyfunc
+    import pandas as pd
+
+    file = next((trained.parent / "validation" / "red").iterdir())
+    text = base64.b64encode(file.read_bytes()).decode()
+    predicted = mlflow.pyfunc.load_model(str(trained)).predict(pd.DataFrame({"image": [text]}))
+    assert predicted["Scored Labels"].tolist() == ["red"]
+
+
+def _image(path: Path) -> np.ndarray:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
