@@ -1,0 +1,1 @@
+"""Programs that train one network on one folder of images, each in a process of its own."""

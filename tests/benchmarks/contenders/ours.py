@@ -1,0 +1,90 @@
+"""`ours.py UNTRAINED IMAGES BATCH EPOCHS`: the program, as one types it; `--synthetic`: its step alone."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+
+def main() -> None:
+    """Print the rates."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--synthetic"]
+    untrained, images = map(Path, arguments[:2])
+    batch_size, epochs = map(int, arguments[2:])
+    if "--synthetic" in sys.argv:
+        print(json.dumps({"rates": synthetic_rates(untrained, images, batch_size, epochs), "run_s": 0}))
+        return
+    started_at = time.perf_counter()
+    # Of all processes of one torchrun the same.
+    folder = Path(tempfile.gettempdir()) / f"train_pytorch_model-benchmark-{os.getppid()}"
+    folder.mkdir(exist_ok=True)
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
+    train(untrained, images, folder / "trained", batch_size, epochs)
+    run_s = time.perf_counter() - started_at
+    if os.environ.get("RANK", "0") != "0":
+        return
+    lines = (folder / "trained" / "metrics.jsonl").read_text().splitlines()
+    shutil.rmtree(folder)
+    rates = [json.loads(line)["Train images per second"] for line in lines]
+    print(json.dumps({"rates": rates, "run_s": run_s}))
+
+
+def train(untrained: Path, images: Path, output: Path, batch_size: int, epochs: int) -> None:
+    """The command line."""
+    from train_pytorch_model.__main__ import main as program
+
+    command = [
+        "train-pytorch-model",
+        "train",
+        *("--untrained-model", str(untrained)),
+        *("--training-dataset", str(images)),
+        *("--validation-dataset", str(images)),
+        *("--trained-model", str(output)),
+        *("--batch-size", str(batch_size)),
+        *("--epochs", str(epochs)),
+        *("--patience", str(epochs)),
+    ]
+    with patch.object(sys, "argv", command):
+        program()
+
+
+def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int) -> list[float]:
+    """The same for epochs of one batch that is there already."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the program does
+    import torch
+
+    from train_pytorch_model.config import TrainConfig
+    from train_pytorch_model.data import Batch, Loader, Pass
+    from train_pytorch_model.distributed import join_world
+    from train_pytorch_model.inputs import open_training_inputs
+    from train_pytorch_model.progress import Silence
+    from train_pytorch_model.trainer import Trainer
+
+    class OneBatch(Loader):
+        """As many times as the pass has batches."""
+
+        def batches(self, current: Pass, following: object = None) -> Iterator[Batch]:  # noqa: ARG002
+            for _ in current.plan:
+                yield batch
+
+    with join_world() as world, OneBatch(1) as loader:
+        inputs = open_training_inputs(untrained, images, images)
+        pixels = torch.randint(0, 256, (batch_size, inputs.framing.height, inputs.framing.width, 3))
+        targets = torch.randint(0, len(inputs.categories), (batch_size,))
+        batch = Batch(pixels.byte().permute(0, 3, 1, 2), targets, targets.numpy(), batch_size, {})
+        trainer = Trainer(TrainConfig(batch_size=batch_size, epochs=epochs), inputs, world, Silence())
+        rates = []
+        for _ in range(epochs):
+            rates.append(trainer.train(loader, lambda _: None).images_per_second)
+            trainer.state.position.open_next_epoch()
+            trainer.state.sums.values.zero_()
+        return rates
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""`plain.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS`: how most scripts train, after torchvision's reference.
+
+Pillow, float32 tensors made in worker processes, a contiguous model, a loss read at every step.
+"""
+
+import json
+import os
+import sys
+import time
+
+import torch
+import torchvision
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms
+
+
+def main() -> None:
+    """Train and validate; print the rates."""
+    images, architecture, *numbers = sys.argv[1:]
+    size, batch_size, epochs = map(int, numbers)
+    started_at = time.perf_counter()
+    normalize = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    training = torchvision.datasets.ImageFolder(
+        images,
+        transforms.Compose(
+            [
+                transforms.RandomResizedCrop(size),
+                transforms.RandomHorizontalFlip(),
+                transforms.ToTensor(),
+                normalize,
+            ]
+        ),
+    )
+    validation = torchvision.datasets.ImageFolder(
+        images,
+        transforms.Compose(
+            [
+                transforms.Resize(size * 256 // 224),
+                transforms.CenterCrop(size),
+                transforms.ToTensor(),
+                normalize,
+            ]
+        ),
+    )
+    model = torchvision.models.get_model(architecture, num_classes=len(training.classes))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, weight_decay=1e-4)
+    loss_function = nn.CrossEntropyLoss()
+    rates = []
+    for _ in range(epochs):
+        model.train()
+        epoch_started_at = time.perf_counter()
+        for pixels, targets in loader(training, batch_size, shuffle=True):
+            loss = loss_function(model(pixels), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+        rates.append(len(training) / (time.perf_counter() - epoch_started_at))
+        model.eval()
+        with torch.inference_mode():
+            for pixels, targets in loader(validation, batch_size, shuffle=False):
+                loss_function(model(pixels), targets).item()
+    print(json.dumps({"rates": rates, "run_s": time.perf_counter() - started_at}))
+
+
+def loader(
+    dataset: "Dataset[tuple[Tensor, int]]", batch_size: int, shuffle: bool
+) -> "DataLoader[list[Tensor]]":
+    """Batches, made by as many processes as there are processors."""
+    workers = len(os.sched_getaffinity(0))
+    return DataLoader(dataset, batch_size, shuffle=shuffle, num_workers=workers)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()

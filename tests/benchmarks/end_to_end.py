@@ -1,0 +1,59 @@
+"""Training from image files: the program beside a plain script, timm, and its own rate without images."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.benchmarks.timing import Measure, arguments, measure_in_turn, paint_photos, run_json, show
+
+CONTENDERS = Path(__file__).with_name("contenders")
+
+
+def main() -> None:
+    """Run all in turn; print the tables."""
+    parser = arguments(__doc__)
+    parser.add_argument("--architecture", default="resnet18")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--timm-python", type=Path, help="a Python that has timm; left out if not given")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        images = chosen.images or paint_photos(Path(folder) / "images", 60)
+        untrained = Path(folder) / "untrained"
+        _init_model(untrained, chosen.architecture, chosen.image_size)
+        peer = (images, chosen.architecture, chosen.image_size, chosen.batch_size, chosen.epochs)
+        own = ("-m", "tests.benchmarks.contenders.ours", untrained, images, chosen.batch_size, chosen.epochs)
+        contenders: dict[str, Measure] = {
+            "plain float32 script": lambda: _measure(sys.executable, CONTENDERS / "plain.py", *peer)
+        }
+        if chosen.timm_python:
+            timm = chosen.timm_python
+            contenders["timm, bfloat16, channels last"] = lambda: _measure(
+                timm, CONTENDERS / "timm_best.py", *peer
+            )
+        contenders["this program"] = lambda: _measure(sys.executable, *own)
+        contenders["this program, without images"] = lambda: _measure(sys.executable, *own, "--synthetic")
+        show(measure_in_turn(contenders, chosen.repeats))
+    if not chosen.timm_python:
+        print("\ntimm was left out: name a Python that has it with --timm-python.")
+
+
+def _measure(*command: object) -> dict[str, float]:
+    found = run_json(*map(str, command))
+    rates: list[float] = found["rates"]  # type: ignore[assignment]  # the one list among numbers
+    measured = {"images/s, first epoch": rates[0], "images/s, best later epoch": max(rates[1:] or rates)}
+    if found["run_s"]:
+        measured["whole run, s"] = found["run_s"]
+    return measured
+
+
+def _init_model(output: Path, architecture: str, image_size: int) -> None:
+    from train_pytorch_model.commands.init_model import InitModel
+    from train_pytorch_model.recipe import Recipe
+
+    InitModel(architecture=architecture, output=output, recipe=Recipe(image_size=image_size)).run()
+
+
+if __name__ == "__main__":
+    main()

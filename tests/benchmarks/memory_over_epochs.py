@@ -1,0 +1,45 @@
+"""Memory of a training after each epoch: it grows while images are decoded, and not from then on."""
+
+import tempfile
+from pathlib import Path
+
+from tests.benchmarks.timing import arguments, machine, paint_photos
+from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.inputs import open_training_inputs
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.recipe import Recipe
+
+
+def main() -> None:
+    """Print the resident memory, and how much of it is the process's own, after each epoch."""
+    parser = arguments(__doc__)
+    parser.add_argument("--epochs", type=int, default=6)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        images = chosen.images or paint_photos(Path(folder) / "images", 20)
+        untrained = Path(folder) / "untrained"
+        InitModel(architecture="resnet18", output=untrained, recipe=Recipe(image_size=64)).run()
+        print(f"{machine()}\n\n| epoch | resident, MB | files and shared, MB |\n|---|---|---|")
+        _train(untrained, images, chosen.epochs)
+
+
+def _train(untrained: Path, images: Path, epochs: int) -> None:
+    from train_pytorch_model.data import Loader
+    from train_pytorch_model.distributed import join_world
+    from train_pytorch_model.trainer import Trainer
+
+    inputs = open_training_inputs(untrained, images, images)
+    with join_world() as world:
+        trainer = Trainer(TrainConfig(epochs=epochs), inputs, world, Silence())
+        with trainer.decoding_once(), Loader(world.cores) as loader:
+            for epoch in range(1, epochs + 1):
+                trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
+                status = Path("/proc/self/status").read_text().splitlines()
+                kilobytes = {line.split(":")[0]: line.split()[1] for line in status if " kB" in line}
+                shared = int(kilobytes["RssFile"]) + int(kilobytes["RssShmem"])
+                print(f"| {epoch} | {int(kilobytes['VmRSS']) / 1000:.0f} | {shared / 1000:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
