@@ -1,4 +1,4 @@
-"""Batches of pixels, decoded in threads while the network computes."""
+"""Batches of pixels, made in threads while the network computes."""
 
 import time
 from collections import deque
@@ -15,15 +15,16 @@ from torch import Tensor
 
 from train_pytorch_model.augmentation import Augment
 from train_pytorch_model.decode_cache import Remember, every_time
+from train_pytorch_model.decoders import Decoders
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Pixels, read_pixels, view
+from train_pytorch_model.image_classifier.pixels import Decode, Pixels, reduced, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.plan import PlannedBatch
 from train_pytorch_model.seeds import derive_seed
 
-Read = Callable[[int], Pixels]
-"""Index of an image → its pixels, all of one size. Raises `UnreadableImageError`."""
+Read = Callable[[int, Decode], Pixels]
+"""Index of an image, and who decodes it → its pixels, all of one size. Raises `UnreadableImageError`."""
 
 PREFETCHED_BATCHES = 4  # being decoded or ready, ahead of the one in use
 
@@ -58,15 +59,16 @@ class Pass:
 
 
 class Loader:
-    """Decodes planned batches ahead of time, in threads: decoders release the interpreter's lock.
+    """Makes planned batches ahead of time, in threads, each with a decoder in a process of its own.
 
-    Threads share memory with the step, so that a decoded image is written once, into its place in the batch.
-    Worker processes were slower in every measurement: they pickle, and each keeps a copy of the program.
+    Threads share memory with the step, so that an image is written once, into its place in the batch. Worker
+    processes for all of it were slower in every measurement: they pickle, and each has a copy of the program.
     """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self._decoders = Decoders()
         self._begun: tuple[str, deque[_PendingBatch]] = "", deque()
         self.waited_s = 0.0
         """Time that the consumer of batches has spent waiting for them."""
@@ -81,6 +83,7 @@ class Loader:
         traceback: TracebackType | None,
     ) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._decoders.end()
 
     def batches(self, current: Pass, following: Callable[[], Pass | None] = lambda: None) -> Iterator[Batch]:
         """The batches of a pass in its order.
@@ -90,7 +93,7 @@ class Loader:
         pending = self._take_begun(current.key)
         ahead = self._num_ahead(current)
         for planned in current.plan[len(pending) :]:
-            pending.append(_PendingBatch(planned, current, self._pool))
+            pending.append(self._begin(planned, current))
             if len(pending) > ahead:
                 yield self._finish(pending.popleft(), current.class_indices)
         after = following() if pending else None
@@ -99,13 +102,16 @@ class Loader:
             self._begun = after.key, begun
         while pending:
             if after is not None and len(begun) < len(after.plan):
-                begun.append(_PendingBatch(after.plan[len(begun)], after, self._pool))
+                begun.append(self._begin(after.plan[len(begun)], after))
             yield self._finish(pending.popleft(), current.class_indices)
 
     def _num_ahead(self, current: Pass) -> int:
         """Batches that are decoded ahead of the one in use: of two images, four do not fill 16 threads."""
         largest = max((len(planned.indices) for planned in current.plan[:1]), default=1)
         return max(PREFETCHED_BATCHES, -(-2 * self._threads // max(1, largest)))
+
+    def _begin(self, planned: PlannedBatch, current: Pass) -> "_PendingBatch":
+        return _PendingBatch(planned, current, self._decoders.decode, self._pool)
 
     def _take_begun(self, key: str) -> "deque[_PendingBatch]":
         begun_key, begun = self._begun
@@ -124,8 +130,10 @@ class Loader:
 
 
 class _PendingBatch:
-    def __init__(self, planned: PlannedBatch, current: Pass, pool: ThreadPoolExecutor) -> None:
-        self._planned = planned
+    def __init__(
+        self, planned: PlannedBatch, current: Pass, decode: Decode, pool: ThreadPoolExecutor
+    ) -> None:
+        self._planned, self._decode = planned, decode
         shape = (len(planned.indices), current.framing.height, current.framing.width, 3)
         self._pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
         self._places = self._pixels.numpy()
@@ -136,7 +144,7 @@ class _PendingBatch:
 
     def _fill(self, place: int, index: int, read: Read) -> str | None:
         try:
-            self._places[place] = read(index)
+            self._places[place] = read(index, self._decode)
         except UnreadableImageError as error:
             return str(error)
         return None
@@ -199,9 +207,10 @@ def read_for_training(
 ) -> Read:
     """Images as training sees them; the augmentation of an image depends on (seed, epoch, image) only."""
 
-    def read(index: int) -> Pixels:
+    def read(index: int, decode: Decode) -> Pixels:
+        short_side = framing.short_side
         pixels = remember(
-            int(directory.rows[index]), lambda: read_pixels(directory.path(index), framing.short_side)
+            int(directory.rows[index]), lambda: reduced(decode(directory.path(index), short_side), short_side)
         )
         return augment(pixels, Random(derive_seed(seed, "augmentation", epoch, index)))
 
@@ -211,7 +220,11 @@ def read_for_training(
 def read_for_inference(directory: ImageDirectory, framing: Framing, remember: Remember = every_time) -> Read:
     """Images as validation and scoring see them."""
 
-    def read(index: int) -> Pixels:
-        return remember(int(directory.rows[index]), lambda: view(directory.path(index), framing))
+    def read(index: int, decode: Decode) -> Pixels:
+        short_side = framing.short_side
+        return remember(
+            int(directory.rows[index]),
+            lambda: view(reduced(decode(directory.path(index), short_side), short_side), framing),
+        )
 
     return read

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from train_pytorch_model import distributed, publishing, training
+from tests.faults import faulty_decoder
+from train_pytorch_model import decoders, distributed, publishing, training
 from train_pytorch_model.checkpointing import Checkpointer
 from train_pytorch_model.data import Batch
 from train_pytorch_model.loop import TrainStep
@@ -52,6 +53,11 @@ def every_checkpoint_is_waited_for() -> None:
     """Else a step may end before the checkpoint of the one before is written, and go without its own."""
     write = Checkpointer.write
     Checkpointer.write = lambda self, wait=True: write(self, wait=True)  # type: ignore[method-assign]  # noqa: ARG005
+
+
+def decoders_do_what_names_say() -> None:
+    """Each decoder is `faulty_decoder`."""
+    _replace(decoders, "COMMAND", (sys.executable, faulty_decoder.__file__))
 
 
 def nothing_waits_for_the_disk() -> None:

@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD
 
-from train_pytorch_model import data
 from train_pytorch_model.checkpointing import Checkpointer
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data import Batch, Loader, Pass, read_for_inference
+from train_pytorch_model.decoders import Decoders
 from train_pytorch_model.distributed import World
-from train_pytorch_model.image_classifier import pixels
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop import NotFiniteError, StepReport, TrainStep, train_one_epoch
@@ -126,15 +125,14 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
     seen: list[str] = []
     trainer.network.register_forward_pre_hook(lambda _, images: seen.append(_digest(images[0])))
     decoded: list[object] = []
-    read_pixels = pixels.read_pixels
+    decode = Decoders.decode
 
-    def count(file: Path, short_side: int) -> Any:
+    def count(self: Decoders, file: Path, short_side: int) -> Any:
         decoded.append(file)
-        return read_pixels(file, short_side)
+        return decode(self, file, short_side)
 
     with (
-        patch.object(data, "read_pixels", count),
-        patch.object(pixels, "read_pixels", count),
+        patch.object(Decoders, "decode", count),
         trainer.decoding_once() if is_cached else nullcontext(),
         Loader(world.cores) as loader,
     ):

@@ -22,7 +22,7 @@ from train_pytorch_model.data import (
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Pixels
+from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.plan import PlannedBatch, plan_validation
 from train_pytorch_model.recipe import Recipe
@@ -30,7 +30,7 @@ from train_pytorch_model.recipe import Recipe
 FRAMING = Framing(2, 3, 1.0)
 
 
-def numbered(index: int) -> np.ndarray:
+def numbered(index: int, _: Decode = decoded) -> Pixels:
     return np.full((2, 3, 3), index, dtype=np.uint8)
 
 
@@ -70,7 +70,7 @@ def test_an_empty_share_is_an_empty_batch() -> None:
 
 
 def test_an_unreadable_image_is_rejected_and_leaves_no_gap() -> None:
-    def read(index: int) -> np.ndarray:
+    def read(index: int, _: Decode) -> Pixels:
         if index in (1, 4, 5, 6, 7):
             raise UnreadableImageError(f"image {index} is torn")
         return numbered(index)
@@ -88,7 +88,7 @@ def test_an_unreadable_image_is_rejected_and_leaves_no_gap() -> None:
 
 
 def test_a_fault_of_ours_is_not_taken_for_a_torn_image() -> None:
-    def read(index: int) -> np.ndarray:
+    def read(index: int, _: Decode) -> Pixels:
         raise ZeroDivisionError(index)
 
     with pytest.raises(ZeroDivisionError):
@@ -97,14 +97,14 @@ def test_a_fault_of_ours_is_not_taken_for_a_torn_image() -> None:
 
 def test_pixels_of_another_size_than_the_framing_are_a_fault() -> None:
     with pytest.raises(ValueError, match=r"could not broadcast"):
-        load(plan_validation(1, 1, 0, 1), lambda _: np.zeros((4, 4, 3), dtype=np.uint8))
+        load(plan_validation(1, 1, 0, 1), lambda *_: np.zeros((4, 4, 3), dtype=np.uint8))
 
 
 def test_no_more_batches_are_read_ahead_than_are_kept() -> None:
     lock = threading.Lock()
     started: set[int] = set()
 
-    def read(index: int) -> np.ndarray:
+    def read(index: int, _: Decode) -> Pixels:
         with lock:
             started.add(index)
         return numbered(index)
@@ -120,7 +120,7 @@ def test_the_following_pass_is_begun_while_the_last_batches_are_computed() -> No
     lock = threading.Lock()
     started: list[int] = []
 
-    def read(index: int) -> Pixels:
+    def read(index: int, _: Decode) -> Pixels:
         with lock:
             started.append(index)
         return numbered(index + 100)
@@ -157,7 +157,7 @@ def test_a_pass_that_was_begun_and_is_not_wanted_is_dropped() -> None:
 def test_small_batches_are_read_further_ahead() -> None:
     started: set[int] = set()
 
-    def read(index: int) -> Pixels:
+    def read(index: int, _: Decode) -> Pixels:
         started.add(index)
         return numbered(index)
 
@@ -193,11 +193,11 @@ def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(paint
     augment = make_augmentation(Recipe(augmentation="random-resized-crop"), framing)
 
     def view(seed: int, epoch: int, index: int) -> bytes:
-        return read_for_training(painted, framing, augment, seed, epoch)(index).tobytes()
+        return read_for_training(painted, framing, augment, seed, epoch)(index, decoded).tobytes()
 
     read = read_for_training(painted, framing, augment, 1, 0)
-    in_order = [read(index).tobytes() for index in range(6)]
-    in_reverse = [read(index).tobytes() for index in reversed(range(6))]
+    in_order = [read(index, decoded).tobytes() for index in range(6)]
+    in_reverse = [read(index, decoded).tobytes() for index in reversed(range(6))]
     assert in_reverse[::-1] == in_order
     assert view(1, 0, 3) == in_order[3]
     assert view(1, 1, 3) != in_order[3]
@@ -205,9 +205,9 @@ def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(paint
 
 
 def test_validation_and_scoring_see_the_framed_image(painted: ImageDirectory) -> None:
-    pixels = read_for_inference(painted, Framing(30, 40, 1.0))(0)
+    pixels = read_for_inference(painted, Framing(30, 40, 1.0))(0, decoded)
     assert (pixels == np.asarray(Image.open(painted.path(0)))).all()
-    assert read_for_inference(painted, Framing(8, 8, 0.5))(0).shape == (8, 8, 3)
+    assert read_for_inference(painted, Framing(8, 8, 0.5))(0, decoded).shape == (8, 8, 3)
 
 
 def test_a_file_that_is_gone_is_an_unreadable_image(painted: ImageDirectory, tmp_path: Path) -> None:

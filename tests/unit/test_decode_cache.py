@@ -30,7 +30,7 @@ from train_pytorch_model.decode_cache import (
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Pixels
+from train_pytorch_model.image_classifier.pixels import Pixels, decoded
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.recipe import Recipe
 
@@ -88,7 +88,7 @@ def test_training_and_validation_see_the_same_pixels_with_and_without(
             read_for_training(painted, FRAMING, augment, 1, epoch, caches.training) for epoch in (1, 2, 3)
         ]
         reads += [read_for_inference(painted, FRAMING, caches.validation)] * 2
-        return [[read(index).tobytes() for index in range(len(painted))] for read in reads]
+        return [[read(index, decoded).tobytes() for index in range(len(painted))] for read in reads]
 
     with open_caches(PLAN, ALONE) as caches:
         assert pixels_of(caches) == pixels_of(NO_CACHES)
@@ -98,18 +98,18 @@ def test_later_epochs_need_no_files(tmp_path: Path) -> None:
     directory = open_image_directory(paint_folders(tmp_path / "data", 2), "Training dataset")
     with open_caches(PLAN, ALONE) as caches:
         read = read_for_inference(directory, FRAMING, caches.validation)
-        first = [read(index).copy() for index in range(6)]
+        first = [read(index, decoded).copy() for index in range(6)]
         for index in range(6):
             directory.path(index).unlink()
-        assert all((read(index) == first[index]).all() for index in range(6))
+        assert all((read(index, decoded) == first[index]).all() for index in range(6))
 
 
 def test_an_image_keeps_its_place_when_others_are_left_out(painted: ImageDirectory) -> None:
     with open_caches(PLAN, ALONE) as caches:
         whole = read_for_inference(painted, FRAMING, caches.validation)
-        first = [whole(index).copy() for index in range(12)]
+        first = [whole(index, decoded).copy() for index in range(12)]
         rest = read_for_inference(painted.select(np.arange(5, 12)), FRAMING, caches.validation)
-        assert all((rest(index) == first[5 + index]).all() for index in range(7))
+        assert all((rest(index, decoded) == first[5 + index]).all() for index in range(7))
 
 
 def test_an_unreadable_image_is_unreadable_each_time() -> None:

@@ -47,12 +47,21 @@ def decode(file: str | os.PathLike[str] | BinaryIO, short_side: int | None = Non
     then decoded at 1/2, 1/4 or 1/8 of its size right away, which costs a fraction of the time and memory.
     Raises `UnreadableImageError`.
     """
+    if short_side is None:
+        with opened(file) as image:
+            return _upright_rgb(image)
+    upright = drafted(file, short_side)
+    return upright.resize(bounded(upright.size, short_side), Image.Resampling.BILINEAR)
+
+
+def drafted(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Image.Image:
+    """The upright RGB image, a JPEG at 1/2, 1/4 or 1/8 of its size if that is not below what is needed.
+
+    Raises `UnreadableImageError`.
+    """
     with opened(file) as image:
-        if short_side is None:
-            return upright_rgb(image)
-        draft(image, short_side)
-        upright = upright_rgb(image)
-        return upright.resize(bounded(upright.size, short_side), Image.Resampling.BILINEAR)
+        image.draft(None, bounded(image.size, short_side))
+        return _upright_rgb(image)
 
 
 @contextmanager
@@ -67,11 +76,6 @@ def opened(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]:
         raise UnreadableImageError(_reason(error)) from error
 
 
-def draft(image: Image.Image, short_side: int) -> None:
-    """Have a JPEG decoded at 1/2, 1/4 or 1/8 of its size, if that is not below `BOUND * short_side`."""
-    image.draft(None, bounded(image.size, short_side))
-
-
 def bounded(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     """`size` with its shorter side brought down to `BOUND * short_side`, never up."""
     short, bound = min(size), math.ceil(BOUND * short_side)
@@ -81,7 +85,7 @@ def bounded(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     return max(bound, round(width * bound / short)), max(bound, round(height * bound / short))
 
 
-def upright_rgb(image: Image.Image) -> Image.Image:
+def _upright_rgb(image: Image.Image) -> Image.Image:
     """The pixels of an opened image, by Pillow."""
     image.load()
     upright = _rgb(image)

@@ -5,6 +5,8 @@ PyTorch resizes bytes in a quarter of Pillow's time.
 """
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -12,11 +14,22 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from .decoding import bounded, draft, opened, upright_rgb
+from .decoding import bounded, drafted
 from .preprocessing import Framing
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 """(height, width, 3), RGB."""
+
+Decode = Callable[[Path, int], Pixels]
+"""An image file and the short side that is needed → its pixels upright, as small as the decoder gives them.
+
+Raises `UnreadableImageError`.
+"""
+
+
+def decoded(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Pixels:
+    """The plain `Decode`, here and now."""
+    return np.array(drafted(file, short_side))
 
 
 def read_pixels(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Pixels:
@@ -24,9 +37,11 @@ def read_pixels(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Pix
 
     Raises `UnreadableImageError`.
     """
-    with opened(file) as image:
-        draft(image, short_side)
-        pixels = np.array(upright_rgb(image))
+    return reduced(decoded(file, short_side), short_side)
+
+
+def reduced(pixels: Pixels, short_side: int) -> Pixels:
+    """The pixels, their short side reduced to `BOUND * short_side` where it is above that."""
     height, width, _ = pixels.shape
     to_width, to_height = bounded((width, height), short_side)
     return pixels if (to_width, to_height) == (width, height) else resize(pixels, to_height, to_width)
@@ -39,6 +54,6 @@ def resize(pixels: Pixels, height: int, width: int) -> Pixels:
     return resized[0].permute(1, 2, 0).numpy()
 
 
-def view(file: str | os.PathLike[str] | BinaryIO, framing: Framing) -> Pixels:
-    """What a model sees of an image file where it predicts. Raises `UnreadableImageError`."""
-    return framing.apply(Image.fromarray(read_pixels(file, framing.short_side)))
+def view(pixels: Pixels, framing: Framing) -> Pixels:
+    """What a model sees of an image where it predicts."""
+    return framing.apply(Image.fromarray(pixels))

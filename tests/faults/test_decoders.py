@@ -1,0 +1,34 @@
+"""Decoders that crash or never end, in the middle of a run."""
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.faults.trials import Bench, result_of
+from tests.painting import encode, paint
+
+REASONS = {
+    "crash.png": "its decoder crashed (SIGSEGV)",
+    "spin.png": "its decoder was still computing after 60 s",
+    "exhaust.png": "MemoryError",
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_images_at_which_decoders_fail_are_left_out_and_the_rest_is_trained(
+    bench: Bench, tmp_path: Path, ranks: int
+) -> None:
+    training, output = tmp_path / "training", tmp_path / "trained"
+    shutil.copytree(bench.folders / "training", training)
+    for name in REASONS:
+        (training / "red" / name).write_bytes(encode(paint("red", 99)))
+    faulty = ("decoders_do_what_names_say", dict[str, object]())
+    ended = bench.train(output, "--training-dataset", str(training), injections=[faulty], ranks=ranks)
+    assert set(ended.statuses) == {0}, ended
+    assert "Traceback" not in ended.stderr
+    assert len(result_of(output).metrics) == 2
+    with (output / "bad_images.csv").open(newline="") as file:
+        found = {Path(row["file_name"]).name: row["reason"] for row in csv.DictReader(file)}
+    assert found == REASONS

@@ -1,0 +1,161 @@
+"""Decoders in processes of their own: the same pixels, and faults that take none but themselves."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.faults import faulty_decoder
+from tests.painting import encode, paint
+
+from train_pytorch_model import decoder_process, decoders
+from train_pytorch_model.decoders import KEPT, Decoders
+from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, MAX_PIXELS, UnreadableImageError
+from train_pytorch_model.image_classifier.pixels import decoded
+from train_pytorch_model.process_table import start_of
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "memfd_create"), reason="decoders have processes on Linux only"
+)
+
+FAULTY = (sys.executable, faulty_decoder.__file__)
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Decoders]:
+    monkeypatch.setattr(decoders, "COMMAND", FAULTY)
+    these = Decoders()
+    yield these
+    these.end()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Decoders]:
+    these = Decoders()
+    yield these
+    these.end()
+
+
+def written(path: Path, content: bytes = encode(paint("red", 1))) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def pids(these: Decoders) -> list[int]:
+    return [decoder._process.pid for decoder in these._all]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["plain.png", "two\nlines.png", os.fsdecode(b"caf\xe9.png"), "😀.png"],
+    ids=["ASCII", "n", "bytes", "emoji"],
+)
+def test_pixels_are_those_of_decoding_here(shared: Decoders, tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / name)
+    assert (shared.decode(path, 8) == decoded(path, 8)).all()
+
+
+def test_a_large_photograph_is_decoded_at_a_part_of_its_size(shared: Decoders, tmp_path: Path) -> None:
+    path = written(tmp_path / "large.jpg", encode(paint("blue", 2, (640, 480)), "JPEG"))
+    pixels = shared.decode(path, 40)
+    assert pixels.shape == (60, 80, 3)
+    assert (pixels == decoded(path, 40)).all()
+
+
+def test_memory_that_a_huge_image_took_is_given_back(shared: Decoders, tmp_path: Path) -> None:
+    huge = Image.new("RGB", (KEPT // 3, 2), "red")
+    path = written(tmp_path / "huge.png", encode(huge))
+    assert (shared.decode(path, 9999) == np.asarray(huge)).all()
+    (decoder,) = shared._all
+    assert os.fstat(decoder._file).st_blocks == 0
+    small = written(tmp_path / "small.png")
+    assert (shared.decode(small, 99) == decoded(small, 99)).all()
+    assert 0 < os.fstat(decoder._file).st_blocks * 512 < KEPT
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, r"^the file is gone$"), (b"no image", r"^not an image of a known format")]
+)
+def test_reasons_are_those_of_decoding_here(
+    shared: Decoders, tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    path = tmp_path / "a.png" if content is None else written(tmp_path / "a.png", content)
+    before = pids(shared)
+    with pytest.raises(UnreadableImageError, match=reason):
+        shared.decode(path, 8)
+    assert pids(shared) == before
+
+
+def test_a_crash_takes_one_image_and_nothing_else(faulty: Decoders, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableImageError, match=r"^its decoder crashed \(SIGSEGV\)$"):
+        faulty.decode(written(tmp_path / "crash.png"), 8)
+    assert pids(faulty) == []
+    good = written(tmp_path / "good.png")
+    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
+
+
+def test_an_image_whose_decoder_somebody_killed_is_tried_again(faulty: Decoders, tmp_path: Path) -> None:
+    path = written(tmp_path / "killed once.png")
+    assert (faulty.decode(path, 8) == decoded(path, 8)).all()
+
+
+def test_one_that_never_ends_is_ended_and_not_tried_again(faulty: Decoders, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableImageError, match=r"^its decoder was still computing after 60 s$"):
+        faulty.decode(written(tmp_path / "spin.png"), 8)
+    good = written(tmp_path / "good.png")
+    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
+
+
+def test_a_decoder_that_wants_all_memory_fails_alone(faulty: Decoders, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableImageError, match=r"^MemoryError$"):
+        faulty.decode(written(tmp_path / "exhaust.png"), 8)
+    assert len(pids(faulty)) == 1
+
+
+def test_where_no_decoder_comes_up_the_thread_decodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoders, "COMMAND", (sys.executable, "-c", "raise SystemExit(0)"))
+    these, path = Decoders(), written(tmp_path / "a.png")
+    assert (these.decode(path, 8) == decoded(path, 8)).all()
+    assert pids(these) == []
+    monkeypatch.setattr(decoders, "COMMAND", ("/no such program",))
+    assert (Decoders().decode(path, 8) == decoded(path, 8)).all()
+
+
+def test_each_thread_has_one_and_all_end(tmp_path: Path) -> None:
+    paths = [written(tmp_path / f"{number}.png", encode(paint("green", number))) for number in range(12)]
+    these = Decoders()
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda path: these.decode(path, 8), paths))
+    for pixels, path in zip(found, paths, strict=True):
+        assert (pixels == decoded(path, 8)).all()
+    running = pids(these)
+    assert len(running) in (1, 2)
+    these.end()
+    assert not [pid for pid in running if start_of(pid)]
+
+
+def test_none_outlives_its_program(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.png")
+    program = (
+        "import os, signal; from pathlib import Path; from train_pytorch_model.decoders import Decoders\n"
+        f"d = Decoders(); d.decode(Path({str(path)!r}), 8); print(d._all[0]._process.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    pid = int(ended.stdout)
+    while start_of(pid):  # the test's own time limit ends it
+        time.sleep(0.01)
+
+
+def test_the_largest_image_that_is_allowed_has_room() -> None:
+    assert 3 * max(MAX_JPEG_PIXELS, MAX_PIXELS) <= decoder_process.CAPACITY
