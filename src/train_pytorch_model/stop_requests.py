@@ -6,10 +6,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-GRACE_S = 10.0  # for a checkpoint, beyond the longest step so far
+GRACE_S = 25.0  # for a checkpoint, beyond the longest step so far; torchrun kills after 30
 TOGETHER_S = 1.0  # Ctrl-C reaches a launcher and its workers, and the launcher passes it on
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -92,4 +92,10 @@ def _listen(heard: socket.socket, requests: StopRequests) -> None:
 
 
 def _end(number: int) -> None:
-    os._exit(128 + number)  # whatever it waits for
+    """Whatever it waits for, and without a lock that somebody may hold."""
+    if os.environ.get("RANK", "0") == "0":
+        name = signal.Signals(number).name
+        said = f"\nStopped by {name} at once. The same command goes on from the last checkpoint, if there is any.\n"
+        with suppress(OSError):
+            os.write(2, said.encode())
+    os._exit(128 + number)

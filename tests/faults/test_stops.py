@@ -8,6 +8,8 @@ import pytest
 
 from tests.faults.trials import Bench, Injection, Result, checkpoints_of, result_of, run_folder_of
 
+AT_ONCE = "\nStopped by {} at once. The same command goes on from the last checkpoint, if there is any.\n"
+
 
 @pytest.mark.parametrize(
     ("number", "ranks", "injection", "where"),
@@ -55,6 +57,7 @@ def test_a_second_signal_ends_a_run_at_once(bench: Bench, output: Path) -> None:
     at_once = ("constants", {"stop_requests__TOGETHER_S": -1.0})
     ended = bench.train(output, injections=[at_once, ("sleep_in_steps", {"seconds": 600.0}), asked])
     assert ended.statuses == [128 + signal.SIGINT]
+    assert ended.stderr == AT_ONCE.format("SIGINT")
     assert not checkpoints_of(output)
 
 
@@ -63,6 +66,7 @@ def test_a_step_without_end_is_not_waited_for(bench: Bench, output: Path) -> Non
     patience = ("constants", {"stop_requests__GRACE_S": 0.5})
     ended = bench.train(output, injections=[patience, ("sleep_in_steps", {"seconds": 600.0}), asked])
     assert ended.statuses == [128 + signal.SIGTERM]
+    assert ended.stderr == AT_ONCE.format("SIGTERM")
 
 
 def test_a_stop_that_cannot_be_saved_says_so(bench: Bench, output: Path) -> None:
