@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from train_pytorch_model.data import Batch
@@ -32,6 +33,8 @@ class TrainStep:
     model: nn.Module
     """uint8 images (B, 3, H, W) → logits (B, C); averages its gradients over the processes."""
     optimizer: Optimizer
+    scaler: GradScaler
+    """Of the loss; does nothing unless the precision is float16."""
     loss_sum: LossSum
     precision: Precision
     world: World
@@ -55,10 +58,12 @@ class TrainStep:
                     logits = self.model(some_images)  # (B, C)
                 loss_sum = self.loss_sum(logits.float(), some_targets)
                 # DDP divides by the number of processes; we want the mean over all images of the step.
-                (loss_sum * (self.world.size / batch.global_count)).backward()  # type: ignore[no-untyped-call]
+                loss = loss_sum * (self.world.size / batch.global_count)
+                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             sums.add(loss_sum, logits, some_targets)
             total += loss_sum.detach()
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return total
 

@@ -11,6 +11,7 @@ from torch.optim import SGD
 from train_pytorch_model.distributed import World
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.loop import LossSum
+from train_pytorch_model.train_state import MOMENTUM_BUFFER
 
 # As in the classic component, and not parameters of it.
 MOMENTUM = 0.9
@@ -25,7 +26,11 @@ def make_optimizer(network: nn.Module) -> SGD:
         {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
     # The rate is the schedule's, set at every step. Fused: 2.3 times the plain loop on a CPU.
-    return SGD(groups, lr=0.0, momentum=MOMENTUM, nesterov=True, fused=True)
+    optimizer = SGD(groups, lr=0.0, momentum=MOMENTUM, nesterov=True, fused=True)
+    for parameter in trained:
+        # A fused first step that a scaler leaves out would leave what the memory happened to hold.
+        optimizer.state[parameter][MOMENTUM_BUFFER] = torch.zeros_like(parameter)
+    return optimizer
 
 
 def make_loss(inputs: TrainingInputs, world: World) -> LossSum:

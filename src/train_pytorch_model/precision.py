@@ -1,12 +1,14 @@
 """In which number format the training step computes, decided once from the hardware."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.amp import GradScaler
 
 BFLOAT16_CAPABILITY = (8, 0)  # Ampere; before it, bfloat16 is emulated
+FLOAT16_CAPABILITY = (7, 0)  # Volta; before it, there is nothing that float16 would speed up
 
 
 @dataclass(frozen=True)
@@ -18,21 +20,34 @@ class Precision:
 
     def autocast(self, device: torch.device) -> AbstractContextManager[None]:
         """The context of a forward pass."""
-        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+        if self.dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(device.type, dtype=self.dtype)
+
+    def scaler(self, device: torch.device) -> GradScaler:
+        """Of the loss, lest small gradients vanish in float16; for the other formats it does nothing.
+
+        A step whose gradients overflow is left out and the scale halved; nothing waits for the device, as the
+        fused optimizer knows of it.
+        """
+        return GradScaler(device.type, enabled=self.dtype == torch.float16)
 
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} ({self.reason})"
 
 
 def choose_precision(requested: str, device: torch.device) -> Precision:
-    """The recipe's precision; for `auto`, bfloat16 where the hardware multiplies it."""
+    """The recipe's precision; for `auto`, bfloat16 where the hardware multiplies it, or else float16."""
     if requested != "auto":
         return Precision(getattr(torch, requested), "the recipe says so")
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
-        if torch.cuda.get_device_capability(device) >= BFLOAT16_CAPABILITY:
+        capability = torch.cuda.get_device_capability(device)
+        if capability >= BFLOAT16_CAPABILITY:
             return Precision(torch.bfloat16, f"{name} computes it in hardware")
-        return Precision(torch.float32, f"{name} has no bfloat16")
+        if capability >= FLOAT16_CAPABILITY:
+            return Precision(torch.float16, f"{name} computes it in hardware, and no bfloat16")
+        return Precision(torch.float32, f"{name} has neither bfloat16 nor float16")
     if _cpu_has_bfloat16():
         return Precision(torch.bfloat16, "this CPU computes it in hardware")
     return Precision(torch.float32, "this CPU has no bfloat16")

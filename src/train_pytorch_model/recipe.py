@@ -39,8 +39,8 @@ class Recipe:
     freeze_backbone: bool = False
     """Train the last layer only."""
 
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of training and validation. auto: bfloat16 where the hardware has it, else float32."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of training and validation. auto: bfloat16 or else float16 where the hardware has it, else float32."""
 
     mean: tuple[float, float, float] | None = None
     """Normalisation of pixels in [0, 1]. None: 0.5, or ImageNet's for pretrained weights."""

@@ -94,8 +94,10 @@ def _listen(heard: socket.socket, requests: StopRequests) -> None:
 def _end(number: int) -> None:
     """Whatever it waits for, and without a lock that somebody may hold."""
     if os.environ.get("RANK", "0") == "0":
-        name = signal.Signals(number).name
-        said = f"\nStopped by {name} at once. The same command goes on from the last checkpoint, if there is any.\n"
+        said = (
+            f"\nStopped by {signal.Signals(number).name} at once. The same command goes on from the last"
+            " checkpoint, if there is any.\n"
+        )
         with suppress(OSError):
             os.write(2, said.encode())
     os._exit(128 + number)

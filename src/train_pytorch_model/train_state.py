@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import SGD
 
 from train_pytorch_model.best_epoch import BestEpoch, copied_to_cpu
@@ -21,7 +22,7 @@ from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.metrics import Metrics, Sums
 from train_pytorch_model.time_budget import EpochTimes
 
-MOMENTUM = "momentum_buffer"
+MOMENTUM_BUFFER = "momentum_buffer"  # in the state of torch's SGD
 
 
 @dataclass
@@ -78,9 +79,12 @@ class Snapshot:
 class TrainState:
     """The network, its optimizer, and all that is counted on the way."""
 
-    def __init__(self, network: nn.Module, optimizer: SGD, patience: int, device: torch.device) -> None:
+    def __init__(
+        self, network: nn.Module, optimizer: SGD, scaler: GradScaler, patience: int, device: torch.device
+    ) -> None:
         self.network = network
         self.optimizer = optimizer
+        self.scaler = scaler
         self.patience = Patience(patience)
         self.best = BestEpoch()
         self.position = Position()
@@ -92,12 +96,13 @@ class TrainState:
         best = self.best
         shared = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         for parameter, state in self.optimizer.state.items():
-            shared[f"momentum.{self._names[parameter]}"] = state[MOMENTUM]
+            shared[f"momentum.{self._names[parameter]}"] = state[MOMENTUM_BUFFER]
         shared |= {f"best.{name}": value for name, value in best.weights.items()}
         values = {
             "position": asdict(self.position),
             "patience": {"spent": self.patience.spent, "previous_loss": self.patience.previous_loss},
             "best": {"epoch": best.epoch, "metrics": asdict(best.metrics)},
+            "scaler": self.scaler.state_dict(),
         }
         own = {"statistics": self._statistics(), "sums": self.sums.values}
         return Snapshot(values, copied_to_cpu(shared), copied_to_cpu(own))
@@ -111,7 +116,9 @@ class TrainState:
             self.optimizer.state.pop(parameter, None)
             if name in momenta:
                 # In the layout of the parameter, which the fused step takes for granted.
-                self.optimizer.state[parameter][MOMENTUM] = torch.empty_like(parameter).copy_(momenta[name])
+                self.optimizer.state[parameter][MOMENTUM_BUFFER] = torch.empty_like(parameter).copy_(
+                    momenta[name]
+                )
         best = snapshot.values["best"]
         weights = _part(shared, "best.")  # in the order of the network, as they are saved
         weights = {name: weights[name] for name in self.network.state_dict() if name in weights}
@@ -119,6 +126,8 @@ class TrainState:
         self.patience.spent = snapshot.values["patience"]["spent"]
         self.patience.previous_loss = snapshot.values["patience"]["previous_loss"]
         self.position = msgspec.convert(snapshot.values["position"], Position, str_keys=True)
+        if snapshot.values["scaler"]:  # of a run in another format there is none
+            self.scaler.load_state_dict(snapshot.values["scaler"])
         self.sums.values.copy_(snapshot.own["sums"])
         self._set_statistics(snapshot.own["statistics"])
 

@@ -86,12 +86,13 @@ class Trainer:
         )
         model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)
         self._model = model.to(world.device).to(memory_format=torch.channels_last)
-        optimizer = make_optimizer(self.network)
-        self.state = TrainState(self.network, optimizer, config.patience, world.device)
+        optimizer, scaler = make_optimizer(self.network), self.precision.scaler(world.device)
+        self.state = TrainState(self.network, optimizer, scaler, config.patience, world.device)
         self.state.position.bad_images += inputs.bad_images
         self._step = TrainStep(
             model=world.replicate(self._model),
             optimizer=optimizer,
+            scaler=scaler,
             loss_sum=make_loss(inputs, world),
             precision=self.precision,
             world=world,

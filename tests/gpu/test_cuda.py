@@ -13,6 +13,7 @@ from train_pytorch_model.distributed import join_world
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.inputs import open_scoring_inputs, open_training_inputs
 from train_pytorch_model.models import build_model
+from train_pytorch_model.optimization import make_optimizer
 from train_pytorch_model.precision import choose_precision
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.training import train
@@ -51,11 +52,36 @@ def test_a_model_trained_on_the_gpu_is_right_on_it_and_on_the_cpu(trained: Path)
     assert (on_gpu.argmax(axis=1) == inputs.images.class_indices).mean() > 0.9
 
 
-def test_bfloat16_is_chosen_where_the_device_computes_it() -> None:
+def test_the_best_format_is_chosen_that_the_device_computes() -> None:
     device = torch.device("cuda", 0)
-    has_bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)
-    expected = torch.bfloat16 if has_bfloat16 else torch.float32
-    assert choose_precision("auto", device).dtype is expected
+    is_ampere = torch.cuda.get_device_capability(device) >= (8, 0)
+    assert choose_precision("auto", device).dtype is (torch.bfloat16 if is_ampere else torch.float16)
+
+
+def test_a_step_in_float16_trains_and_does_not_wait_for_the_device() -> None:
+    device = torch.device("cuda", 0)
+    precision = choose_precision("float16", device)
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten())
+    network.append(torch.nn.Linear(8 * 6 * 6, 2))
+    network.to(device)
+    optimizer, scaler = make_optimizer(network), precision.scaler(device)
+    images, targets = torch.randn(16, 3, 8, 8, device=device), torch.arange(16, device=device) % 2
+    optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = 0.05
+    losses = []
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(40):
+            with precision.autocast(device):
+                loss = torch.nn.functional.cross_entropy(network(images).float(), targets)
+            scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+            losses.append(loss.detach())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert losses[-1].item() < 0.5 * losses[0].item()
 
 
 def test_the_trained_directory_serves_from_the_gpu(trained: Path) -> None:

@@ -161,11 +161,14 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
     optimizer = SGD(network.parameters(), lr=0.0)
     found: list[Tensor] = []
     optimizer.register_step_pre_hook(lambda *_: found.append(_gradient(network)))
+    precision = Precision(torch.float32, "of this test")
+    scaler = precision.scaler(world.device)
     step = TrainStep(
         model=world.replicate(model),
         optimizer=optimizer,
+        scaler=scaler,
         loss_sum=lambda logits, targets: F.cross_entropy(logits, targets, reduction="sum"),
-        precision=Precision(torch.float32, "of this test"),
+        precision=precision,
         world=world,
     )
     with Loader(world.cores) as loader:
@@ -175,7 +178,7 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
             return list(loader.batches(Pass("", plan, read, inputs.training.class_indices, inputs.framing)))
 
         own, whole = batches(plans[world.rank]), batches(unions)
-    state = TrainState(network, optimizer, 1, world.device)
+    state = TrainState(network, optimizer, scaler, 1, world.device)
     train_one_epoch(step, own, lambda _: 0.0, state, len(own), _Nobody())
 
     comparisons = []

@@ -5,16 +5,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim import SGD
 
 from train_pytorch_model.data import Batch
 from train_pytorch_model.distributed import World
 from train_pytorch_model.loop import StepReport, TrainStep, train_one_epoch
 from train_pytorch_model.metrics import Sums
+from train_pytorch_model.optimization import make_optimizer
 from train_pytorch_model.precision import Precision
-from train_pytorch_model.train_state import TrainState
+from train_pytorch_model.train_state import MOMENTUM_BUFFER, TrainState
 
 CPU = torch.device("cpu")
+PRECISION = Precision(torch.float32, "of this test")
+FLOAT16 = Precision(torch.float16, "of this test")
 
 
 def batch_of(count: int) -> Batch:
@@ -40,12 +42,15 @@ class Network(nn.Module):
         return logits
 
 
-def step_of(network: Network, micro_batch: int | None, min_share: int = 1) -> TrainStep:
+def step_of(
+    network: Network, micro_batch: int | None, min_share: int = 1, precision: Precision = PRECISION
+) -> TrainStep:
     return TrainStep(
         model=network,
-        optimizer=SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True),
+        optimizer=make_optimizer(network),
+        scaler=precision.scaler(CPU),
         loss_sum=lambda logits, targets: F.cross_entropy(logits, targets, reduction="sum"),
-        precision=Precision(torch.float32, "of this test"),
+        precision=precision,
         world=World(0, 1, 0, 1, CPU),
         micro_batch=micro_batch,
         min_share=min_share,
@@ -98,8 +103,31 @@ class Nobody:
 def test_an_epoch_of_which_nothing_is_left_reports_the_rate_of_its_last_step() -> None:
     network = Network()
     step = step_of(network, None)
-    state = TrainState(network, step.optimizer, 1, CPU)  # type: ignore[arg-type]
+    state = TrainState(network, step.optimizer, step.scaler, 1, CPU)  # type: ignore[arg-type]
     state.position.steps_done = 5
     state.position.lr_factor = 0.5
     report = train_one_epoch(step, [], lambda number: 0.1 * number, state, 10, Nobody())
     assert report.lr == pytest.approx(0.2)
+
+
+def test_in_float16_a_step_that_overflows_is_left_out_and_the_next_is_taken() -> None:
+    network, plain = Network(), Network()
+    before = network.linear.weight.detach().clone()
+    step = step_of(network, 4, precision=FLOAT16)
+    usual = step.scaler.state_dict()
+    step.scaler.load_state_dict({**usual, "scale": 2.0**127})
+    assert torch.isfinite(step(batch_of(7), 0.1, Sums(CPU)))
+    assert torch.equal(network.linear.weight, before)
+    assert not step.optimizer.state[network.linear.weight][MOMENTUM_BUFFER].any()
+    assert step.scaler.get_scale() == 2.0**126
+    step.scaler.load_state_dict(usual)
+    losses = [each(batch_of(7), 0.1, Sums(CPU)) for each in (step, step_of(plain, None))]
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(network.linear.weight, plain.linear.weight, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("precision", [PRECISION, Precision(torch.bfloat16, "of this test")])
+def test_other_formats_are_not_scaled(precision: Precision) -> None:
+    step = step_of(Network(), None, precision=precision)
+    step(batch_of(7), 0.1, Sums(CPU))
+    assert step.scaler.state_dict() == {}

@@ -10,9 +10,10 @@ from train_pytorch_model.precision import _cpu_has_bfloat16, choose_precision
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
+FORMATS = [("float32", torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)]
 
 
-@pytest.mark.parametrize(("requested", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+@pytest.mark.parametrize(("requested", "dtype"), FORMATS)
 @pytest.mark.parametrize("device", [CPU, CUDA], ids=["cpu", "cuda"])
 def test_the_recipe_is_obeyed_on_any_hardware(
     requested: str, dtype: torch.dtype, device: torch.device
@@ -39,12 +40,14 @@ def test_a_cpu_takes_bfloat16_where_it_has_it(
 @pytest.mark.parametrize(
     ("capability", "text"),
     [
-        ((7, 5), "float32 (Card has no bfloat16)"),
+        ((6, 1), "float32 (Card has neither bfloat16 nor float16)"),
+        ((7, 0), "float16 (Card computes it in hardware, and no bfloat16)"),
+        ((7, 5), "float16 (Card computes it in hardware, and no bfloat16)"),
         ((8, 0), "bfloat16 (Card computes it in hardware)"),
         ((9, 0), "bfloat16 (Card computes it in hardware)"),
     ],
 )
-def test_a_gpu_takes_bfloat16_from_ampere_on(
+def test_a_gpu_takes_the_best_format_that_it_computes_in_hardware(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], text: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Card")
@@ -69,7 +72,7 @@ def test_bfloat16_is_read_from_the_flags_of_the_cpu(tmp_path: Path, text: str | 
     assert _cpu_has_bfloat16(path) is expected
 
 
-@pytest.mark.parametrize(("requested", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+@pytest.mark.parametrize(("requested", "dtype"), FORMATS)
 def test_a_forward_pass_computes_in_the_chosen_format(requested: str, dtype: torch.dtype) -> None:
     with choose_precision(requested, CPU).autocast(CPU):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype

@@ -8,26 +8,27 @@ from typing import Any, TypeVar, cast
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import SGD
 
 from train_pytorch_model.checkpoint import Checkpoint, DamagedCheckpointError
 from train_pytorch_model.distributed import World, running_statistics
 from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.metrics import Metrics
-from train_pytorch_model.train_state import MOMENTUM, Snapshot, TrainState, gather, scatter
+from train_pytorch_model.train_state import MOMENTUM_BUFFER, Snapshot, TrainState, gather, scatter
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
 
 
-def make_state() -> TrainState:
+def make_state(is_scaled: bool = False) -> TrainState:
     torch.manual_seed(0)
     layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1), nn.Flatten(), nn.LazyLinear(2))
     network = nn.Sequential(*layers)
     network(torch.zeros(2, 3, 4, 4))
     network.to(memory_format=torch.channels_last)
     optimizer = SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True, fused=True)
-    return TrainState(network, optimizer, patience=3, device=CPU)
+    return TrainState(network, optimizer, GradScaler("cpu", enabled=is_scaled), patience=3, device=CPU)
 
 
 def train(state: TrainState, steps: int = 1, rank: int = 0) -> None:
@@ -35,16 +36,17 @@ def train(state: TrainState, steps: int = 1, rank: int = 0) -> None:
         generator = torch.Generator().manual_seed(100 * rank + step + state.position.steps_done)
         images = torch.randn(4, 3, 4, 4, generator=generator).contiguous(memory_format=torch.channels_last)
         loss = state.network(images).square().sum()
-        loss.backward()
-        state.optimizer.step()
+        state.scaler.scale(loss).backward()
+        state.scaler.step(state.optimizer)
+        state.scaler.update()
         state.optimizer.zero_grad()
         state.sums.values += loss.item()
         state.position.steps_done += 1
 
 
-def trained_state(rank: int = 0) -> TrainState:
+def trained_state(rank: int = 0, is_scaled: bool = False) -> TrainState:
     """With something in everything."""
-    state = make_state()
+    state = make_state(is_scaled)
     train(state, 2, rank)
     state.best.observe(1, Metrics(0.25, 0.5, 1.0, 7), state.network)
     state.patience.observe(0.25)
@@ -60,7 +62,7 @@ def trained_state(rank: int = 0) -> TrainState:
 
 def everything(state: TrainState) -> dict[str, Any]:
     """All of it, to be compared."""
-    momenta = [state.optimizer.state[parameter][MOMENTUM] for parameter in state.network.parameters()]
+    momenta = [state.optimizer.state[parameter][MOMENTUM_BUFFER] for parameter in state.network.parameters()]
     return {
         "network": {name: value.tolist() for name, value in state.network.state_dict().items()},
         "momenta": [momentum.tolist() for momentum in momenta],
@@ -73,6 +75,7 @@ def everything(state: TrainState) -> dict[str, Any]:
         "patience": (state.patience.spent, state.patience.previous_loss),
         "position": asdict(state.position),
         "sums": state.sums.values.tolist(),
+        "scaler": state.scaler.state_dict(),
     }
 
 
@@ -91,15 +94,16 @@ def alone(snapshot: Snapshot) -> Snapshot:
 
 
 @pytest.mark.parametrize("is_from_a_file", [False, True])
-def test_a_state_comes_back_exactly_and_goes_on_alike(is_from_a_file: bool) -> None:
-    state = trained_state()
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_a_state_comes_back_exactly_and_goes_on_alike(is_from_a_file: bool, is_scaled: bool) -> None:
+    state = trained_state(is_scaled=is_scaled)
     snapshot = state.snapshot()
     before = everything(state)
     train(state, 2)
     after = everything(state)
     assert after != before
 
-    other = make_state() if is_from_a_file else state
+    other = make_state(is_scaled) if is_from_a_file else state
     other.restore(alone(snapshot) if is_from_a_file else snapshot)
     assert everything(other) == before
     train(other, 2)
@@ -127,10 +131,22 @@ def test_a_state_without_momentum_or_best_epoch_comes_back_without() -> None:
     state.best.observe(1, Metrics(1.0, 0.0, 0.0, 1), state.network)
     state.restore(snapshot)
     assert not any(
-        MOMENTUM in state.optimizer.state[p] for p in state.network.parameters() if p in state.optimizer.state
+        MOMENTUM_BUFFER in state.optimizer.state[p]
+        for p in state.network.parameters()
+        if p in state.optimizer.state
     )
     assert (state.best.epoch, state.best.weights) == (0, {})
     assert state.patience.previous_loss == float("inf")
+
+
+def test_a_scaler_stays_as_it_is_where_the_run_had_none_and_the_other_way_round() -> None:
+    unscaled, scaled = trained_state(), trained_state(is_scaled=True)
+    of_unscaled, of_scaled = alone(unscaled.snapshot()), alone(scaled.snapshot())
+    scale = scaled.scaler.state_dict()
+    scaled.restore(of_unscaled)
+    assert scaled.scaler.state_dict() == scale
+    unscaled.restore(of_scaled)
+    assert unscaled.scaler.state_dict() == {}
 
 
 def test_saved_weights_are_the_same_bytes_before_and_after_a_file() -> None:
