@@ -59,7 +59,3 @@ def _limit_computing() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     end = int(usage.ru_utime + usage.ru_stime) + 1 + COMPUTING_S
     resource.setrlimit(resource.RLIMIT_CPU, (end if hard == resource.RLIM_INFINITY else min(end, hard), hard))
-
-
-if __name__ == "__main__":
-    main()

@@ -21,8 +21,7 @@ from train_pytorch_model.decoder_process import CAPACITY, COMPUTING_S, READY, RE
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decoded
 
-COMMAND = (sys.executable, "-W", "ignore", "-m", "train_pytorch_model.decoder_process")
-IMPORTED_FROM = Path(__file__).parents[1]
+PROGRAM = "from train_pytorch_model.decoder_process import main; main()"
 ATTEMPTS = 2  # somebody else may have killed the first process
 KEPT = 16 << 20  # bytes of memory that a process may keep after an image
 
@@ -92,13 +91,13 @@ class _Decoder:
         try:
             os.ftruncate(self._file, CAPACITY)
             self._memory = mmap.mmap(self._file, CAPACITY)
-            path = filter(None, (str(IMPORTED_FROM), os.environ.get("PYTHONPATH")))
+            # It imports from where this process does, which need not be what its own start would give it.
+            program = f"import sys; sys.path[:] = {sys.path!r}; {PROGRAM}"
             self._process = subprocess.Popen(
-                (*COMMAND, str(self._file)),
+                (sys.executable, "-W", "ignore", "-c", program, str(self._file)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=(self._file,),
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
                 process_group=0,  # Ctrl-C is not for it
             )
         except OSError:

@@ -1,7 +1,4 @@
-"""A decoder that does what the name of a file says: crash, never end, be killed, want all memory.
-
-Run in the place of `train_pytorch_model.decoder_process`.
-"""
+"""A decoder that does what the name of a file says: crash, never end, be killed, want all memory."""
 
 import os
 import signal
@@ -28,6 +25,7 @@ def drafted(file: str, short_side: int) -> Image.Image:
     return decoding.drafted(file, short_side)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """In the place of `decoder_process.main`."""
     vars(decoder_process).update(drafted=drafted, COMPUTING_S=0)
     decoder_process.main()

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.faults import faulty_decoder
 from train_pytorch_model import decoders, distributed, publishing, training
 from train_pytorch_model.checkpointing import Checkpointer
 from train_pytorch_model.data import Batch
@@ -57,7 +56,7 @@ def every_checkpoint_is_waited_for() -> None:
 
 def decoders_do_what_names_say() -> None:
     """Each decoder is `faulty_decoder`."""
-    _replace(decoders, "COMMAND", (sys.executable, faulty_decoder.__file__))
+    _replace(decoders, "PROGRAM", "from tests.faults.faulty_decoder import main; main()")
 
 
 def nothing_waits_for_the_disk() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.faults import faulty_decoder
 from tests.painting import encode, paint
 
 from train_pytorch_model import decoder_process, decoders
@@ -25,12 +24,12 @@ pytestmark = pytest.mark.skipif(
     not hasattr(os, "memfd_create"), reason="decoders have processes on Linux only"
 )
 
-FAULTY = (sys.executable, faulty_decoder.__file__)
+FAULTY = "from tests.faults.faulty_decoder import main; main()"
 
 
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Decoders]:
-    monkeypatch.setattr(decoders, "COMMAND", FAULTY)
+    monkeypatch.setattr(decoders, "PROGRAM", FAULTY)
     these = Decoders()
     yield these
     these.end()
@@ -122,11 +121,11 @@ def test_a_decoder_that_wants_all_memory_fails_alone(faulty: Decoders, tmp_path:
 def test_where_no_decoder_comes_up_the_thread_decodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoders, "COMMAND", (sys.executable, "-c", "raise SystemExit(0)"))
+    monkeypatch.setattr(decoders, "PROGRAM", "raise SystemExit(0)")
     these, path = Decoders(), written(tmp_path / "a.png")
     assert (these.decode(path, 8) == decoded(path, 8)).all()
     assert pids(these) == []
-    monkeypatch.setattr(decoders, "COMMAND", ("/no such program",))
+    monkeypatch.setattr(sys, "executable", "/no such program")
     assert (Decoders().decode(path, 8) == decoded(path, 8)).all()
 
 
