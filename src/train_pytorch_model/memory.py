@@ -1,12 +1,31 @@
-"""How much memory is free to use, in bytes."""
+"""How much memory is free to use, and keeping what this process has."""
 
+import ctypes
 import os
+import sys
 from pathlib import Path
+
+# Of glibc's malloc.h.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+LARGEST_KEPT = 32 << 20  # bytes of a block; glibc takes no more
 
 
 def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """What may be taken without anything being swapped out or killed, of the machine and of the cgroup."""
     return max(0, min(_of_machine(proc), _of_cgroup(cgroup)))
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep the memory that is freed, for the next step, which needs as much again.
+
+    By itself it gives large blocks back to the system at once, and gets each page of them anew, cleared: 80
+    to 200 ms of a step of 16 images on a CPU, 7 % of it on one core, more where the rest is faster. What is
+    in use at most stays the same. With another C library than glibc nothing happens.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
+        mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 def _of_machine(proc: Path) -> int:

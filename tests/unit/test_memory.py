@@ -1,6 +1,9 @@
 """Memory that is free to use."""
 
 import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,3 +83,24 @@ def test_where_nothing_is_told_there_is_none(tmp_path: Path, monkeypatch: pytest
 
 def test_this_machine_has_some() -> None:
     assert available_memory() > 1 << 20
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory as it likes")
+def test_freed_memory_is_kept_for_the_next_time() -> None:
+    program = """
+import resource
+from train_pytorch_model.memory import keep_freed_memory
+def faults_of_ten_rounds():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        block = b"x" * (20 << 20)
+        del block
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+by_itself = faults_of_ten_rounds()
+keep_freed_memory()
+faults_of_ten_rounds()
+print(by_itself, faults_of_ten_rounds())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    by_itself, kept = map(int, ended.stdout.split())
+    assert kept < 100 < by_itself

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from train_pytorch_model.launch import LAUNCHER, Worker, decide, start_workers
+from train_pytorch_model.memory import keep_freed_memory
 from train_pytorch_model.process_table import end_with_parent
 from train_pytorch_model.progress import Voice
 
@@ -54,6 +55,7 @@ def _work(worker: Worker, work: "Callable[[World], None]", voice: Voice) -> None
         with join_world() as world:
             work(world)
 
+    keep_freed_memory()
     if worker.warning:
         voice.warn(worker.warning)
     before = dict(os.environ)

@@ -62,6 +62,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
     from train_pytorch_model.data import Batch, Loader, Pass
     from train_pytorch_model.distributed import join_world
     from train_pytorch_model.inputs import open_training_inputs
+    from train_pytorch_model.memory import keep_freed_memory
     from train_pytorch_model.progress import Silence
     from train_pytorch_model.trainer import Trainer
 
@@ -72,6 +73,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
             for _ in current.plan:
                 yield batch
 
+    keep_freed_memory()
     with join_world() as world, OneBatch(1) as loader:
         inputs = open_training_inputs(untrained, images, images)
         pixels = torch.randint(0, 256, (batch_size, inputs.framing.height, inputs.framing.width, 3))
