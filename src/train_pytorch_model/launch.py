@@ -183,7 +183,7 @@ def _worker_of_mpi(environment: Mapping[str, str], num_gpus: int) -> Worker:
             " address of the first node."
         )
     idle = num_gpus - local_size
-    port = port or environment.get("MASTER_PORT", "")
+    port = environment.get("MASTER_PORT", "") or port  # the user's word before that of Azure Batch
     return Worker(
         rank=_integer(environment, "OMPI_COMM_WORLD_RANK"),
         size=size,

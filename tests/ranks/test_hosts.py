@@ -4,16 +4,16 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.azure_job import PORT, mpi_job, pytorch_job
 from tests.painting import paint_folders
 from tests.ranks.hosts import Host, NoNamespacesError, end, make_hosts
 
-PORT = 6105
 EPOCHS = 3
 
 
@@ -48,24 +48,16 @@ def program(folders: Path, untrained_model: Path, output: Path) -> list[str]:
 
 
 def start_as_azure_does(
-    hosts: Sequence[Host], command: Sequence[str], logs: Path
+    hosts: Sequence[Host],
+    command: Sequence[str],
+    logs: Path,
+    job: Callable[[int, int, str], list[dict[str, str]]] = pytorch_job,
+    per_node: int = 1,
 ) -> list[subprocess.Popen[bytes]]:
-    """One process a node, with the variables of `distribution: pytorch`."""
+    """So many processes a node, with the variables of that kind of job."""
     return [
-        host.start(
-            [sys.executable, *command],
-            {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(len(hosts)),
-                "LOCAL_RANK": "0",
-                "NODE_RANK": str(rank),
-                "MASTER_ADDR": hosts[0].address,
-                "MASTER_PORT": str(PORT),
-                "AZUREML_NODE_COUNT": str(len(hosts)),
-            },
-            logs / f"{rank}.log",
-        )
-        for rank, host in enumerate(hosts)
+        hosts[rank // per_node].start([sys.executable, *command], environment, logs / f"{rank}.log")
+        for rank, environment in enumerate(job(len(hosts), per_node, hosts[0].address))
     ]
 
 
@@ -101,6 +93,26 @@ def test_two_nodes_train_as_azure_ml_starts_them(together: tuple[Path, str]) -> 
     assert (output / "_meta.yaml").is_file()
     assert "4 images a step = batch size 2 x 2 processes" in text
     assert text.count(f"Epoch {EPOCHS}/{EPOCHS}: ") == 1
+
+
+def test_two_nodes_meet_as_mpi_starts_them(
+    hosts: list[Host], folders: Path, float32_resnet18: Path, tmp_path: Path
+) -> None:
+    command = [*program(folders, float32_resnet18, tmp_path / "trained"), "--dry-run"]
+    processes = start_as_azure_does(hosts, command, tmp_path, mpi_job)
+    assert [process.wait() for process in processes] == [0, 0], said(tmp_path)
+    assert "MPI has started 2 processes, 1 on this node." in said(tmp_path)
+    assert said(tmp_path).count("4 images a step = batch size 2 x 2 processes") == 1
+
+
+def test_two_nodes_of_two_processes_meet_as_azure_ml_starts_them(
+    hosts: list[Host], folders: Path, float32_resnet18: Path, tmp_path: Path
+) -> None:
+    command = [*program(folders, float32_resnet18, tmp_path / "trained"), "--dry-run"]
+    processes = start_as_azure_does(hosts, command, tmp_path, per_node=2)
+    assert [process.wait() for process in processes] == [0] * 4, said(tmp_path)
+    assert "Azure ML has started 2 processes on each of 2 nodes; no more are started." in said(tmp_path)
+    assert said(tmp_path).count("8 images a step = batch size 2 x 4 processes") == 1
 
 
 def test_two_nodes_train_alike_under_torchrun(

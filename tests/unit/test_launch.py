@@ -1,10 +1,11 @@
 """Who started this process: a table of environments, and what each of them makes of it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
+from tests.azure_job import mpi_job, pytorch_job
 
 from train_pytorch_model.launch import DEFAULT_PORT, Agent, LaunchError, Worker, decide
 
@@ -140,6 +141,12 @@ def mpi(rank: int, world_size: int, local_rank: int, local_size: int, **more: st
             id="MPI, AZ_BATCH_MASTER_NODE before AZ_BATCHAI_MPI_MASTER_NODE",
         ),
         pytest.param(
+            mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=f"{ADDRESS}:6000", MASTER_PORT="1234"),
+            4,
+            Worker(5, 8, 1, 4, ADDRESS, 1234),
+            id="MPI, a port of the user's own",
+        ),
+        pytest.param(
             mpi(1, 2, 0, 1, MASTER_ADDR=ADDRESS, MASTER_PORT="1234"),
             1,
             Worker(1, 2, 0, 1, ADDRESS, 1234),
@@ -159,6 +166,21 @@ def test_a_process_knows_its_part(
     part = decide(environment, num_gpus)
     part = replace(part, note="", warning="") if isinstance(part, Worker) else replace(part, note="")
     assert part == expected
+
+
+@pytest.mark.parametrize("job", [pytorch_job, mpi_job])
+@pytest.mark.parametrize(("nodes", "per_node"), [(1, 1), (1, 4), (2, 4), (3, 2)])
+def test_the_processes_of_an_azure_job_are_one_world(
+    job: Callable[[int, int, str], list[dict[str, str]]], nodes: int, per_node: int
+) -> None:
+    parts = [decide(environment, per_node) for environment in job(nodes, per_node, ADDRESS)]
+    workers = [part for part in parts if isinstance(part, Worker)]
+    size = nodes * per_node
+    assert [(worker.rank, worker.size) for worker in workers] == [(rank, size) for rank in range(size)]
+    assert [(worker.local_rank, worker.local_size) for worker in workers] == [
+        (rank % per_node, per_node) for rank in range(size)
+    ]
+    assert len({(worker.master_addr, worker.master_port) for worker in workers}) == 1
 
 
 @pytest.mark.parametrize(
