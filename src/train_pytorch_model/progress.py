@@ -159,13 +159,8 @@ class Terminal:
             yield _TerminalBar(progress, progress.add_task(title, total=total, text=""), room)
 
 
-def make_voice(is_main: bool, quiet: bool = False, log: Path | None = None) -> Voice:
-    """The voice of this process; with a log, all of it goes there too."""
-    voice = _make_voice(is_main, quiet)
-    return voice if log is None else Recorded(voice, log)
-
-
-def _make_voice(is_main: bool, quiet: bool) -> Voice:
+def make_voice(is_main: bool, quiet: bool = False) -> Voice:
+    """The voice of this process."""
     if not is_main:
         return Silence()
     if quiet:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.progress import Log, Quiet, Silence, Terminal, make_voice, write_what_the_console_can
+from train_pytorch_model.progress import (
+    Log,
+    Quiet,
+    Recorded,
+    Silence,
+    Terminal,
+    make_voice,
+    write_what_the_console_can,
+)
 
 FACTS = ("loss 1.2345", "top-1  45.6%", "ETA 12 min 05 s", "123.4 images/s", "lr 1.00e-03", "data wait 12%")
 PLAN = "40 an epoch, 200 in all: 32 images a step = batch size 32 x 1 processes"
@@ -137,7 +145,7 @@ def test_a_console_without_the_letters_gets_others(
 def test_what_is_told_goes_into_a_log_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "logs" / "rank_0.log"
     for is_main in (True, False):
-        voice = make_voice(is_main, log=path)
+        voice = Recorded(make_voice(is_main), path)
         voice.say("a line")
         voice.tell("words", "Title")
         voice.warn("look")
@@ -155,4 +163,4 @@ def test_what_is_told_goes_into_a_log_as_well(tmp_path: Path, capsys: pytest.Cap
 
 def test_a_log_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "logs").touch()
-    make_voice(is_main=False, log=tmp_path / "logs" / "rank_1.log").say("a line")
+    Recorded(Silence(), tmp_path / "logs" / "rank_1.log").say("a line")

@@ -17,7 +17,7 @@ from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.inputs import open_training_inputs
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.manifest import published_fingerprint
-from train_pytorch_model.progress import Voice, make_voice
+from train_pytorch_model.progress import Recorded, Voice, make_voice
 from train_pytorch_model.run_folder import REPORT, RunFolder, is_azure_job
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ class Train:
     def run(self) -> None:
         """Check the inputs, then train: in this process, or in those that it starts."""
         rank = rank_of(os.environ)
-        log = Path("logs") / f"rank_{rank}.log" if is_azure_job() else None  # shown with the job
-        voice = make_voice(rank == 0, self.quiet, log)
+        voice = make_voice(rank == 0, self.quiet)
         voice.say(f"Train PyTorch Model {__version__}")
         try:
             self._run(voice)
@@ -90,11 +89,12 @@ class Train:
         def work(world: "World") -> None:
             from train_pytorch_model import training
 
+            own = _with_log(voice, world.rank) if is_azure_job() else voice
             if self.dry_run:
-                training.try_out(self.parameters, inputs, world, voice)
+                training.try_out(self.parameters, inputs, world, own)
             else:
-                training.train(self.parameters, inputs, self.trained_model, world, voice, self.fresh)
-                self._say_what_next(voice)
+                training.train(self.parameters, inputs, self.trained_model, world, own, self.fresh)
+                self._say_what_next(own)
 
         work_or_start_workers(work, ["train", *self._arguments()], voice)
 
@@ -119,6 +119,14 @@ class Train:
         voice.say(f"  {program} score --trained-model {model} --dataset {images} --scored-dataset scores")
         voice.say("  mlflow ui   # the curves of this run and of others")
         voice.say(f"  mlflow models serve --model-uri {model} --env-manager local")
+
+
+def _with_log(voice: Voice, rank: int) -> Voice:
+    """The same, kept in a file that the portal shows with the job: one for each process that trains.
+
+    Not for a node's launcher: the files of all nodes are put into one folder, and its rank is of a node.
+    """
+    return Recorded(voice, Path("logs") / f"rank_{rank}.log")
 
 
 def _is_job() -> bool:
