@@ -1,0 +1,263 @@
+"""A job on one node of Azure ML: what it sets for the processes, their MLflow, outputs/ and logs/."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from tests.azure_job import mpi_job, pytorch_job
+from tests.painting import paint_folders
+from tests.programs.program import assert_refused, run_program, train_arguments
+from tests.programs.server import free_port
+from tests.tracking_server import Door, tracking_server
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.tracking import EXPERIMENT, MlflowTracker
+
+HERE = "127.0.0.1"
+METRICS = {
+    "Train images per second",
+    "Train loss",
+    "Train error",
+    "Valid loss",
+    "Top 1 accuracy",
+    "Top 5 accuracy",
+    "Learning rate",
+}
+EPOCHS = ("--epochs", "2")
+PARAMS = TrainConfig(epochs=2, batch_size=4).as_params()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Painted folders to train and to validate on."""
+    root = tmp_path_factory.mktemp("folders")
+    paint_folders(root / "training", 4)
+    paint_folders(root / "validation", 3, first=100)
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """MLflow's, started once."""
+    with tracking_server(tmp_path_factory.mktemp("mlflow")) as door:
+        yield door
+
+
+@pytest.fixture
+def run(server: Door) -> mlflow.entities.Run:
+    """A run that has begun, as that of a job has before its processes start."""
+    server.open_again()
+    client = mlflow.MlflowClient(server.server_behind)
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    return client.create_run(experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT))
+
+
+def variables(server: Door, run: mlflow.entities.Run) -> dict[str, str]:
+    """What the processes of a job are told of their run."""
+    return {
+        "AZUREML_RUN_ID": run.info.run_id,
+        "MLFLOW_RUN_ID": run.info.run_id,
+        "MLFLOW_EXPERIMENT_ID": run.info.experiment_id,
+        "MLFLOW_EXPERIMENT_NAME": EXPERIMENT,
+        "MLFLOW_TRACKING_URI": server.url,
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",  # a machine that is busy with tests
+    }
+
+
+def start(
+    environments: Sequence[Mapping[str, str]], folder: Path, *arguments: str
+) -> list[subprocess.CompletedProcess[str]]:
+    """A process for each, in one working directory, as on one node; and how they have ended."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "train_pytorch_model.run", *arguments],
+            cwd=folder,
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | dict(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for environment in environments
+    ]
+    said = [process.communicate() for process in processes]
+    return [
+        subprocess.CompletedProcess(process.args, process.returncode, *texts)
+        for process, texts in zip(processes, said, strict=True)
+    ]
+
+
+def logged(server: Door, run: mlflow.entities.Run) -> dict[str, list[int]]:
+    """Metric → the steps at which the run has it."""
+    client = mlflow.MlflowClient(server.server_behind)
+    names = client.get_run(run.info.run_id).data.metrics
+    return {
+        name: [metric.step for metric in client.get_metric_history(run.info.run_id, name)] for name in names
+    }
+
+
+def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
+    server: Door, run: mlflow.entities.Run, folders: Path, float32_resnet18: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "trained"
+    arguments = train_arguments(folders, float32_resnet18, output, *EPOCHS)[1:]
+    port = {"MASTER_PORT": str(free_port())}
+    node = tmp_path / "node"
+    node.mkdir()
+    ended = start(
+        [process | port | variables(server, run) for process in pytorch_job(1, 2, HERE)], node, *arguments
+    )
+
+    assert [process.returncode for process in ended] == [0, 0], ended
+    assert "Azure ML has started 2 processes on each of 1 nodes; no more are started." in ended[0].stdout
+    assert "8 images a step = batch size 4 x 2 processes" in ended[0].stdout
+    assert "Warning" not in "".join(process.stdout + process.stderr for process in ended)
+    assert ended[1].stdout == ""
+    assert (output / "_meta.yaml").is_file()
+    for rank in (0, 1):
+        assert "Epoch 2/2: " in (node / "logs" / f"rank_{rank}.log").read_text()
+    assert [path for path in (node / "outputs").rglob("*") if path.is_file()] == []
+
+    assert logged(server, run) == {name: [1, 2] for name in METRICS}
+    client = mlflow.MlflowClient(server.server_behind)
+    now = client.get_run(run.info.run_id)
+    assert now.data.params == {key: str(value) for key, value in PARAMS.items()}
+    assert now.info.status == "RUNNING"  # whose run it is ends it
+    assert {file.path for file in client.list_artifacts(run.info.run_id)} >= {"report.html"}
+    # A batch for the parameters and one for each epoch, all of rank 0; nothing that Azure does not have.
+    assert server.calls.count("POST runs/log-batch") == 3
+    assert not [call for call in server.calls if re.search("logged-models|runs/create|runs/update", call)]
+
+
+def enter_job(monkeypatch: pytest.MonkeyPatch, folder: Path, environment: Mapping[str, str]) -> None:
+    """Let this process be one of a job."""
+    for name, value in {"CUDA_VISIBLE_DEVICES": "", **environment}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(folder)
+
+
+def run_in_job(
+    server: Door,
+    run: mlflow.entities.Run,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    *arguments: str,
+) -> str:
+    """Train in this process as the only one of a job; what it said."""
+    enter_job(monkeypatch, folder, pytorch_job(1, 1, HERE)[0] | variables(server, run))
+    ended = run_program(*arguments)
+    assert ended.status == 0, ended.stderr
+    return ended.stdout
+
+
+def test_a_server_that_answers_after_the_last_epoch_still_gets_all(
+    server: Door,
+    run: mlflow.entities.Run,
+    folders: Path,
+    float32_resnet18: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the epochs do not wait for it."""
+    kept = tmp_path / "outputs" / "train_pytorch_model" / "metrics.jsonl"
+    server.opens = lambda: kept.exists() and len(kept.read_text().splitlines()) == 2
+    arguments = train_arguments(folders, float32_resnet18, tmp_path / "trained", *EPOCHS)
+    assert "Warning" not in run_in_job(server, run, monkeypatch, tmp_path, *arguments)
+    assert logged(server, run) == {name: [1, 2] for name in METRICS}
+
+
+def test_a_server_that_dies_midway_costs_a_warning(
+    server: Door,
+    run: mlflow.entities.Run,
+    folders: Path,
+    float32_resnet18: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def falls_shut_after_the_first_epoch() -> bool:
+        server.is_shut = server.calls.count("POST runs/log-batch") == 2
+        return True
+
+    server.opens = falls_shut_after_the_first_epoch
+    arguments = train_arguments(folders, float32_resnet18, tmp_path / "trained", *EPOCHS)
+    said = run_in_job(server, run, monkeypatch, tmp_path, *arguments)
+    assert said.count("Warning: ") == said.count("Warning: MLflow does not have all metrics (") == 1
+    assert logged(server, run) == {name: [1] for name in METRICS}
+    records = (tmp_path / "trained" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(record)["epoch"] for record in records] == [1, 2]
+
+
+def test_a_job_that_is_restarted_sends_no_epoch_twice(
+    server: Door, run: mlflow.entities.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter_job(monkeypatch, tmp_path, variables(server, run))
+    for epochs in (1, 3):
+        with MlflowTracker(PARAMS, tmp_path / "mlflow_run", Silence()) as tracker:
+            for epoch in range(1, epochs + 1):
+                tracker.log({"epoch": epoch, "step": 4 * epoch, "Learning rate": 0.1 / epoch})
+    assert logged(server, run) == {"Learning rate": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("job", "per_node", "note"),
+    [
+        (pytorch_job, 1, "Azure ML has started 1 processes on each of 1 nodes; no more are started."),
+        (mpi_job, 1, "MPI has started 1 processes, 1 on this node."),
+        (mpi_job, 2, "MPI has started 2 processes, 2 on this node."),
+    ],
+)
+def test_the_processes_of_one_node_are_one_world(
+    job: Callable[[int, int, str], list[dict[str, str]]],
+    per_node: int,
+    note: str,
+    folders: Path,
+    float32_resnet18: Path,
+    tmp_path: Path,
+) -> None:
+    port = {"MASTER_PORT": str(free_port()), "AZUREML_RUN_ID": "a-run"}
+    arguments = train_arguments(folders, float32_resnet18, tmp_path / "trained", "--dry-run")[1:]
+    ended = start([process | port for process in job(1, per_node, HERE)], tmp_path, *arguments)
+    assert {process.returncode for process in ended} == {0}, ended
+    assert note in ended[0].stdout
+    assert f"{4 * per_node} images a step = batch size 4 x {per_node} processes" in ended[0].stdout
+    assert "".join(process.stdout for process in ended[1:]) == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        (
+            {"AZUREML_NODE_COUNT": "2"},
+            "each node would train alone and write the same output. Add `distribution: {type: pytorch}`",
+        ),
+        (
+            {name: value for name, value in mpi_job(2, 1, HERE)[0].items() if name != "AZ_BATCH_MASTER_NODE"},
+            "MPI has started 2 processes on several nodes, and none of AZ_BATCH_MASTER_NODE,",
+        ),
+        (
+            {"AZ_BATCHAI_TASK_INDEX": "0", "AZ_BATCHAI_PYTORCH_INIT_METHOD": f"tcp://{HERE}:6000"},
+            "an older Azure launch that does not say how many processes there are.",
+        ),
+        (pytorch_job(3, 1, HERE)[0] | {"AZUREML_NODE_COUNT": "2"}, "WORLD_SIZE 3 is not a multiple of"),
+    ],
+    ids=["no distribution", "MPI without a place to meet", "an older launch", "uneven nodes"],
+)
+def test_a_launch_that_cannot_become_one_world_is_refused(
+    environment: Mapping[str, str],
+    message: str,
+    folders: Path,
+    float32_resnet18: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    enter_job(monkeypatch, tmp_path, {**environment, "AZUREML_RUN_ID": "a-run"})
+    ended = run_program(*train_arguments(folders, float32_resnet18, tmp_path / "trained"))
+    assert_refused(ended, 2, "LaunchError: ", message)
+    assert json.loads((tmp_path / "outputs" / "error_info.json").read_text())["class"] == "LaunchError"
+    assert not (tmp_path / "trained").exists()
