@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -28,13 +28,13 @@ from train_pytorch_model.metrics import Sums
 from train_pytorch_model.tracking import NoTracker
 
 
-def constants(**values: float) -> None:
+def constants(**values: float | tuple[float, ...]) -> None:
     """Set `module.NAME` of the package, written as `module__NAME`; a timedelta in seconds."""
     for name, value in values.items():
         module_name, _, constant = name.rpartition("__")
         module = importlib.import_module("train_pytorch_model." + module_name.replace("__", "."))
         is_duration = isinstance(getattr(module, constant), timedelta)
-        setattr(module, constant, timedelta(seconds=value) if is_duration else value)
+        setattr(module, constant, timedelta(seconds=cast(float, value)) if is_duration else value)
 
 
 def one_thread_is_enough() -> None:
@@ -184,6 +184,37 @@ def full_disk(below: str, after: int = 0) -> None:
     sys.addaudithook(hook)
 
 
+def mount(below: str, too_early: int) -> None:
+    """A folder is a mounted storage: it knows no renames, links and permissions, and shows late what it got.
+
+    Of each file that is written there, so many readings find nothing yet.
+    """
+    for name in ("rename", "replace", "link", "symlink", "chmod"):
+        _replace(os, name, _refusing(getattr(os, name), below))
+    left: dict[str, int] = {}
+    real_open = Path.open
+
+    def mounted_open(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        key = str(path)
+        if key.startswith(below) and "w" in mode:
+            left[key] = too_early
+        elif left.get(key, 0) > 0:
+            left[key] -= 1
+            return real_open(Path(os.devnull), mode, *arguments, **options)
+        return real_open(path, mode, *arguments, **options)
+
+    _replace(Path, "open", mounted_open)
+
+
+def _refusing(function: Callable[..., Any], below: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        if any(str(argument).startswith(below) for argument in arguments):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(arguments[0]))
+        return function(*arguments, **options)
+
+    return call
+
+
 def _before_step(number: int, rank: int, act: Callable[[Batch], None]) -> None:
     call, count = TrainStep.__call__, 0
 
@@ -197,6 +228,6 @@ def _before_step(number: int, rank: int, act: Callable[[Batch], None]) -> None:
     TrainStep.__call__ = step  # type: ignore[method-assign]
 
 
-def _replace(module: ModuleType, name: str, value: object) -> None:
+def _replace(module: ModuleType | type, name: str, value: object) -> None:
     assert hasattr(module, name)
     setattr(module, name, value)

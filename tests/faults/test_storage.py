@@ -76,6 +76,32 @@ def test_a_model_that_cannot_be_written_is_written_by_the_same_command(
     assert result_of(output) == undisturbed(1)
 
 
+def test_a_model_is_written_to_a_mounted_storage(
+    bench: Bench, undisturbed: Undisturbed, output: Path
+) -> None:
+    """One without renames, that shows only at the third reading what was written; the run folder is local."""
+    mounted = ("mount", {"below": f"{output}/", "too_early": 2})
+    ended = bench.train(output, injections=[mounted])
+    assert ended.statuses == [0], ended
+    assert result_of(output) == undisturbed(1)
+    assert not run_folder_of(output).exists()
+
+
+def test_a_mounted_storage_that_keeps_nothing_is_not_taken_for_a_model(
+    bench: Bench, undisturbed: Undisturbed, output: Path
+) -> None:
+    mounted = ("mount", {"below": f"{output}/", "too_early": 1_000_000})
+    impatient = ("constants", {"formats__files__READ_BACK_AFTER_S": (0.0, 0.0)})
+    failed = bench.train(output, injections=[mounted, impatient])
+    assert failed.statuses == [4], failed
+    assert "what was written reads back otherwise" in failed.stderr
+    assert not (output / "_meta.yaml").exists()
+    ended = bench.train(output)
+    assert ended.statuses == [0], ended
+    assert "Epoch" not in ended.stdout
+    assert result_of(output) == undisturbed(1)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """One of 4 MB, where no model fits."""

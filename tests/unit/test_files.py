@@ -2,6 +2,8 @@
 
 import errno
 import os
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from train_pytorch_model.formats.files import (
     INCOMPLETE,
     MAX_YAML_BYTES,
     META,
+    READ_BACK_AFTER_S,
     MalformedFileError,
     check_output,
     copy_tree,
@@ -353,5 +356,35 @@ def test_what_a_mount_has_not_kept_is_noticed(
     (source / "model").write_bytes(b"written")
     # The bytes come later than the close, and others than were written.
     monkeypatch.setattr(os, "fsync", lambda _: (target / "model").write_bytes(landed))
+    pauses = Pauses(monkeypatch)
     with pytest.raises(OSError, match=r"what was written reads back otherwise"):
         copy_tree(source, target, last="manifest.json")
+    assert pauses.taken == list(READ_BACK_AFTER_S)
+
+
+def test_what_a_mount_shows_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for directory in (source, target):
+        directory.mkdir()
+    (source / "model").write_bytes(b"written")
+    monkeypatch.setattr(os, "fsync", lambda _: (target / "model").unlink())  # it has no name yet
+    copy = target / "model"
+    pauses = Pauses(monkeypatch, {2: copy.touch, 3: lambda: copy.write_bytes(b"written")})
+    copy_tree(source, target, last="manifest.json")
+    assert (target / "model").read_bytes() == b"written"
+    assert pauses.taken == list(READ_BACK_AFTER_S[:4])
+
+
+class Pauses:
+    """Nobody waits; what a mount does meanwhile, by the number of the pause."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, meanwhile: Mapping[int, Callable[[], object]] | None = None
+    ) -> None:
+        self.taken: list[float] = []
+        self._meanwhile = meanwhile or {}
+        monkeypatch.setattr(time, "sleep", self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self._meanwhile.get(len(self.taken), lambda: None)()
+        self.taken.append(seconds)

@@ -5,7 +5,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ MAX_YAML_BYTES = 1 << 20
 MAX_JSON_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 READ_BYTES = 1 << 20  # at a time
+READ_BACK_AFTER_S = (0.0, 0.2, 0.8, 4.0, 10.0, 15.0)  # pauses; half a minute in all, of hours of training
 
 T = TypeVar("T")
 
@@ -109,7 +111,11 @@ def write_json(path: Path, value: object) -> None:
 
 def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
     """YAML as the classic components write it: ASCII, block style, keys in the order given."""
-    path.write_text(yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=False, width=1000))
+    path.write_text(_yaml(value))
+
+
+def _yaml(value: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=False, width=1000)
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -146,8 +152,8 @@ def sync_tree(root: Path) -> None:
 def copy_tree(source: Path, target: Path, last: str) -> None:
     """Copy a directory's files, one by one, into another that is there; `last` comes after all others.
 
-    By plain writes, which are read back: a mounted output knows no renames and no permissions, and may find
-    out late what it could not write. Raises `OSError`.
+    By plain writes, which are read back: a mounted output knows no renames and no permissions, and may show
+    late what was written, or find out late that it could not be. Raises `OSError`.
     """
     paths = sorted(source.rglob("*"), key=lambda path: (path.name == last, path))
     for path in paths:
@@ -163,8 +169,18 @@ def _copy_file(source: Path, target: Path) -> None:
         shutil.copyfileobj(original, copy, CHUNK_BYTES)
         copy.flush()
         os.fsync(copy.fileno())
-    if _sha256(target) != _sha256(source):
-        raise OSError(errno.EIO, "what was written reads back otherwise", str(target))
+    expected = _sha256(source)
+    _read_back(target, lambda: _sha256(target) == expected)
+
+
+def _read_back(path: Path, is_right: Callable[[], bool]) -> None:
+    """Wait until a file is as it was written: a mount may show it late. Raises `OSError` if it never is."""
+    for pause_s in READ_BACK_AFTER_S:
+        time.sleep(pause_s)
+        with suppress(FileNotFoundError):
+            if is_right():
+                return
+    raise OSError(errno.EIO, "what was written reads back otherwise", str(path))
 
 
 def _sha256(path: Path) -> str:
@@ -248,6 +264,7 @@ def writing_directory(path: Path, meta: Mapping[str, Any], flag: str, token: str
         (path / INCOMPLETE).write_text(token)
         yield path
         write_yaml(path / META, meta)
+        _read_back(path / META, lambda: (path / META).read_text() == _yaml(meta))
         (path / INCOMPLETE).unlink()
     except OSError as error:
         empty_directory(path)
