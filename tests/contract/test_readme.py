@@ -10,6 +10,7 @@ import tyro
 import yaml
 
 from train_pytorch_model.__main__ import VERBS
+from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.config import DISPLAY_NAMES, TrainConfig, flag
 from train_pytorch_model.formats.plain_folders import SUFFIXES
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
@@ -75,6 +76,21 @@ def test_a_command_of_the_readme_parses(command: str) -> None:
     _, _, module, verb, *arguments = shlex.split(command)
     assert module == "train_pytorch_model"
     tyro.cli(VERBS[verb], args=arguments)
+
+
+def test_what_the_yaml_files_name_is_made_by_a_command() -> None:
+    """Data and models by `az ml … create --name`; `submit` makes the cluster."""
+    made = set(re.findall(r"az ml (?:data|model) create --name ([\w-]+) --version 1", README))
+    components = ROOT / "src" / "train_pytorch_model" / "components"
+    texts = [README, *(path.read_text() for path in components.rglob("*.yaml"))]
+    named = {
+        name
+        for text in texts
+        for name in re.findall(r"(?:path:|model:|--input|archive\.path=) ?azureml:([\w-]+):1", text)
+    }
+    assert named == made
+    clusters = {name for text in texts[1:] for name in re.findall(r"comput\w*: azureml:([\w-]+)", text)}
+    assert clusters == {Submit.compute}
 
 
 def test_the_gate_runs_the_readmes_own_command() -> None:

@@ -1,7 +1,11 @@
 """What the endpoints of Azure ML take and answer, from the trained directory as it is."""
 
 import base64
+import json
+import shlex
 import shutil
+import subprocess
+import sys
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +32,7 @@ def run(body):
     answer = model.predict(pandas.DataFrame(**json.loads(body)["input_data"]))
     return json.loads(answer.to_json(orient="records"))
 """
+README = Path(__file__).parents[2] / "README.md"
 COLUMNS = {*(f"Scored Probabilities_{name}" for name in ("blue", "green", "red")), "Scored Labels"}
 
 
@@ -49,9 +54,23 @@ def url(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield f"http://127.0.0.1:{port}/score"
 
 
-def test_an_online_endpoint_answers_a_row_for_each_image(url: str) -> None:
-    files = [[photo("red", 200)], [photo("blue", 201)]]
-    answer = post(url, {"input_data": {"columns": ["image"], "data": files}})
+def by_the_readme(beginning: str, *arguments: str | Path) -> str:
+    """What README's line of Python that begins so prints."""
+    (line,) = (line for line in README.read_text().splitlines() if line.startswith(f'python -c "{beginning}'))
+    code = shlex.split(line)[2]
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def save(folder: Path, category: str, index: int) -> Path:
+    path = folder / f"{index}.jpg"
+    path.write_bytes(base64.b64decode(photo(category, index)))
+    return path
+
+
+def test_an_online_endpoint_answers_a_row_for_each_image(url: str, tmp_path: Path) -> None:
+    files = [save(tmp_path, "red", 200), save(tmp_path, "blue", 201)]
+    answer = post(url, json.loads(by_the_readme("import base64, json", *files)))
     assert [set(row) for row in answer] == [COLUMNS, COLUMNS]
     for row in answer:
         probabilities = {name: value for name, value in row.items() if name != "Scored Labels"}
@@ -70,15 +89,14 @@ def test_an_online_endpoint_says_which_row_is_no_image(url: str) -> None:
 @pytest.mark.filterwarnings("ignore")  # MLflow's own
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_batch_endpoint_scores_a_table_of_images(suffix: str, trained: Trained, tmp_path: Path) -> None:
-    table = pd.DataFrame({"image": [photo("red", 200), photo("blue", 201), photo("green", 202)]})
-    path = tmp_path / f"images{suffix}"
+    files = [save(tmp_path, "red", 200), save(tmp_path, "blue", 201), save(tmp_path, "green", 202)]
+    path = tmp_path / "images.csv"
+    by_the_readme("import base64, pathlib", path, *files)
     # Without code, a batch deployment reads each file so, and gives it to the model at once.
-    if suffix == ".csv":
-        table.to_csv(path, index=False)
-        read = pd.read_csv(path)
-    else:
-        table.to_parquet(path)
-        read = pd.read_parquet(path)
+    read = pd.read_csv(path)
+    if suffix == ".parquet":
+        read.to_parquet(path.with_suffix(suffix))
+        read = pd.read_parquet(path.with_suffix(suffix))
     scored = mlflow.pyfunc.load_model(str(trained.output)).predict(read)
     assert set(scored) == COLUMNS
     assert len(scored) == 3
