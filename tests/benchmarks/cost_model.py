@@ -1,0 +1,233 @@
+"""What a step of ResNet-50 costs on 8 and on 64 GPUs, computed: compute, all-reduce, input.
+
+    python -m tests.benchmarks.cost_model [--batch-size 64] [--parameters 25557032] [--decoded-per-core 419]
+
+The tables of .github/SCALING.md, which says where the figures come from and how far they can be trusted.
+"""
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+BACKWARD = 2 / 3  # of the compute of a step: twice the forward pass
+BUCKET_BYTES = 25 << 20  # DistributedDataParallel's; what is in one is reduced at once
+GRADIENT_BYTES = 4  # float32, whatever the forward pass computes in
+HOP_S = 5e-6  # from one GPU of a ring to the next, whatever the size of the message
+USABLE_NETWORK = 0.8  # of the line rate, after protocols
+TRAINING_IMAGES, VALIDATION_IMAGES = 1_281_167, 50_000  # ImageNet's
+IMAGE_BYTES = 110_000  # the mean of its JPEGs
+EPOCHS = 50
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes of one size, and how fast one of their GPUs trains ResNet-50 at 224 px in 16 bits."""
+
+    name: str
+    gpu: str
+    images_per_second: float
+    """Of one GPU in a node where all of them train."""
+    gpus_per_node: int
+    link_bytes_per_second: float
+    """What an all-reduce within a node gets out of NVLink."""
+    network_bytes_per_second: float
+    """Line rate of all network cards of a node."""
+    cores: int
+
+
+V100 = Cluster("ND40rs_v2", "V100", 8322 / 8, 8, 130e9, 100e9 / 8, 40)
+A100 = Cluster("ND96asr_v4", "A100", 16_621 / 8, 8, 230e9, 8 * 200e9 / 8, 96)
+H100 = Cluster("ND96isr_H100_v5", "H100", 7172, 8, 370e9, 8 * 400e9 / 8, 96)
+CLUSTERS = (V100, A100, H100)
+CLASSIC = {8: ("1,670", "12 h 21 min"), 16: ("3,200", "6 h 22 min")}  # V100s → images/s, 50 epochs
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, and how fast a core decodes."""
+
+    batch_size: int = 64
+    parameters: int = 25_557_032
+    decoded_per_core: float = 419
+    """Images per second, from the JPEG to the crop."""
+    cropped_per_core: float = 4783
+    """The same of images that were decoded before and are still in memory."""
+
+    @property
+    def gradient_bytes(self) -> int:
+        return self.parameters * GRADIENT_BYTES
+
+
+@dataclass(frozen=True)
+class Step:
+    """The seconds of one step, and what its images ask of a node."""
+
+    compute_s: float
+    all_reduce_s: float
+    exposed_s: float
+    """What of the all-reduce the backward pass does not hide."""
+    input_s: float
+    """What all cores of a node need for its images."""
+    images: int
+    """Of all GPUs."""
+    images_of_a_node: int
+
+    @property
+    def wanted_s(self) -> float:
+        """With images always there."""
+        return self.compute_s + self.exposed_s
+
+    @property
+    def seconds(self) -> float:
+        """The images of the next steps are decoded while this one computes."""
+        return max(self.wanted_s, self.input_s)
+
+
+def step_of(job: Job, cluster: Cluster, num_gpus: int, is_cached: bool = False) -> Step:
+    """One step of so many GPUs, on as few nodes as hold them."""
+    compute_s = job.batch_size / cluster.images_per_second
+    reduce_s = all_reduce_s(job.gradient_bytes, cluster, num_gpus)
+    last_share = min(1.0, BUCKET_BYTES / job.gradient_bytes)  # is ready when the backward pass is over
+    images_of_a_node = job.batch_size * min(num_gpus, cluster.gpus_per_node)
+    per_core = job.cropped_per_core if is_cached else job.decoded_per_core
+    return Step(
+        compute_s=compute_s,
+        all_reduce_s=reduce_s,
+        exposed_s=max(last_share * reduce_s, reduce_s - BACKWARD * compute_s),
+        input_s=images_of_a_node / (cluster.cores * per_core),
+        images=job.batch_size * num_gpus,
+        images_of_a_node=images_of_a_node,
+    )
+
+
+def all_reduce_s(gradient_bytes: int, cluster: Cluster, num_gpus: int) -> float:
+    """A ring: each GPU sends 2 (n - 1) / n of the gradients, in 2 (n - 1) messages a bucket.
+
+    Of a ring over several nodes, every node has one neighbour outside: its network carries what a GPU sends.
+    """
+    bandwidth = cluster.link_bytes_per_second
+    if num_gpus > cluster.gpus_per_node:
+        bandwidth = min(bandwidth, USABLE_NETWORK * cluster.network_bytes_per_second)
+    buckets = math.ceil(gradient_bytes / BUCKET_BYTES)
+    share = 2 * (num_gpus - 1) / num_gpus
+    return share * gradient_bytes / bandwidth + buckets * 2 * (num_gpus - 1) * HOP_S
+
+
+def first_exposed(job: Job, cluster: Cluster) -> int:
+    """From so many GPUs on the all-reduce takes longer than the backward pass that hides it."""
+    backward_s = BACKWARD * job.batch_size / cluster.images_per_second
+    num_gpus = 2
+    while all_reduce_s(job.gradient_bytes, cluster, num_gpus) <= backward_s:
+        num_gpus += 1
+    return num_gpus
+
+
+def smallest_batch(job: Job, cluster: Cluster, num_gpus: int) -> int:
+    """Images per GPU that take as long to go backward as their gradients to be reduced."""
+    reduce_s = all_reduce_s(job.gradient_bytes, cluster, num_gpus)
+    return math.ceil(reduce_s * cluster.images_per_second / BACKWARD)
+
+
+def training_s(job: Job, cluster: Cluster, num_gpus: int) -> float:
+    """All epochs on ImageNet with their validations, which have no backward pass."""
+    rate = rate_of(step_of(job, cluster, num_gpus))
+    return EPOCHS * (TRAINING_IMAGES + (1 - BACKWARD) * VALIDATION_IMAGES) / rate
+
+
+def rate_of(step: Step) -> float:
+    """Images per second of all GPUs."""
+    return step.images / step.seconds
+
+
+def step_table(job: Job) -> Iterator[str]:
+    """Where the time of a step goes."""
+    yield (
+        "| nodes of | GPUs | compute, ms | all-reduce, ms | of it not hidden, ms | input, ms | step, ms"
+        " | images/s | of ideal |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for cluster in CLUSTERS:
+        for num_gpus in (8, 64):
+            step = step_of(job, cluster, num_gpus)
+            ideal = num_gpus * cluster.images_per_second
+            parts = (step.compute_s, step.all_reduce_s, step.exposed_s, step.input_s, step.seconds)
+            times = " | ".join(f"{1e3 * seconds:.1f}" for seconds in parts)
+            yield (
+                f"| {cluster.name} ({cluster.gpu}) | {num_gpus} | {times} | {_round(rate_of(step))}"
+                f" | {rate_of(step) / ideal:.0%} |"
+            )
+
+
+def input_table(job: Job) -> Iterator[str]:
+    """What a node has to decode and to read so that its GPUs never wait."""
+    yield "| nodes of | images/s a node | cores to decode them | once decoded | it has | MB/s to read |"
+    yield "|---|---|---|---|---|---|"
+    for cluster in CLUSTERS:
+        step = step_of(job, cluster, 64)
+        rate = step.images_of_a_node / step.wanted_s
+        cores = (math.ceil(rate / per_core) for per_core in (job.decoded_per_core, job.cropped_per_core))
+        yield (
+            f"| {cluster.name} | {_round(rate)} | {' | '.join(map(str, cores))} | {cluster.cores}"
+            f" | {_round(rate * IMAGE_BYTES / 1e6)} |"
+        )
+
+
+def limit_table(job: Job) -> Iterator[str]:
+    """Where the all-reduce begins to show."""
+    yield "| nodes of | shows from so many GPUs on | images per GPU that hide it on 64 |"
+    yield "|---|---|---|"
+    for cluster in CLUSTERS:
+        yield (f"| {cluster.name} | {first_exposed(job, cluster):,} | {smallest_batch(job, cluster, 64)} |")
+
+
+def classic_table(job: Job) -> Iterator[str]:
+    """ResNet-50, 50 epochs of ImageNet: the classic component's published figures and ours, computed."""
+    yield "| GPUs | classic component | this one, computed |"
+    yield "|---|---|---|"
+    for num_gpus, (rate, time) in CLASSIC.items():
+        ours = _round(rate_of(step_of(job, V100, num_gpus)))
+        yield (
+            f"| {num_gpus} V100 | {time} at {rate} images/s"
+            f" | {_clock(training_s(job, V100, num_gpus))} at {ours} images/s |"
+        )
+    for num_gpus in (8, 64):
+        ours = _round(rate_of(step_of(job, A100, num_gpus)))
+        yield f"| {num_gpus} A100 | | {_clock(training_s(job, A100, num_gpus))} at {ours} images/s |"
+
+
+TABLES = {
+    "A step": step_table,
+    "Input": input_table,
+    "Where it saturates": limit_table,
+    "Fifty epochs of ImageNet": classic_table,
+}
+
+
+def main() -> None:
+    """Print all tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    job = Job()
+    parser.add_argument("--batch-size", type=int, default=job.batch_size, help="images per GPU")
+    parser.add_argument("--parameters", type=int, default=job.parameters, help="ResNet-50's")
+    parser.add_argument("--decoded-per-core", type=float, default=job.decoded_per_core, help="images/s")
+    chosen = parser.parse_args()
+    job = Job(chosen.batch_size, chosen.parameters, chosen.decoded_per_core)
+    for title, table in TABLES.items():
+        print(f"{title}, {job.batch_size} images per GPU\n")
+        print("\n".join(table(job)), end="\n\n")
+
+
+def _round(value: float) -> str:
+    """To three digits: nothing here is known better."""
+    digits = 2 - math.floor(math.log10(value))
+    return f"{round(value, digits):,.0f}"
+
+
+def _clock(seconds: float) -> str:
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+if __name__ == "__main__":
+    main()
