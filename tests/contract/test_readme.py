@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import tyro
 import yaml
+from tests.azure_job import pytorch_job
 
 from train_pytorch_model.__main__ import VERBS
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.config import DISPLAY_NAMES, TrainConfig, flag
 from train_pytorch_model.formats.plain_folders import SUFFIXES
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.launch import LaunchError, Worker, decide
 from train_pytorch_model.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +78,19 @@ def test_a_command_of_the_readme_parses(command: str) -> None:
     _, _, module, verb, *arguments = shlex.split(command)
     assert module == "train_pytorch_model"
     tyro.cli(VERBS[verb], args=arguments)
+
+
+def test_node_count_and_process_count_do_what_the_table_says() -> None:
+    for nodes, per_node, expected in rows(
+        "| *Node count* | *Process count per node* | processes in all, on nodes of four GPUs |"
+    ):
+        try:
+            part = decide(pytorch_job(int(nodes), int(per_node), "10.0.0.4")[0], num_gpus=4)
+        except LaunchError:
+            assert expected == "refused"
+        else:
+            size = part.size if isinstance(part, Worker) else part.num_nodes * part.num_processes
+            assert expected == str(size)
 
 
 def test_what_the_yaml_files_name_is_made_by_a_command() -> None:
