@@ -40,7 +40,7 @@ def test_the_environment_exports_to_onnx() -> None:
 def test_the_environment_adds_only_what_a_job_needs() -> None:
     wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["onnx"]]
     names = {Requirement(text).name for text in wanted}
-    assert set(pinned()) - names == {"azureml-mlflow", "nvidia-ml-py"}
+    assert set(pinned()) - names == {"azureml-mlflow"}
 
 
 def test_torch_and_torchvision_are_of_one_release() -> None:
