@@ -43,6 +43,18 @@ def test_the_environment_adds_only_what_a_job_needs() -> None:
     assert set(pinned()) - names == {"azureml-mlflow"}
 
 
+def test_readme_tells_the_versions_that_jobs_run_in() -> None:
+    versions = pinned()
+    told = ", ".join(
+        f"{name} {versions[name]}" for name in ("torch", "torchvision", "mlflow", "azureml-mlflow")
+    )
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert f"`environment/requirements.txt`: {told}." in text
+    python = re.search(r"python=(\d+\.\d+)", DOCKERFILE)
+    assert python is not None
+    assert f"The image of jobs has Python {python[1]}." in text
+
+
 def test_torch_and_torchvision_are_of_one_release() -> None:
     versions = pinned()
     torch_minor, torchvision_minor = (int(versions[name].split(".")[1]) for name in ("torch", "torchvision"))

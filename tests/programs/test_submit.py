@@ -3,6 +3,7 @@
 import itertools
 import shutil
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,8 +29,14 @@ from train_pytorch_model.manifest import write_manifest
 
 DATA = ("--training-dataset", "azureml:flowers:1", "--validation-dataset", "azureml:flowers-validation:2")
 MODEL = ("--untrained-model", "azureml://datastores/models/paths/resnet50")
-# The client's own, on import and later; `run_program` makes errors of ours.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    # The client's own, on import and later; `run_program` makes errors of ours.
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(
+        not any(distribution.name == "azure-ai-ml" for distribution in distributions()),
+        reason="azure-ai-ml is of workstations, and not in the environment of jobs",
+    ),
+]
 
 T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
 
