@@ -168,6 +168,7 @@ class Checkpointer:
 
         Raises `StoppedError` where they have stopped, and this one is asked to as well, a moment later maybe.
         """
+        self._world.missing()  # asked now: while this one saves, those that are not lost may end
         if self._stop.wait(LOST_S) and self._stop.signal:
             raise self._stopped(self._stop.signal)
         self.write(wait=True)

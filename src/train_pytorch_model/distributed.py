@@ -1,11 +1,13 @@
 """The processes of a run: who we are, and the few things we say to each other."""
 
+import functools
 import os
 import socket
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
@@ -20,10 +22,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from train_pytorch_model.cores import usable_cores
 from train_pytorch_model.errors import LostRankError
+from train_pytorch_model.presence import Presence, listening
 from train_pytorch_model.process_table import PROCESSES, is_stopped, start_of
 
 TIMEOUT = timedelta(minutes=10)  # of one collective: a rank that is silent so long is lost
 LOST_S = 2.0  # that survivors stay: whoever has ended first is to be seen first, and tells the cause
+POLL_S = 0.1
+MAX_ASKED_AT_ONCE = 32  # a host that cannot be reached costs seconds
 
 T = TypeVar("T")
 
@@ -36,11 +41,15 @@ class Member:
     pid: int
     started: str | None
     """As its host tells it; None where that is not known."""
+    presence: Presence | None
+    """Where other hosts can ask for it; None if there are none."""
 
     @property
     def trouble(self) -> str:
-        """What keeps it from answering; empty if nothing, or if it is on another host."""
-        if self.host != socket.gethostname() or self.started is None or not PROCESSES.exists():
+        """What keeps it from answering; empty if nothing, as far as this process can tell."""
+        if self.host != socket.gethostname():
+            return self.presence.trouble if self.presence else ""
+        if self.started is None or not PROCESSES.exists():
             return ""
         if start_of(self.pid) != self.started:
             return "has ended"
@@ -107,21 +116,34 @@ class World:
         dist.gather_object(list(values), gathered)
         return [value for values in gathered or () for value in values]
 
+    @functools.cached_property
+    def troubles(self) -> Mapping[int, str]:
+        """Rank → what keeps that process from answering, as far as this one can tell.
+
+        Asked once, as soon as an exchange has failed: those that it has failed for end one after the other.
+        """
+        deadline = time.monotonic() + LOST_S  # whose connections are closed may not have ended yet
+        with ThreadPoolExecutor(MAX_ASKED_AT_ONCE) as pool:
+            while True:
+                answers = pool.map(lambda member: member.trouble, self.members)
+                troubles = {rank: trouble for rank, trouble in enumerate(answers) if trouble}
+                if troubles or time.monotonic() > deadline:
+                    return troubles
+                time.sleep(POLL_S)
+
     def missing(self) -> str:
-        """Which processes do not answer, as far as this host can tell."""
-        troubles = [
-            f"rank {rank} (process {member.pid} on {member.host}) {member.trouble}"
-            for rank, member in enumerate(self.members)
-            if member.trouble
-        ]
-        return ", ".join(troubles) or "another process of the run does not answer"
+        """Which processes do not answer, for the end of a sentence."""
+        missing = [(rank, self.members[rank], trouble) for rank, trouble in self.troubles.items()]
+        texts = [f"rank {rank} (process {who.pid} on {who.host}) {trouble}" for rank, who, trouble in missing]
+        return ", ".join(texts) or "another process of the run does not answer"
 
     def speaks_for_survivors(self) -> bool:
         """Whether this is the first process of its host that can."""
         if not self.members:  # they have not met
             return self.rank == 0
         here = self.members[self.rank].host
-        return not any(member.host == here and not member.trouble for member in self.members[: self.rank])
+        before = enumerate(self.members[: self.rank])
+        return not any(member.host == here and rank not in self.troubles for rank, member in before)
 
     def barrier(self) -> None:
         """Wait until all processes are here."""
@@ -205,26 +227,28 @@ def join_world() -> Iterator[World]:
     if size == 1:
         yield world
         return
-    try:
-        world = _joined(world)
-        yield world
-    except RuntimeError as error:
-        if not is_lost_connection(error):
-            raise
-        time.sleep(LOST_S)
-        if world.rank > 0 and not world.speaks_for_survivors():
-            raise SystemExit(LostRankError.exit_status) from error
-        raise LostRankError(
-            f"The processes of the run have lost each other: {world.missing()}. The same command goes on from"
-            " the last checkpoint."
-        ) from error
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    with ExitStack() as stack:
+        try:
+            world = _joined(world, stack)
+            yield world
+        except RuntimeError as error:
+            if not is_lost_connection(error):
+                raise
+            missing = world.missing()
+            time.sleep(LOST_S)
+            if world.rank > 0 and not world.speaks_for_survivors():
+                raise SystemExit(LostRankError.exit_status) from error
+            raise LostRankError(
+                f"The processes of the run have lost each other: {missing}. The same command goes on from the"
+                " last checkpoint."
+            ) from error
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
 
 
-def _joined(world: World) -> World:
-    """The same, connected with all others, who are its members then."""
+def _joined(world: World, stack: ExitStack) -> World:
+    """The same, connected with all others, who are its members, and may ask for it until the stack ends."""
     # A launcher that restarts its processes may give them the same store, with the addresses of those before.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=TIMEOUT))
@@ -237,5 +261,7 @@ def _joined(world: World) -> World:
         timeout=TIMEOUT,
         device_id=world.device if has_gpu else None,
     )
-    own = Member(socket.gethostname(), os.getpid(), start_of(os.getpid()))
+    is_one_host = world.local_size == world.size
+    presence = None if is_one_host else stack.enter_context(listening(os.environ["MASTER_ADDR"]))
+    own = Member(socket.gethostname(), os.getpid(), start_of(os.getpid()), presence)
     return replace(world, members=tuple(world.gather([own])))

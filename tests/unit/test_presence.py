@@ -1,0 +1,73 @@
+"""Asking for processes of other hosts: what each answer means."""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from train_pytorch_model import presence
+from train_pytorch_model.presence import Presence, listening
+
+LOCALHOST = "127.0.0.1"
+
+
+@pytest.fixture(autouse=True)
+def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "ANSWER_S", 0.2)
+
+
+@pytest.fixture
+def there() -> Iterator[Presence]:
+    """This process."""
+    with listening(LOCALHOST) as own:
+        yield own
+
+
+def test_a_process_that_is_there_answers_every_time(there: Presence) -> None:
+    assert [there.trouble for _ in range(3)] == ["", "", ""]
+
+
+def test_who_asks_and_does_not_listen_takes_nothing_from_others(there: Presence) -> None:
+    for _ in range(10):
+        with socket.create_connection((there.host, there.port)) as connection:
+            connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
+            )  # reset, not closed
+    assert there.trouble == ""
+
+
+def test_a_process_that_has_left_has_ended() -> None:
+    with listening(LOCALHOST) as own:
+        pass
+    assert own.trouble == "has ended"
+
+
+def test_another_process_with_the_same_port_is_another_one(there: Presence) -> None:
+    assert replace(there, word="0" * len(there.word)).trouble == "has ended"
+
+
+def test_a_process_that_is_stopped_does_not_answer() -> None:
+    """The system takes the connection in its place."""
+    with socket.create_server((LOCALHOST, 0)) as silent:
+        assert Presence(LOCALHOST, silent.getsockname()[1], "word").trouble == "does not answer"
+
+
+def test_a_host_that_lets_nobody_in_cannot_be_reached() -> None:
+    with socket.create_server((LOCALHOST, 0), backlog=0) as full:
+        port = full.getsockname()[1]
+        waiting = [socket.socket() for _ in range(3)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex((LOCALHOST, port))  # more than there is room for
+        assert Presence(LOCALHOST, port, "word").trouble == "cannot be reached"
+        for each in waiting:
+            each.close()
+
+
+def test_a_meeting_point_that_is_this_host_is_the_address_for_others(there: Presence) -> None:
+    """By its name, which may be a loopback address here and none elsewhere."""
+    assert there.host == LOCALHOST
+    with listening("localhost") as named:
+        assert named.host == "localhost"
+        assert named.trouble == ""
