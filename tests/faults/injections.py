@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from train_pytorch_model import decoders, distributed, publishing, training
 from train_pytorch_model.checkpointing import Checkpointer
@@ -40,6 +41,11 @@ def constants(**values: float | tuple[float, ...]) -> None:
 def one_thread_is_enough() -> None:
     """For networks and images that small, when other tests take the other cores."""
     _replace(distributed, "usable_cores", lambda: 1)
+
+
+def little_patience_with_others(seconds: float) -> None:
+    """How long an exchange waits, from the first step on; before it, each loads torch in its own time."""
+    _before_step(0, None, lambda _: _set_pg_timeout(timedelta(seconds=seconds)))
 
 
 def mlflow_is_left_out() -> None:
@@ -215,12 +221,12 @@ def _refusing(function: Callable[..., Any], below: str) -> Callable[..., Any]:
     return call
 
 
-def _before_step(number: int, rank: int, act: Callable[[Batch], None]) -> None:
+def _before_step(number: int, rank: int | None, act: Callable[[Batch], None]) -> None:
     call, count = TrainStep.__call__, 0
 
     def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
         nonlocal count
-        if count == number and self.world.rank == rank:
+        if count == number and rank in (None, self.world.rank):
             act(batch)
         count += 1
         return call(self, batch, lr, sums)

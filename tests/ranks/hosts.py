@@ -19,7 +19,7 @@ class NoNamespacesError(Exception):
 
 @dataclass(frozen=True)
 class Host:
-    """A network namespace."""
+    """A network namespace, whose name is the host's."""
 
     namespace: str
     address: str
@@ -30,14 +30,18 @@ class Host:
         """Run a command there, in a session of its own; what it says goes to the log."""
         with log.open("wb") as file:
             return subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, *map(str, command)],
+                [
+                    *("ip", "netns", "exec", self.namespace, "unshare", "--uts"),
+                    *("sh", "-c", 'echo "$0" > /proc/sys/kernel/hostname && exec "$@"', self.namespace),
+                    *map(str, command),
+                ],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env={
                     **os.environ,
                     **environment,
-                    # All have this machine's name, which leads to its loopback interface.
+                    # Their names lead nowhere.
                     "GLOO_SOCKET_IFNAME": INTERFACE,
                     "CUDA_VISIBLE_DEVICES": "",
                 },
@@ -47,12 +51,20 @@ class Host:
         """Pull the plug."""
         _run("ip", "-n", self.namespace, "link", "set", INTERFACE, "down")
 
+    def mend(self) -> None:
+        """Put it back."""
+        _run("ip", "-n", self.namespace, "link", "set", INTERFACE, "up")
+
+    def processes(self) -> list[int]:
+        """Those that run there."""
+        return [int(pid) for pid in _run("ip", "netns", "pids", self.namespace).split()]
+
 
 @contextmanager
 def make_hosts(number: int) -> Iterator[list[Host]]:
     """So many hosts that reach each other at 10.77.0.1, 10.77.0.2 and so on. Raises `NoNamespacesError`."""
-    if sys.platform != "linux" or shutil.which("ip") is None:
-        raise NoNamespacesError("there is no `ip` command here")
+    if sys.platform != "linux" or shutil.which("ip") is None or shutil.which("unshare") is None:
+        raise NoNamespacesError("there are no `ip` and `unshare` commands here")
     prefix = f"tpm{os.getpid()}"
     switch = f"{prefix}s"
     hosts = [Host(f"{prefix}h{index}", f"10.77.0.{index}") for index in range(1, number + 1)]
@@ -84,7 +96,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _run(*command: str) -> None:
+def _run(*command: str) -> str:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise NoNamespacesError(f"{' '.join(command)}: {result.stderr.strip()}")
+    return result.stdout

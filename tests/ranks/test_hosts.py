@@ -1,5 +1,6 @@
 """Several hosts train together: started as Azure ML starts them, by torchrun, and after one was lost."""
 
+import json
 import re
 import subprocess
 import sys
@@ -8,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.azure_job import PORT, mpi_job, pytorch_job
+from tests.faults import injected
 from tests.painting import paint_folders
 from tests.ranks.hosts import Host, NoNamespacesError, end, make_hosts
 
 EPOCHS = 3
+DEADLINE_S = 240.0  # of anything: only a hang takes so long
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +38,15 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def program(folders: Path, untrained_model: Path, output: Path) -> list[str]:
+RUN = ("-m", "train_pytorch_model.run")
+IN_A_CUT = [("little_patience_with_others", {"seconds": 10.0}), ("sleep_in_steps", {"seconds": 0.2})]
+RUN_IN_A_CUT = (injected.__file__, json.dumps(IN_A_CUT), "train")
+
+
+def program(folders: Path, untrained_model: Path, output: Path, run: Sequence[str] = RUN) -> list[str]:
     """The component's command."""
     return [
-        *("-m", "train_pytorch_model.run", "--untrained-model", str(untrained_model)),
+        *(*run, "--untrained-model", str(untrained_model)),
         *("--training-dataset", str(folders / "training")),
         *("--validation-dataset", str(folders / "validation")),
         *("--trained-model", str(output)),
@@ -58,6 +65,24 @@ def start_as_azure_does(
     return [
         hosts[rank // per_node].start([sys.executable, *command], environment, logs / f"{rank}.log")
         for rank, environment in enumerate(job(len(hosts), per_node, hosts[0].address))
+    ]
+
+
+def start_as_our_launcher_does(
+    hosts: Sequence[Host], command: Sequence[str], logs: Path
+) -> list[subprocess.Popen[bytes]]:
+    """A torchrun a node, as the line says that the program prints on each node with several GPUs."""
+    return [
+        host.start(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(hosts)}"),
+                *(f"--node-rank={rank}", f"--master-addr={hosts[0].address}", f"--master-port={PORT}"),
+                *("--nproc-per-node=1", *command),
+            ],
+            {},
+            logs / f"{rank}.log",
+        )
+        for rank, host in enumerate(hosts)
     ]
 
 
@@ -137,7 +162,7 @@ def test_two_nodes_train_alike_under_torchrun(
         for rank, host in enumerate(hosts)
     ]
     assert [process.wait() for process in processes] == [0, 0], said(tmp_path)
-    assert_same_weights(tmp_path / "trained", together[0])
+    assert_same_model(tmp_path / "trained", together[0])
 
 
 def test_a_node_that_is_lost_and_comes_back_goes_on_from_the_checkpoint(
@@ -152,15 +177,39 @@ def test_a_node_that_is_lost_and_comes_back_goes_on_from_the_checkpoint(
     wait_for(r"Epoch 1/\d+: ", tmp_path / "0.log", first[0])
     end(first[1])
     assert first[0].wait() != 0, said(tmp_path)
+    assert re.search(rf": rank 1 \(process \d+ on {hosts[1].namespace}\) has ended\. ", said(tmp_path))
     again = start_as_azure_does(hosts, command, tmp_path)
     assert [process.wait() for process in again] == [0, 0], said(tmp_path)
     assert "Resumed     " in said(tmp_path)
-    assert_same_weights(tmp_path / "trained", together[0])
+    assert_same_model(tmp_path / "trained", together[0])
 
 
-def assert_same_weights(model: Path, other: Path) -> None:
+def test_hosts_that_lose_each_other_end_and_go_on_when_the_network_is_back(
+    hosts: list[Host],
+    folders: Path,
+    float32_resnet18: Path,
+    tmp_path: Path,
+    together: tuple[Path, str],
+) -> None:
+    ports = folders, float32_resnet18, tmp_path / "trained"
+    first = start_as_our_launcher_does(hosts, program(*ports, RUN_IN_A_CUT), tmp_path)
+    wait_for(r"Epoch 1/\d+: ", tmp_path / "0.log", first[0])
+    hosts[1].cut()
+    try:
+        assert [process.wait(DEADLINE_S) for process in first] == [1, 1], said(tmp_path)
+    finally:
+        hosts[1].mend()
+    for here, there in ((0, 1), (1, 0)):
+        text = (tmp_path / f"{here}.log").read_text()
+        lost = rf"rank {there} \(process \d+ on {hosts[there].namespace}\) cannot be reached\. "
+        assert len(re.findall(f"^LostRankError: .*: {lost}", text, re.MULTILINE)) == 1, text
+        assert hosts[here].processes() == []
+    again = start_as_our_launcher_does(hosts, program(*ports), tmp_path)
+    assert [process.wait(DEADLINE_S) for process in again] == [0, 0], said(tmp_path)
+    assert "Resumed     " in said(tmp_path)
+    assert_same_model(tmp_path / "trained", together[0])
+
+
+def assert_same_model(output: Path, other: Path) -> None:
     """Bit for bit."""
-    states = [torch.load(path / "model", weights_only=True) for path in (model, other)]
-    assert states[0].keys() == states[1].keys()
-    for name, value in states[0].items():
-        assert torch.equal(value, states[1][name]), name
+    assert (output / "model").read_bytes() == (other / "model").read_bytes()
