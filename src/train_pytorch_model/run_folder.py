@@ -17,7 +17,7 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,21 +203,32 @@ def is_azure_job() -> bool:
     return "AZUREML_RUN_ID" in os.environ
 
 
-def _differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    lines = []
-    for name in now:
-        before, after = begun.get(name, ""), now[name]
-        if before != after and name == "parameters":
-            lines += _parameter_differences(before.split(), after.split())
+def differing_options(
+    fingerprint: Mapping[str, str], other: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """What makes the other a run of its own: (option, its value, the other's value).
+
+    The values are empty for a directory, which has other content.
+    """
+    for name in other:
+        before, after = fingerprint.get(name, ""), other[name]
+        if name == "parameters":
+            was, now = _by_flag(before), _by_flag(after)
+            yield from (
+                (flag, was.get(flag, "not there"), now[flag]) for flag in now if was.get(flag) != now[flag]
+            )
         elif before != after:
-            lines.append(f"--{name.replace('_', '-')} has other content")
+            yield f"--{name.replace('_', '-')}", "", ""
+
+
+def _differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    lines = [
+        f"{option} was {before} and is {after}" if after else f"{option} has other content"
+        for option, before, after in differing_options(begun, now)
+    ]
     return lines or ["it was begun by another version of this program"]
 
 
-def _parameter_differences(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    was = dict(zip(before[::2], before[1::2], strict=False))
-    return [
-        f"{flag} was {was.get(flag, 'not there')} and is {value}"
-        for flag, value in zip(after[::2], after[1::2], strict=False)
-        if was.get(flag) != value
-    ]
+def _by_flag(parameters: str) -> dict[str, str]:
+    words = parameters.split()
+    return dict(zip(words[::2], words[1::2], strict=False))

@@ -3,6 +3,7 @@
 Each function is called before the program begins, in its own process.
 """
 
+import ctypes
 import errno
 import importlib
 import os
@@ -24,9 +25,12 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 from train_pytorch_model import decoders, distributed, publishing, training
 from train_pytorch_model.checkpointing import Checkpointer
 from train_pytorch_model.data import Batch
+from train_pytorch_model.launch import rank_of
 from train_pytorch_model.loop import TrainStep
 from train_pytorch_model.metrics import Sums
 from train_pytorch_model.tracking import NoTracker
+
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2  # of Linux: past the modes of files, and of folders
 
 
 def constants(**values: float | tuple[float, ...]) -> None:
@@ -162,9 +166,49 @@ def remove_at_step(number: int, path: str, replaced_by_a_file: bool) -> None:
     _before_step(number, 0, remove)
 
 
-def remove_file_at_step(number: int, path: str) -> None:
-    """An image that was listed is not there any more."""
-    _before_step(number, 0, lambda _: Path(path).unlink())
+def remove_file_at_open(number: int, below: str, path: str, rank: int = 0) -> None:
+    """An image that was listed is gone, just before the so-manieth time that one below a folder is opened."""
+    if rank_of(os.environ) != rank:
+        return
+    count = 0
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        if event == "open" and _path_text(arguments[0]).startswith(below):
+            count += 1
+            if count == number:
+                Path(path).unlink()
+
+    sys.addaudithook(hook)
+
+
+def unreadable_for_rank(rank: int, path: str) -> None:
+    """A file that one process cannot read, as when the mount of its host fails."""
+    if rank_of(os.environ) != rank:
+        return
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and _path_text(arguments[0]) == path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    sys.addaudithook(hook)
+
+
+def other_options_for_rank(rank: int, options: list[str]) -> None:
+    """One process is started by another command."""
+    if rank_of(os.environ) == rank:
+        sys.argv += options
+
+
+def permissions_count() -> None:
+    """Root, who may read every file, may read what its mode allows, as everybody else."""
+    version, process = 0x20080522, 0  # of the call, and this one
+    header = (ctypes.c_uint32 * 2)(version, process)
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable: of capabilities 0 to 31, and above
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.capget(header, sets) == 0
+    sets[0] &= ~(1 << CAP_DAC_OVERRIDE | 1 << CAP_DAC_READ_SEARCH)
+    assert libc.capset(header, sets) == 0
 
 
 def limit_file_size(limit: int) -> None:
@@ -232,6 +276,11 @@ def _before_step(number: int, rank: int | None, act: Callable[[Batch], None]) ->
         return call(self, batch, lr, sums)
 
     TrainStep.__call__ = step  # type: ignore[method-assign]
+
+
+def _path_text(argument: Any) -> str:
+    """Of what a file is opened by; file names may be any bytes."""
+    return os.fsdecode(argument) if isinstance(argument, (str, bytes, os.PathLike)) else ""
 
 
 def _replace(module: ModuleType | type, name: str, value: object) -> None:

@@ -4,14 +4,19 @@ import csv
 import io
 import os
 import shutil
+import struct
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.faults.trials import Bench, result_of
+from tests.faults.trials import Bench, Injection, result_of
 from tests.painting import encode, paint
+
+NO_IMAGE = "not an image of a known format (JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM)"
 
 
 def saved(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -20,12 +25,23 @@ def saved(image: Image.Image, kind: str, **options: object) -> bytes:
     return buffer.getvalue()
 
 
+def black_png(side: int, pixels: bytes) -> bytes:
+    """A square of one bit a pixel, with these pixels as they are compressed."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
 def good_files() -> dict[bytes, bytes]:
     """Names and contents that are unusual and right."""
     image = paint("red", 1)
     turned = Image.Exif()
     turned[0x0112] = 6
     deep = Image.fromarray(np.linspace(0, 65535, 32 * 32, dtype=np.uint16).reshape(32, 32))
+    animated = {"save_all": True, "append_images": [paint("blue", 1)]}
     return {
         b"two\nlines.png": encode(image),
         "😀 größe.png".encode(): encode(image),
@@ -35,22 +51,28 @@ def good_files() -> dict[bytes, bytes]:
         b"16 bit.png": encode(deep),
         b"palette.png": saved(image.convert("P"), "PNG", transparency=3),
         b"alpha.png": encode(image.convert("RGBA")),
-        b"animated.webp": saved(image, "WEBP", save_all=True, append_images=[paint("blue", 1)]),
+        b"animated.webp": saved(image, "WEBP", **animated),
+        b"animated gif.png": saved(image, "GIF", **animated),
         b"turned.jpeg": saved(image, "JPEG", exif=turned),
         b"one pixel.bmp": encode(image.resize((1, 1)), "BMP"),
         b"a jpeg.png": encode(image, "JPEG"),
     }
 
 
-BAD = {
-    "empty.png": (b"", "not an image of a known format (JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM)"),
-    "text.jpg": (b"no image", "not an image of a known format (JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM)"),
-    "truncated.png": (encode(paint("red", 2))[:-900], "OSError: "),
-    "bomb.ppm": (
-        b"P6 30000 30000 255\n",
-        "DecompressionBombError: Image size (900000000 pixels) exceeds limit",
-    ),
-}
+def bad_files() -> dict[str, tuple[bytes, str]]:
+    """Name → content, and how the reason begins for which it is left out."""
+    rows = bytes(12_000 * (1 + 12_000 // 8))
+    return {
+        "empty.png": (b"", NO_IMAGE),
+        "text.jpg": (b"no image", NO_IMAGE),
+        "truncated.png": (encode(paint("red", 2))[:-900], "OSError: "),
+        "header.png": (
+            black_png(30_000, b""),
+            "DecompressionBombError: Image size (900000000 pixels) exceeds",
+        ),
+        "bomb.png": (black_png(12_000, zlib.compress(rows)), "12000 x 12000 pixels are more than 90,000,000"),
+        "locked.png": (encode(paint("red", 3)), "the file may not be read"),
+    }
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -59,27 +81,69 @@ def test_every_oddity_is_trained_on_or_listed(bench: Bench, tmp_path: Path, rank
     shutil.copytree(bench.folders / "training", training)
     for name, content in good_files().items():
         Path(os.fsdecode(os.fsencode(training / "red") + b"/" + name)).write_bytes(content)
-    for bad_name, (content, _) in BAD.items():
+    reasons = {}
+    for bad_name, (content, reasons[bad_name]) in bad_files().items():
         (training / "red" / bad_name).write_bytes(content)
+    (training / "red" / "locked.png").chmod(0)
     os.mkfifo(training / "red" / "fifo.png")
     (training / "red" / "link.png").symlink_to("/etc/passwd")
     (training / "red" / ".hidden.png").write_bytes(b"")
     before = changed_at(training)
-    vanishing = training / "blue" / "4.png"
-    gone = ("remove_file_at_step", {"number": 0, "path": str(vanishing)})
-    ended = bench.train(
-        output, "--training-dataset", str(training), "--batch-size", "2", injections=[gone], ranks=ranks
-    )
+    listed = len(list((bench.folders / "training").rglob("*.png"))) + len(good_files()) + len(reasons)
+    gone = {training / "green" / "3.png": 1, training / "green" / "4.png": listed + 1}
+    injections: list[Injection] = [
+        ("permissions_count", {}),
+        *(
+            ("remove_file_at_open", {"number": number, "below": f"{training}/", "path": str(path)})
+            for path, number in gone.items()  # before the headers are read, and before the pixels are
+        ),
+    ]
+    options = "--training-dataset", str(training), "--batch-size", "2"
+    ended = bench.train(output, *options, injections=injections, ranks=ranks)
     assert set(ended.statuses) == {0}, ended
     assert "Traceback" not in ended.stderr
     assert len(result_of(output).metrics) == 2
+    in_headers = len(reasons) - len(["truncated.png"]) + len(["3.png"])
+    assert f"Images      {listed - in_headers} for training, 9 for validation\n" in ended.stdout
+    assert_left_out(output, {**reasons, **{path.name: "the file is gone" for path in gone}})
+    assert changed_at(training) == {path: at for path, at in before.items() if path not in gone}
+
+    scores = tmp_path / "scores"
+    ports = "--trained-model", output, "--dataset", training, "--scored-dataset", scores
+    scored = bench.launch(["score", *map(str, ports)], [("permissions_count", {})], ranks).wait()
+    assert set(scored.statuses) == {0}, scored
+    assert_left_out(scores, reasons)
+    with (scores / "scores.csv").open(errors="surrogateescape", newline="") as file:
+        names = [os.fsencode(row["file_name"]) for row in csv.DictReader(file)]
+    assert len(names) == listed - len(reasons) - len(gone)
+    assert {b"red/" + name for name in good_files()} <= set(names)
+
+
+def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, output: Path) -> None:
+    """Of rank 0, the header is enough; rank 1 has to decode its one, which is its turn in the first epoch."""
+    for rank, name in enumerate(("0.png", "1.png")):
+        broken = bench.folders / "training" / "blue" / name
+        fails = ("unreadable_for_rank", {"rank": rank, "path": str(broken)})
+        trained = output / name
+        ended = bench.train(trained, injections=[fails], ranks=2)
+        assert set(ended.statuses) == {0}, ended
+        assert "Warning: Other images are there, or can be read, for rank 1; those of rank 0 count.\n" in (
+            ended.stdout
+        )
+        assert left_out(trained).keys() == {name}
+
+
+def left_out(output: Path) -> dict[str, str]:
+    """Name → reason."""
     with (output / "bad_images.csv").open(errors="surrogateescape", newline="") as file:
-        listed = {row["file_name"].partition("/")[2]: row["reason"] for row in csv.DictReader(file)}
-    assert listed.keys() - {"4.png"} == BAD.keys()
-    for bad_name, (_, reason) in BAD.items():
-        assert listed[bad_name].startswith(reason)
-    assert listed.get("4.png", "the file is gone") == "the file is gone"  # it may have been read before
-    assert changed_at(training) == {path: at for path, at in before.items() if path != vanishing}
+        return {row["file_name"].partition("/")[2]: row["reason"] for row in csv.DictReader(file)}
+
+
+def assert_left_out(output: Path, reasons: Mapping[str, str]) -> None:
+    listed = left_out(output)
+    assert listed.keys() == reasons.keys()
+    for name, reason in reasons.items():
+        assert listed[name].startswith(reason)
 
 
 def changed_at(root: Path) -> dict[Path, int]:

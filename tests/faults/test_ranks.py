@@ -1,4 +1,4 @@
-"""A process that is lost ends all others, soon and with its name."""
+"""A process that is lost, or is not one of the run, ends all others, soon and with its name."""
 
 import contextlib
 import os
@@ -30,6 +30,17 @@ def test_a_rank_that_is_stopped_is_named_when_the_patience_with_it_ends(bench: B
     assert ") is stopped. The same command goes on from the last checkpoint.\n" in said
     second.send(signal.SIGKILL)
     assert second.wait() == -signal.SIGKILL
+
+
+def test_a_rank_of_another_command_is_refused(bench: Bench, output: Path) -> None:
+    other = ("other_options_for_rank", {"rank": 1, "options": ["--random-seed", "7"]})
+    ended = bench.train(output, injections=[other], ranks=2)
+    assert ended.statuses == [4, 4]
+    assert ended.stderr == (
+        "TrainingError: Not all processes were started by the command of rank 0:\n"
+        "  rank 1: --random-seed is 7, not 1\nStart all of them by the same.\n"
+    )
+    assert not output.exists()
 
 
 def test_a_launcher_names_the_rank_that_was_killed_and_leaves_nobody(bench: Bench, output: Path) -> None:

@@ -162,6 +162,11 @@ class Bench:
         in_earnest: bool = False,
     ) -> Job:
         """A training that writes a checkpoint after every step; it waits for it unless `in_earnest`."""
+        easier = () if in_earnest else self.easier
+        return self.launch(self.arguments(output, *more), [*easier, *injections], ranks)
+
+    def launch(self, arguments: Sequence[str], injections: Sequence[Injection] = (), ranks: int = 1) -> Job:
+        """Any command of the program, in so many processes."""
         port = str(_free_port())
         processes = []
         for rank in range(ranks):
@@ -172,9 +177,7 @@ class Bench:
                     **{"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)},
                     **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
                 }
-            easier = () if in_earnest else self.easier
-            injected = [*self.always, *easier, *injections]
-            processes.append(self.zygote.start(self.arguments(output, *more), environment, injected))
+            processes.append(self.zygote.start(arguments, environment, [*self.always, *injections]))
         return Job(processes)
 
     def train(self, output: Path, *more: str, injections: Sequence[Injection] = (), ranks: int = 1) -> Ended:

@@ -48,13 +48,14 @@ class Evaluate:
             voice.warn(warning)
 
         def work(world: "World") -> None:
-            from train_pytorch_model import evaluating, predicting
+            from train_pytorch_model import agreed_inputs, evaluating, predicting
 
+            agreed = agreed_inputs.agree_on_scoring(inputs, world, voice)
             if not world.is_main:
-                predicting.help_predicting(inputs, evaluating.TITLE, world, voice)
+                predicting.help_predicting(agreed, evaluating.TITLE, world, voice)
                 return
-            evaluation = evaluating.evaluate(inputs, self.output, world, voice)
-            for line in summary(evaluation, inputs.spec.categories):
+            evaluation = evaluating.evaluate(agreed, self.output, world, voice)
+            for line in summary(evaluation, agreed.spec.categories):
                 voice.say(line)
             voice.say(f"The evaluation is in {self.output}/{PAGE}")
 

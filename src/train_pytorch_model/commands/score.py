@@ -52,12 +52,13 @@ class Score:
         check_output(self.scored_dataset, FLAG, by_writing=is_main)
 
         def work(world: "World") -> None:
-            from train_pytorch_model import predicting, scoring
+            from train_pytorch_model import agreed_inputs, predicting, scoring
 
+            agreed = agreed_inputs.agree_on_scoring(inputs, world, voice)
             if not world.is_main:
-                predicting.help_predicting(inputs, scoring.TITLE, world, voice)
+                predicting.help_predicting(agreed, scoring.TITLE, world, voice)
                 return
-            scored = scoring.score(inputs, self.scored_dataset, self.top_k, world, voice)
+            scored = scoring.score(agreed, self.scored_dataset, self.top_k, world, voice)
             if scored.labelled:
                 accuracy = scored.correct / scored.labelled
                 voice.say(f"Accuracy {accuracy:.1%}: {scored.correct} of {scored.labelled} images")

@@ -87,13 +87,14 @@ class Train:
         voice.say(f"Checked {num_images:,} images; loading PyTorch")
 
         def work(world: "World") -> None:
-            from train_pytorch_model import training
+            from train_pytorch_model import agreed_inputs, training
 
             own = _with_log(voice, world.rank) if is_azure_job() else voice
+            agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world, own)
             if self.dry_run:
-                training.try_out(self.parameters, inputs, world, own)
+                training.try_out(self.parameters, agreed, world, own)
             else:
-                training.train(self.parameters, inputs, self.trained_model, world, own, self.fresh)
+                training.train(self.parameters, agreed, self.trained_model, world, own, self.fresh)
                 self._say_what_next(own)
 
         work_or_start_workers(work, ["train", *self._arguments()], voice)

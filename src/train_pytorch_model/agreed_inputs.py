@@ -1,0 +1,67 @@
+"""Inputs that all processes have alike: each has opened them by itself, maybe on a host of its own."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.distributed import World
+from train_pytorch_model.errors import TrainingError, listed
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.inputs import ScoringInputs, TrainingInputs
+from train_pytorch_model.progress import Voice
+from train_pytorch_model.run_folder import differing_options
+
+T = TypeVar("T", TrainingInputs, ScoringInputs)
+
+
+def agree_on_training(
+    config: TrainConfig, inputs: TrainingInputs, world: World, voice: Voice
+) -> TrainingInputs:
+    """The same inputs on all processes. Raises `TrainingError` where they are not of one command."""
+    own = inputs.fingerprint(config)
+    told = world.gather([{name: own[name] for name in ("parameters", "untrained_model")}])
+    others = [
+        f"rank {rank}: {option} is {value}, not {mains}"
+        if value
+        else f"rank {rank}: {option} has other content"
+        for rank, one in enumerate(told)
+        for option, mains, value in differing_options(told[0], one)
+    ]
+    if others:
+        raise TrainingError(
+            f"Not all processes were started by the command of rank 0:{listed(others)}\n"
+            "Start all of them by the same."
+        )
+    agreed = _of_main(inputs, (inputs.training, inputs.validation), world, voice)
+    return replace(
+        agreed,
+        model=inputs.model,
+        training=replace(agreed.training, root=inputs.training.root),
+        validation=replace(agreed.validation, root=inputs.validation.root),
+    )
+
+
+def agree_on_scoring(inputs: ScoringInputs, world: World, voice: Voice) -> ScoringInputs:
+    """The same inputs on all processes."""
+    agreed = _of_main(inputs, (inputs.images,), world, voice)
+    return replace(agreed, model=inputs.model, images=replace(agreed.images, root=inputs.images.root))
+
+
+def _of_main(inputs: T, directories: Sequence[ImageDirectory], world: World, voice: Voice) -> T:
+    """The main process's, if not all have found the same images: what others miss, they reject as they read.
+
+    The same images in other rows are not the same: what is kept of them is known by its row.
+    """
+    found = [directory.fingerprint() + _sha256_of_rows(directory) for directory in directories]
+    everybodys = world.gather([found])
+    if all(one == everybodys[0] for one in everybodys):
+        return inputs
+    ranks = [str(rank) for rank, one in enumerate(everybodys) if one != everybodys[0]]
+    voice.warn(f"Other images are there, or can be read, for rank {', '.join(ranks)}; those of rank 0 count.")
+    return world.share(inputs)
+
+
+def _sha256_of_rows(directory: ImageDirectory) -> str:
+    return hashlib.sha256(directory.rows.tobytes()).hexdigest()
