@@ -53,7 +53,7 @@ class Position:
     history: list[dict[str, int | float]] = field(default_factory=list)
     """The metrics of the epochs that are over; whole numbers stay whole on the way through a checkpoint."""
     left_out: dict[str, list[int]] = field(default_factory=lambda: {"training": [], "validation": []})
-    """Rows of images found unreadable in the epochs that are over."""
+    """Places of images found unreadable in the epochs that are over; not rows, which other files shift."""
     bad_images: list[BadImage] = field(default_factory=list)
     """The same for people, with those that were found before the first."""
 

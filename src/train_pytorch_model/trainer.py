@@ -110,12 +110,12 @@ class Trainer:
     @property
     def training(self) -> ImageDirectory:
         """The training images, without those found unreadable in the epochs before."""
-        return _without_rows(self.inputs.training, self.state.position.left_out["training"])
+        return _without(self.inputs.training, self.state.position.left_out["training"])
 
     @property
     def validation(self) -> ImageDirectory:
         """The same of the validation images."""
-        return _without_rows(self.inputs.validation, self.state.position.left_out["validation"])
+        return _without(self.inputs.validation, self.state.position.left_out["validation"])
 
     def train(self, loader: Loader, after_step: AfterStep, max_steps: int | None = None) -> StepReport:
         """What is left of the open epoch, on the training images."""
@@ -140,7 +140,7 @@ class Trainer:
                 )
             except torch.OutOfMemoryError as error:
                 raise self._out_of_memory(error) from error
-        self._leave_out("training", training, position.rejected)
+        self._leave_out("training", self.inputs.training, training, position.rejected)
         return trained
 
     def validate(
@@ -160,7 +160,7 @@ class Trainer:
                 yield batch
 
         validated = evaluate(self._model, batches(), self.precision, self.world)
-        self._leave_out("validation", validation, rejected)
+        self._leave_out("validation", self.inputs.validation, validation, rejected)
         self.state.position.validation_s = time.perf_counter() - started_at
         return validated
 
@@ -265,15 +265,20 @@ class Trainer:
             )
             yield batch
 
-    def _leave_out(self, role: str, directory: ImageDirectory, rejected: dict[int, str]) -> None:
-        """Note what any process could not read in this pass. Raises `InvalidDatasetError` for too many."""
+    def _leave_out(
+        self, role: str, given: ImageDirectory, directory: ImageDirectory, rejected: dict[int, str]
+    ) -> None:
+        """Note what any process could not read in this pass, by its place among the images that were given.
+
+        Raises `InvalidDatasetError` for too many.
+        """
         everybodys = dict(self.world.gather(list(rejected.items())))
         _, records = without_bad_images(directory, everybodys)
         if records:
             self.voice.warn(left_out(records))
         position = self.state.position
         position.bad_images += records
-        position.left_out[role] += [int(directory.rows[index]) for index in sorted(everybodys)]
+        position.left_out[role] += np.searchsorted(given.rows, directory.rows[sorted(everybodys)]).tolist()
 
     def _settle_buckets(self) -> None:
         """Two backward passes of which nothing remains.
@@ -339,10 +344,10 @@ def documented_metrics(trained: StepReport, validated: Metrics) -> dict[str, flo
     }
 
 
-def _without_rows(directory: ImageDirectory, rows: Sequence[int]) -> ImageDirectory:
-    if not rows:
+def _without(directory: ImageDirectory, places: Sequence[int]) -> ImageDirectory:
+    if not places:
         return directory
-    return directory.select(np.flatnonzero(~np.isin(directory.rows, rows)))
+    return directory.select(np.setdiff1d(np.arange(len(directory)), places))
 
 
 def _steps_per_epoch(config: TrainConfig, inputs: TrainingInputs, min_share: int, world: World) -> int:

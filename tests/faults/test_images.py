@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import shutil
+import signal
 import struct
 import zlib
 from collections.abc import Mapping
@@ -131,6 +132,26 @@ def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, out
             ended.stdout
         )
         assert left_out(trained).keys() == {name}
+
+
+def test_what_was_left_out_stays_so_when_the_folder_is_cleaned_before_the_run_goes_on(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Whatever rows its images then have."""
+    training, outputs = tmp_path / "training", [tmp_path / "undisturbed", tmp_path / "interrupted"]
+    shutil.copytree(bench.folders / "training", training)
+    for name, content in {"0a.png": b"no image", "3.png": encode(paint("blue", 3))[:-900]}.items():
+        (training / "blue" / name).write_bytes(content)
+    port = "--training-dataset", str(training)
+    assert bench.train(outputs[0], *port).statuses == [0]
+    stop = ("signal_at_step", {"number": 6, "signals": [signal.SIGTERM]})
+    assert bench.train(outputs[1], *port, injections=[stop]).statuses == [128 + signal.SIGTERM]
+    (training / "blue" / "0a.png").unlink()
+    ended = bench.train(outputs[1], *port)
+    assert ended.statuses == [0], ended
+    assert "Resumed     in epoch 2" in ended.stdout
+    assert result_of(outputs[1]) == result_of(outputs[0])
+    assert left_out(outputs[1]) == left_out(outputs[0])
 
 
 def left_out(output: Path) -> dict[str, str]:
