@@ -115,7 +115,8 @@ def readable_images(directory: ImageDirectory, bad: dict[int, str]) -> tuple[Ima
 def left_out(bad_images: Sequence[BadImage]) -> str:
     """The images that were left out, for a warning."""
     lines = [f"{image.port}: {image.file_name!r}: {image.reason}" for image in bad_images]
-    return f"{len(lines)} unreadable images are left out:{listed(lines)}"
+    subject = "1 unreadable image is" if len(lines) == 1 else f"{len(lines):,} unreadable images are"
+    return f"{subject} left out:{listed(lines)}"
 
 
 def write_bad_images(path: Path, bad_images: Sequence[BadImage]) -> None:

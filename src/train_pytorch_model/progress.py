@@ -4,25 +4,23 @@ import codecs
 import os
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-)
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.text import Text
 
 TITLE_WIDTH = 12  # of the column of titles
 MIN_WIDTH = 40  # of a terminal that words are wrapped for; a narrower one breaks them itself
+USUAL_WIDTH = 80  # a narrower terminal shows as many facts of an epoch as this one, in two lines
 CONSOLE_ERRORS = "in_other_letters"
-MIN_BAR = 8  # columns of the bar itself; the facts beside it give way
+MIN_BAR = 8  # columns of the bar itself; the facts that have no room beside it stand below
+BELOW = "  "  # before what stands there
+REFRESHES_PER_SECOND = 4  # enough for the eye; each takes the lock that the decoding threads want, too
 
 
 class Bar(Protocol):
@@ -44,6 +42,9 @@ class Voice(Protocol):
     def tell(self, text: str, title: str = "") -> None:
         """The same of words, which are wrapped where the terminal is narrow; a title gets its own column."""
 
+    def sum_up(self, title: str, *facts: str) -> None:
+        """A line that stays, the most important fact first: a terminal leaves out what it has no room for."""
+
     def warn(self, text: str) -> None:
         """A line that asks for attention."""
 
@@ -58,6 +59,9 @@ class Silence:
         pass
 
     def tell(self, text: str, title: str = "") -> None:
+        pass
+
+    def sum_up(self, title: str, *facts: str) -> None:
         pass
 
     def warn(self, text: str) -> None:
@@ -84,6 +88,9 @@ class Log:
     def tell(self, text: str, title: str = "") -> None:
         self.say(_titled(text, title))
 
+    def sum_up(self, title: str, *facts: str) -> None:
+        self.say(_summary(title, facts))
+
     def warn(self, text: str) -> None:
         print(f"Warning: {text}", flush=True)
 
@@ -105,6 +112,10 @@ class Recorded:
     def tell(self, text: str, title: str = "") -> None:
         self._voice.tell(text, title)
         self._record(_titled(text, title))
+
+    def sum_up(self, title: str, *facts: str) -> None:
+        self._voice.sum_up(title, *facts)
+        self._record(_summary(title, facts))
 
     def warn(self, text: str) -> None:
         self._voice.warn(text)
@@ -132,18 +143,15 @@ class Terminal:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def tell(self, text: str, title: str = "") -> None:
-        self.say(
-            textwrap.fill(
-                _titled(text, title),
-                max(self._console.width, MIN_WIDTH),
-                subsequent_indent=" " * (TITLE_WIDTH if title else 2),
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-        )
+        self.say(self._wrapped(_titled(text, title), TITLE_WIDTH if title else 2))
+
+    def sum_up(self, title: str, *facts: str) -> None:
+        room = max(self._console.width, USUAL_WIDTH) - len(_summary(title, ()))
+        self.tell(_summary(title, _fitting(facts, room, ", ")))
 
     def warn(self, text: str) -> None:
-        self._console.print(f"Warning: {text}", markup=False, soft_wrap=True, style="yellow")
+        wrapped = self._wrapped(f"Warning: {text}", 2)
+        self._console.print(wrapped, markup=False, soft_wrap=True, style="yellow")
 
     @contextmanager
     def bar(self, total: int, title: str) -> Iterator[Bar]:
@@ -151,12 +159,28 @@ class Terminal:
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}", markup=False),
+            TextColumn("{task.fields[facts]}", markup=False),
         )
-        counts = len(f"{title}  {total}/{total}  ")
-        room = self._console.width - counts - MIN_BAR
-        with Progress(*columns, console=self._console, transient=True, expand=True) as progress:
-            yield _TerminalBar(progress, progress.add_task(title, total=total, text=""), room)
+        with _TwoLines(
+            *columns,
+            console=self._console,
+            refresh_per_second=REFRESHES_PER_SECOND,
+            transient=True,
+            expand=True,
+        ) as progress:
+            yield _TerminalBar(progress, progress.add_task(title, total=total, facts=""))
+
+    def _wrapped(self, text: str, indent: int) -> str:
+        return "\n".join(
+            textwrap.fill(
+                line,
+                max(self._console.width, MIN_WIDTH),
+                subsequent_indent=" " * indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line in text.split("\n")
+        )
 
 
 def make_voice(is_main: bool, quiet: bool = False) -> Voice:
@@ -185,6 +209,10 @@ def _in_other_letters(error: UnicodeError) -> tuple[str | bytes, int]:
 
 def _titled(text: str, title: str) -> str:
     return f"{title:{TITLE_WIDTH}}{text}" if title else text
+
+
+def _summary(title: str, facts: Sequence[str]) -> str:
+    return f"{title}: {', '.join(facts)}"
 
 
 class _NoBar:
@@ -223,19 +251,37 @@ class _RecordedBar:
         self._voice._record("  ".join((f"{self._title} {self._done}/{self._total}", *facts)))
 
 
+class _TwoLines(Progress):
+    """A bar, and a line below it."""
+
+    below = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.below:
+            yield Text(self.below, no_wrap=True, overflow="crop")
+
+
 class _TerminalBar:
-    def __init__(self, progress: Progress, task: TaskID, room: int) -> None:
+    def __init__(self, progress: _TwoLines, task: TaskID) -> None:
         self._progress = progress
         self._task = task
-        self._room = room
 
     def advance(self) -> None:
         self._progress.advance(self._task)
 
     def show(self, *facts: str) -> None:
-        text = ""
-        for fact in facts:
-            longer = f"{text}  {fact}" if text else fact
-            if len(longer) <= self._room:
-                text = longer
-        self._progress.update(self._task, text=text)
+        task, width = self._progress.tasks[self._task], self._progress.console.width
+        counts = f"{task.description}  {task.total}/{task.total} "
+        beside = _fitting(facts, width - len(counts) - MIN_BAR)
+        below = _fitting(facts[len(beside) :], width - len(BELOW))
+        self._progress.below = BELOW + "  ".join(below) if below else ""
+        self._progress.update(self._task, facts="  ".join(beside))
+
+
+def _fitting(facts: Sequence[str], room: int, between: str = "  ") -> Sequence[str]:
+    """The first of the facts, as many as fit beside each other."""
+    count = 0
+    while count < len(facts) and len(between.join(facts[: count + 1])) <= room:
+        count += 1
+    return facts[:count]

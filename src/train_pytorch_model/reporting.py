@@ -1,5 +1,6 @@
 """What is told of a run: its plan before it, and its report after it."""
 
+import math
 import platform
 import shlex
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from train_pytorch_model.formats.evaluation_directory import (
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import readable_images
-from train_pytorch_model.image_classifier.classifier import ImageClassifier
+from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
 from train_pytorch_model.predicting import predict_share
 from train_pytorch_model.report_page import DataSet, Report, render_report
 from train_pytorch_model.run_folder import REPORT
@@ -54,6 +55,8 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     kind = "pretrained " if inputs.model.is_pretrained else ""
     kind = "trained " if inputs.model.is_trained else kind
     flip = " and flip" if recipe.horizontal_flip else ""
+    processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
+    warmup = f"{trainer.schedule.warmup_steps:,} warmup steps"
     return {
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
@@ -61,9 +64,9 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
         "Augmenting": f"{recipe.augmentation}{flip}",
         "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
         f" {config.batch_size * world.size} images a step"
-        f" = batch size {config.batch_size} x {world.size} processes",
-        "Peak rate": f"{trainer.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x"
-        f" {world.size} processes, {trainer.schedule.warmup_steps:,} warmup steps, then polynomial decay",
+        f" = batch size {config.batch_size} x {processes}",
+        "Peak rate": f"{trainer.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
+        f" {warmup}, then polynomial decay",
         "Precision": str(trainer.precision),
         "Device": f"{world.device.type}, {world.cores} threads for decoding",
         "Decoding": trainer.cache_plan.summary,
@@ -117,14 +120,17 @@ def _look(trainer: Trainer, loader: Loader, before_batch: Callable[[], None]) ->
     try:
         trainer.network.load_state_dict(trainer.state.best.weights)
         classifier = ImageClassifier(trainer.inputs.spec, trainer.network, world.device)
-        for predicted in predict_share(classifier, images, loader, world, trainer.remember_validation):
-            before_batch()
-            if not np.isfinite(predicted.probabilities).all():
-                raise ValueError("the probabilities of the model are not finite in float32")
-            targets = images.class_indices[predicted.indices]
-            share.outcomes.append(evaluation.outcomes_of(targets, predicted.probabilities))
-            share.indices.append(predicted.indices)
-            share.rejected |= predicted.rejected
+        rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))
+        with trainer.voice.bar(rounds, TITLE) as bar:
+            for predicted in predict_share(classifier, images, loader, world, trainer.remember_validation):
+                before_batch()
+                if not np.isfinite(predicted.probabilities).all():
+                    raise ValueError("the probabilities of the model are not finite in float32")
+                targets = images.class_indices[predicted.indices]
+                share.outcomes.append(evaluation.outcomes_of(targets, predicted.probabilities))
+                share.indices.append(predicted.indices)
+                share.rejected |= predicted.rejected
+                bar.advance()
     except Exception as error:  # the others wait for a word, whatever has happened
         share.problem = _reason(error)
     return share

@@ -152,14 +152,18 @@ class Trainer:
         self.world.average_batch_norms(self.network)
         rejected: dict[int, str] = {}
 
-        def batches() -> Iterator[Batch]:
-            validating = loader.batches(self._validation_pass(max_steps), self._next_training_pass)
+        current = self._validation_pass(max_steps)
+
+        def batches(bar: Bar) -> Iterator[Batch]:
+            validating = loader.batches(current, self._next_training_pass)
             for batch in on_device(validating, self.world.device):
                 before_batch()
                 rejected.update(batch.rejected)
                 yield batch
+                bar.advance()
 
-        validated = evaluate(self._model, batches(), self.precision, self.world)
+        with self.voice.bar(len(current.plan), "Validation") as bar:
+            validated = evaluate(self._model, batches(bar), self.precision, self.world)
         self._leave_out("validation", self.inputs.validation, validation, rejected)
         self.state.position.validation_s = time.perf_counter() - started_at
         return validated
@@ -392,15 +396,28 @@ class _EpochView:
     def report(self, report: StepReport) -> None:
         position = self._trainer.state.position
         data_share = position.waited_s / max(position.elapsed_s, 1e-9)
-        eta_s = (time.perf_counter() - self._started_at) / self._steps * (self._num_steps - self._steps)
         self._bar.show(
             f"loss {report.metrics.loss:.4f}",
             f"top-1 {report.metrics.top1:6.1%}",
-            f"ETA {duration(eta_s)}",
+            self._eta(),
             f"{report.images_per_second:.1f} images/s",
             f"lr {report.lr:.2e}",
             f"data wait {data_share:.0%}",
         )
+
+    def _eta(self) -> str:
+        """When the epoch ends, and the run if all its epochs are trained."""
+        trainer, position = self._trainer, self._trainer.state.position
+        step_s = (time.perf_counter() - self._started_at) / self._steps
+        epoch_s = step_s * (self._num_steps - self._steps)
+        following = trainer.config.epochs - position.epoch
+        if following == 0:
+            return f"ETA {duration(epoch_s)}"
+        validation_s = (
+            position.times[-1].validation_s if position.times else 0.0
+        )  # not known before the first
+        run_s = epoch_s + following * trainer.steps_per_epoch * step_s + (following + 1) * validation_s
+        return f"ETA {duration(epoch_s)}, run {duration(run_s)}"
 
     def _warn_of_a_long_run(self) -> None:
         trainer = self._trainer

@@ -14,6 +14,7 @@ from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data import Loader
 from train_pytorch_model.distributed import World, is_lost_connection
 from train_pytorch_model.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
+from train_pytorch_model.evaluation import TOP_K
 from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.image_check import left_out
 from train_pytorch_model.inputs import TrainingInputs
@@ -126,7 +127,7 @@ def _train_epochs(
                 _keep_history(keep, state.position.history, run, voice)
             checkpointer.keep()
             checkpointer.write_epoch(is_last=trainer.is_over)
-            voice.tell(epoch_line(epoch, config.epochs, trained, validated, state.best.epoch == epoch))
+            sum_up(trainer, epoch, trained, validated, state.best.epoch == epoch)
             if why := stopped_early(trainer):
                 voice.tell(why)
         pages = report_on(trainer, output, loader, checkpointer.before_validation_batch)
@@ -147,7 +148,7 @@ def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Vo
             f"The training loss is {trained.metrics.loss} within {trained.step} steps. Lower --learning-rate,"
             f" now {config.learning_rate}, or warm up with --warmup-step-number."
         )
-    voice.tell(epoch_line(1, config.epochs, trained, validated, is_best=False))
+    sum_up(trainer, 1, trained, validated, is_best=False)
     voice.say(f"Dry run: {trained.step} steps; nothing was written.")
 
 
@@ -177,12 +178,17 @@ def where(trainer: Trainer) -> str:
     return f"in epoch {position.epoch}, after {position.images_done:,} of {len(trainer.training):,} images"
 
 
-def epoch_line(epoch: int, epochs: int, trained: StepReport, validated: Metrics, is_best: bool) -> str:
+def sum_up(trainer: Trainer, epoch: int, trained: StepReport, validated: Metrics, is_best: bool) -> None:
     """One epoch in one line."""
-    return (
-        f"Epoch {epoch}/{epochs}: training loss {trained.metrics.loss:.4f}, validation loss"
-        f" {validated.loss:.4f}, top-1 {validated.top1:.1%}, top-5 {validated.top5:.1%},"
-        f" {trained.images_per_second:.1f} images/s{', the best so far' if is_best else ''}"
+    says_something = len(trainer.inputs.categories) > TOP_K
+    trainer.voice.sum_up(
+        f"Epoch {epoch}/{trainer.config.epochs}",
+        f"training loss {trained.metrics.loss:.4f}",
+        f"validation loss {validated.loss:.4f}",
+        f"top-1 {validated.top1:.1%}",
+        *(["best"] if is_best else []),
+        *([f"top-5 {validated.top5:.1%}"] if says_something else []),
+        f"{trained.images_per_second:.1f} images/s",
     )
 
 

@@ -30,7 +30,7 @@ def test_quietly_warnings_are_all_that_is_said(tmp_path: Path) -> None:
     ended = run_program("convert", "--input", photos, "--output", tmp_path / "images", "--quiet")
     assert (ended.status, ended.stdout) == (0, "")
     assert ended.stderr.startswith(
-        "Warning: 1 unreadable images are left out:\n  Input dataset: 'broken.png': "
+        "Warning: 1 unreadable image is left out:\n  Input dataset: 'broken.png': "
     )
     loud = run_program("convert", "--input", photos, "--output", tmp_path / "again")
     assert "Converting 3 images without categories\n" in loud.stdout

@@ -51,7 +51,7 @@ def test_a_training_leaves_its_report(trained: Trained) -> None:
     for text in (
         "trained on training , 12 images validated on validation , 9 images 3 categories",
         "Model resnet18, 3 categories",
-        "Steps 3 an epoch, 6 in all: 4 images a step = batch size 4 x 1 processes",
+        "Steps 3 an epoch, 6 in all: 4 images a step = batch size 4 x 1 process",
         *("Random seed 42", "Epochs 2", "limited the speed: "),
         "None: every image could be read, every category has images, and no other files lie among them.",
         "3 of 3 categories have fewer than 10 validation images: their numbers are partly chance.",

@@ -216,7 +216,7 @@ def test_unreadable_images_are_left_out(tmp_path: Path, transformation: Path) ->
     ended = run_program(*transform(photos, transformation, tmp_path / "out", "--mode", "inference"))
     assert ended.status == 0, ended.stderr
     assert (
-        "Warning: 1 unreadable images are left out:\n  Input image directory: 'red/0.png': not an image"
+        "Warning: 1 unreadable image is left out:\n  Input image directory: 'red/0.png': not an image"
         in ended.stdout
     )
     assert (

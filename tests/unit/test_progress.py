@@ -18,7 +18,15 @@ from train_pytorch_model.progress import (
 )
 
 FACTS = ("loss 1.2345", "top-1  45.6%", "ETA 12 min 05 s", "123.4 images/s", "lr 1.00e-03", "data wait 12%")
-PLAN = "40 an epoch, 200 in all: 32 images a step = batch size 32 x 1 processes"
+PLAN = "40 an epoch, 200 in all: 32 images a step = batch size 32 x 1 process"
+EPOCH = (
+    "training loss 0.7109",
+    "validation loss 0.6839",
+    "top-1 58.3%",
+    "best",
+    "top-5 98.7%",
+    "12.5 images/s",
+)
 Show = Callable[[Terminal | Log], None]
 
 
@@ -79,7 +87,7 @@ def test_words_are_wrapped_on_a_narrow_terminal_and_commands_are_not(screen: Cal
     terminal.say("  " + "a command " * 10)
     assert shown.text == (
         "Steps       40 an epoch, 200 in all: 32 images a step =\n"
-        "            batch size 32 x 1 processes\n"
+        "            batch size 32 x 1 process\n"
         "  " + "a command " * 10 + "\n"
     )
 
@@ -92,14 +100,23 @@ def test_a_log_has_whole_lines(screen: Callable[..., Screen]) -> None:
         for _ in range(10):
             bar.advance()
         bar.show(*FACTS)
-    assert shown.text == f"Steps       {PLAN}\nEpoch 1/5 10/20  {'  '.join(FACTS)}\n"
+    log.sum_up("Epoch 1/5", *EPOCH)
+    assert shown.text == (
+        f"Steps       {PLAN}\nEpoch 1/5 10/20  {'  '.join(FACTS)}\nEpoch 1/5: {', '.join(EPOCH)}\n"
+    )
 
 
 @pytest.mark.parametrize(
-    ("columns", "facts"), [(60, 2), (80, 3), (140, 6), (20, 0)], ids=["narrow", "usual", "wide", "tiny"]
+    ("columns", "beside", "below"),
+    [
+        pytest.param(20, 0, 1, id="tiny"),
+        pytest.param(60, 2, 3, id="narrow"),
+        pytest.param(80, 3, 3, id="usual"),
+        pytest.param(140, 6, 0, id="wide"),
+    ],
 )
 def test_a_bar_shows_as_much_as_there_is_room_for(
-    columns: int, facts: int, screen: Callable[..., Screen]
+    columns: int, beside: int, below: int, screen: Callable[..., Screen]
 ) -> None:
     shown = screen(columns)
     with Terminal().bar(200, "Epoch 1/5") as bar:
@@ -107,10 +124,40 @@ def test_a_bar_shows_as_much_as_there_is_room_for(
         bar.show(*FACTS)
     lines = [line for line in re.split(r"[\r\n]+", plain(shown.text)) if line.strip()]
     assert all(len(line) <= columns for line in lines)
-    if facts:
-        assert "  ".join(FACTS[:facts]) in lines[-1]
-        assert "1/200" in lines[-1]
-    assert not facts or facts == len(FACTS) or FACTS[facts] not in lines[-1]
+    drawn = lines[-2:] if below else lines[-1:]
+    assert drawn[0].startswith("Epoch 1/5 ")
+    assert columns < 40 or drawn[0].endswith(f"1/200 {'  '.join(FACTS[:beside])}")
+    assert drawn[1:] == (["  " + "  ".join(FACTS[beside : beside + below])] if below else [])
+
+
+@pytest.mark.parametrize(
+    ("columns", "facts", "lines"),
+    [
+        pytest.param(60, 4, 2, id="narrow"),
+        pytest.param(80, 4, 1, id="usual"),
+        pytest.param(140, 6, 1, id="wide"),
+    ],
+)
+def test_an_epoch_is_one_line_of_a_usual_terminal(
+    columns: int, facts: int, lines: int, screen: Callable[..., Screen]
+) -> None:
+    shown = screen(columns)
+    Terminal().sum_up("Epoch 10/50", *EPOCH)
+    assert shown.text.count("\n") == lines
+    assert " ".join(shown.text.split()) == f"Epoch 10/50: {', '.join(EPOCH[:facts])}"
+
+
+def test_a_warning_keeps_its_lines(screen: Callable[..., Screen]) -> None:
+    shown = screen(50)
+    Terminal().warn(
+        "2 images are left out:\n  Training dataset: 'a.png': " + "a long reason " * 3 + "\n  'b.png'"
+    )
+    assert plain(shown.text).splitlines() == [
+        "Warning: 2 images are left out:",
+        "  Training dataset: 'a.png': a long reason a long",
+        "  reason a long reason",
+        "  'b.png'",
+    ]
 
 
 def test_no_colour_where_none_is_wanted(
@@ -148,16 +195,19 @@ def test_what_is_told_goes_into_a_log_as_well(tmp_path: Path, capsys: pytest.Cap
         voice = Recorded(make_voice(is_main), path)
         voice.say("a line")
         voice.tell("words", "Title")
+        voice.sum_up("Epoch 1/2", "loss 1", "best")
         voice.warn("look")
         with voice.bar(3, "Epoch 1/2") as bar:
             bar.advance()
             bar.show("loss 1.5", "top-1 50%")
     assert capsys.readouterr().out.splitlines() == [
-        *("a line", "Title       words", "Warning: look", "Epoch 1/2 1/3  loss 1.5  top-1 50%")
+        *("a line", "Title       words", "Epoch 1/2: loss 1, best", "Warning: look"),
+        "Epoch 1/2 1/3  loss 1.5  top-1 50%",
     ]
     lines = [line[20:] for line in path.read_text().splitlines()]
     assert lines == 2 * [
-        *("a line", "Title       words", "Warning: look", "Epoch 1/2 1/3  loss 1.5  top-1 50%")
+        *("a line", "Title       words", "Epoch 1/2: loss 1, best", "Warning: look"),
+        "Epoch 1/2 1/3  loss 1.5  top-1 50%",
     ]
 
 
