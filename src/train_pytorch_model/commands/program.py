@@ -1,11 +1,14 @@
 """From the command line to an exit status: what all verbs share."""
 
 import os
+import shlex
+import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, Protocol, cast
 
@@ -46,6 +49,18 @@ def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str
             dict(commands), prog=prog, description=description, args=arguments
         )
     )
+
+
+def activation() -> Iterator[str]:
+    """The command that makes `python` and `mlflow` those of this environment; none where they are."""
+    if sys.prefix == sys.base_prefix:
+        return
+    python, programs = shutil.which("python"), Path(sys.executable).parent
+    if python is None or Path(python).parent != programs:
+        root, here = Path(sys.prefix), Path.cwd()
+        root = root.relative_to(here) if root.is_relative_to(here) else root
+        script = shlex.quote(str(root / programs.name / "activate"))
+        yield script if os.name == "nt" else f"source {script}"
 
 
 def without_boolean_values(arguments: Sequence[str], commands: Sequence[type]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import tyro
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.commands.program import Command
+from train_pytorch_model.commands.program import Command, activation
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
 from train_pytorch_model.formats.files import check_output
@@ -19,6 +19,13 @@ VERBS: Mapping[str, type[Command]] = {"init-model": InitModel, "train": Train, "
 # From scratch the linear rule of 0.1 for 256 images a step asks for 0.012 at 32; the default of 0.001 is for
 # pretrained weights. 32 images a step instead of 16 take half the time: at 32 px the weights are the work.
 BATCH_SIZE, LEARNING_RATE = 32, 0.012
+
+NEXT = (
+    "python -m train_pytorch_model split --input photographs --output-1 training --output-2 validation",
+    "python -m train_pytorch_model init-model --pretrained --output untrained",
+    "python -m train_pytorch_model train --untrained-model untrained --training-dataset training"
+    " --validation-dataset validation --trained-model trained",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +40,9 @@ class Quickstart:
         voice = make_voice(is_main=True)
         check_output(self.output, "--output")
 
-        from train_pytorch_model.quickstart import write_digits
-
         voice.say("1. Handwritten digits, as image directories")
+        from train_pytorch_model.quickstart import write_digits  # scikit-learn takes a second to load
+
         directories = write_digits(self.output)
 
         training, validation, held_out = (str(directory) for directory in directories)
@@ -51,6 +58,9 @@ class Quickstart:
         voice.say("\n4. Scoring images that it has never seen")
         self._type(voice, "score", "--trained-model", trained, "--dataset", held_out,
                    "--scored-dataset", str(self.output / "scores"))  # fmt: skip
+        voice.say("\n5. Images of yours, in a folder per category, such as photographs/daisy/1.jpg:")
+        for command in (*activation(), *NEXT):
+            voice.say(f"  {command}")
 
     def _type(self, voice: Voice, verb: str, *arguments: str) -> None:
         """Show a command and run just that."""

@@ -10,7 +10,7 @@ import tyro
 
 from train_pytorch_model import __version__
 from train_pytorch_model.commands.processes import spelled, work_or_start_workers
-from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.commands.program import Switch, activation
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.errors import TrainingError, UserError
 from train_pytorch_model.formats.files import check_output
@@ -116,6 +116,8 @@ class Train:
         if (report := self.trained_model / REPORT).exists():
             voice.say(f"How it went, and how good the model is: {report}")
         voice.say(f"The trained model is in {self.trained_model}. What next:")
+        for command in activation():
+            voice.say(f"  {command}")
         program = "python -m train_pytorch_model"
         voice.say(f"  {program} score --trained-model {model} --dataset {images} --scored-dataset scores")
         voice.say("  mlflow ui   # the curves of this run and of others")
