@@ -1,5 +1,6 @@
 """README's tables and commands are the program's."""
 
+import importlib.util
 import re
 import shlex
 from dataclasses import fields
@@ -9,6 +10,7 @@ import pytest
 import tyro
 import yaml
 from tests.azure_job import pytorch_job
+from tests.readme import PROGRAM, README, blocks, commands_of, verbs_of
 
 from train_pytorch_model.__main__ import VERBS
 from train_pytorch_model.commands.submit import Submit
@@ -19,7 +21,27 @@ from train_pytorch_model.launch import LaunchError, Worker, decide
 from train_pytorch_model.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+
+RUN = {
+    "Your own images": "programs/test_flowers.py",
+    "The whole chain": "programs/test_chain.py",
+    "Converting and splitting": "programs/test_flowers.py",
+    "Transforming images": "programs/test_flowers.py",
+    "Evaluating": "programs/test_flowers.py",
+    "Serving and exporting": "programs/test_flowers.py",
+}
+"""Heading → the test that runs the program's commands under it, word for word."""
+
+NOT_RUN = {
+    "python3 -m venv": "installs; .ci/run runs the second, programs/test_quickstart.py the end of the first",
+    "mlflow models serve": "programs/test_serving.py runs it, on a port of its own",
+    "az ": "needs Azure ML; contract/ checks the files",
+    "python -m train_pytorch_model submit": "needs Azure ML; programs/test_submit.py records what is sent",
+}
+"""Beginning of a command → why no test runs it as it stands."""
+
+
+HEADINGS = re.findall(r"^#+ (.*)$", README, re.MULTILINE)
 
 
 def rows(header: str) -> list[list[str]]:
@@ -28,12 +50,6 @@ def rows(header: str) -> list[list[str]]:
     lines = rest.splitlines()[1:]
     table = lines[: next(i for i, line in enumerate(lines) if not line.startswith("|"))]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-
-
-def commands() -> list[str]:
-    """The lines of shell that call the program."""
-    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.startswith("python -m")]
 
 
 def test_the_parameter_table_is_train_config() -> None:
@@ -73,10 +89,11 @@ def test_every_architecture_and_suffix_is_listed() -> None:
     assert set(listed[1].split()) == SUFFIXES
 
 
-@pytest.mark.parametrize("command", commands())
-def test_a_command_of_the_readme_parses(command: str) -> None:
-    _, _, module, verb, *arguments = shlex.split(command)
-    assert module == "train_pytorch_model"
+@pytest.mark.parametrize(
+    "words", [words for heading in blocks("sh") for words in verbs_of(heading)], ids=shlex.join
+)
+def test_a_command_of_the_readme_parses(words: list[str]) -> None:
+    verb, *arguments = words
     tyro.cli(VERBS[verb], args=arguments)
 
 
@@ -106,6 +123,40 @@ def test_what_the_yaml_files_name_is_made_by_a_command() -> None:
     assert named == made
     clusters = {name for text in texts[1:] for name in re.findall(r"comput\w*: azureml:([\w-]+)", text)}
     assert clusters == {Submit.compute}
+
+
+@pytest.mark.parametrize("heading", blocks("sh"))
+def test_every_command_is_run_or_it_is_said_why_not(heading: str) -> None:
+    for words in commands_of(heading):
+        command = shlex.join(words)
+        if not command.startswith(tuple(NOT_RUN)):
+            assert words[: len(PROGRAM)] == PROGRAM, f"{command}: who runs that?"
+            test = (ROOT / "tests" / RUN[heading]).read_text()
+            assert f'verbs_of("{heading}")' in test, f"{RUN[heading]} does not run {command}"
+
+
+def test_nothing_is_excused_that_is_not_there() -> None:
+    commands = [shlex.join(words) for heading in blocks("sh") for words in commands_of(heading)]
+    for beginning in NOT_RUN:
+        assert any(command.startswith(beginning) for command in commands), beginning
+    assert set(RUN) <= set(blocks("sh"))
+    served = [command for command in commands if command.startswith("mlflow")]
+    assert len(set(served)) == 1  # the one that test_serving.py runs
+    assert 'commands_of("Serving and exporting")' in (ROOT / "tests/programs/test_serving.py").read_text()
+
+
+@pytest.mark.parametrize("module", sorted(set(re.findall(r"python -m ([\w.]+)", README))))
+def test_every_module_that_is_named_is_there(module: str) -> None:
+    assert importlib.util.find_spec(module) is not None
+
+
+def test_every_picture_and_page_that_is_named_is_there() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", README)
+    assert links
+    headings = {re.sub(r"[^\w -]", "", line).replace(" ", "-").lower() for line in HEADINGS}
+    for path, anchor in links:
+        assert (ROOT / path).exists(), path
+        assert path or anchor.removeprefix("#") in headings, anchor
 
 
 def test_the_gate_runs_the_readmes_own_command() -> None:

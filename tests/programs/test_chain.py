@@ -1,8 +1,6 @@
 """README's chain, word for word: from an archive of photographs to an ONNX file."""
 
 import json
-import re
-import shlex
 import shutil
 from pathlib import Path
 
@@ -12,17 +10,9 @@ import pytest
 
 from tests.painting import paint_folders
 from tests.programs.program import run_program
+from tests.readme import verbs_of
 
-README = Path(__file__).parents[2] / "README.md"
 NUM_IMAGES = 30
-
-
-def chain() -> list[list[str]]:
-    """The verbs of README's chain with their arguments."""
-    section = README.read_text().partition("## The whole chain")[2]
-    block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
-    assert block is not None
-    return [shlex.split(line)[3:] for line in block[1].splitlines()]
 
 
 def test_the_chain_of_the_readme_goes_from_a_zip_to_an_onnx_file(
@@ -30,7 +20,7 @@ def test_the_chain_of_the_readme_goes_from_a_zip_to_an_onnx_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.make_archive("flowers", "zip", paint_folders(tmp_path / "photographs", NUM_IMAGES // 3))
-    for command in chain():
+    for command in verbs_of("The whole chain"):
         ended = run_program(*command)
         assert (ended.status, ended.stderr) == (0, ""), command
     outputs = {path.name for path in (tmp_path / "chain").iterdir()}

@@ -13,6 +13,7 @@ import pytest
 from tests.painting import encode, paint
 from tests.programs.conftest import Trained
 from tests.programs.server import free_port, post, serving
+from tests.readme import commands_of
 
 # Python runs it at start: from then on the package cannot be imported, installed or not.
 WITHOUT_OUR_PACKAGE = """
@@ -33,10 +34,9 @@ def url(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """The address of a server of the trained model."""
     blocker, port = tmp_path_factory.mktemp("site"), free_port()
     (blocker / "sitecustomize.py").write_text(WITHOUT_OUR_PACKAGE)
-    command = (
-        *(sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", trained.output),
-        *("--env-manager", "local", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
-    )
+    (served,) = (words for words in commands_of("Serving and exporting") if words[0] == "mlflow")
+    own = {"trained": str(trained.output), "5001": str(port)}
+    command = [sys.executable, "-m", *(own.get(word, word) for word in served), "--workers", "1"]
     environment = {"PYTHONPATH": str(blocker), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     with serving(command, environment, blocker, f"http://127.0.0.1:{port}/ping"):
         yield f"http://127.0.0.1:{port}/invocations"

@@ -1,0 +1,60 @@
+"""README's commands for images of one's own, word for word, in one working directory."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import torchvision
+
+from tests.painting import paint_folders
+from tests.programs.program import run_process, run_program
+from tests.readme import blocks, verbs_of
+
+PER_CATEGORY = 10  # of three categories: 24 to train on, 3 to validate on, 3 to test with
+CHAPTERS = (
+    verbs_of("Your own images"),
+    verbs_of("Evaluating"),
+    verbs_of("Converting and splitting"),
+    verbs_of("Transforming images"),
+    verbs_of("Serving and exporting"),
+)
+
+
+@pytest.fixture
+def _imagenet_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file where torchvision's download would put it: only the network is missing."""
+    folder = tmp_path / "torch" / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    name = torchvision.models.ResNet18_Weights.DEFAULT.url.rpartition("/")[2]
+    torch.save(torchvision.models.resnet18().state_dict(), folder / name)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+
+
+@pytest.mark.usefixtures("_imagenet_weights")
+def test_photographs_become_a_model_that_is_evaluated_used_and_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    photographs = paint_folders(tmp_path / "photographs", PER_CATEGORY)
+    shutil.copytree(photographs / "red", "flowers/new")
+    shutil.copy(photographs / "red" / "0.png", "photo.jpg")
+    shutil.make_archive("flowers", "zip", photographs)
+    done: list[list[str]] = []
+    for command in (words for chapter in CHAPTERS for words in chapter):
+        if command not in done:  # two chapters evaluate
+            ended = run_program(*command)
+            assert (ended.status, ended.stderr) == (0, ""), command
+            done.append(command)
+    assert json.loads(Path("evaluation/metrics.json").read_text())["images"] == 3
+    assert len(pd.read_csv("scores/scores.csv")) == PER_CATEGORY
+    sizes = {path: len(list(Path(path).glob("image/*"))) for path in ("training", "transformed/validation")}
+    assert sizes == {"training": 24, "transformed/validation": 3}
+    assert Path("flowers.onnx").stat().st_size > 40_000_000
+    (script,) = blocks("python")["Serving and exporting"]
+    predicted = run_process(sys.executable, "-W", "ignore", "-c", script)
+    assert predicted.status == 0, predicted.stderr
+    assert "Scored Probabilities_red" in predicted.stdout

@@ -1,0 +1,29 @@
+"""README's commands, by the heading that they stand under."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+PROGRAM = ["python", "-m", "train_pytorch_model"]
+
+
+def blocks(language: str) -> Mapping[str, list[str]]:
+    """Heading → the blocks of code in that language under it."""
+    found: dict[str, list[str]] = {}
+    for chapter in re.split(r"^## ", README, flags=re.MULTILINE)[1:]:
+        heading, _, text = chapter.partition("\n")
+        if code := re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            found[heading] = code
+    return found
+
+
+def commands_of(heading: str) -> list[list[str]]:
+    """The lines of shell under a heading, in words."""
+    return [shlex.split(line) for block in blocks("sh")[heading] for line in block.splitlines()]
+
+
+def verbs_of(heading: str) -> list[list[str]]:
+    """Of these the program's own, each from the verb on."""
+    return [words[3:] for words in commands_of(heading) if words[:3] == PROGRAM]
