@@ -118,7 +118,7 @@ def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
     assert "Azure ML has started 2 processes on each of 1 nodes; no more are started." in ended[0].stdout
     assert "8 images a step = batch size 4 x 2 processes" in ended[0].stdout
     assert "Warning" not in "".join(process.stdout + process.stderr for process in ended)
-    assert ended[1].stdout == ""
+    assert "Train PyTorch Model" not in ended[1].stdout  # all that an older torch prints is gloo's
     assert (output / "_meta.yaml").is_file()
     for rank in (0, 1):
         assert "Epoch 2/2: " in (node / "logs" / f"rank_{rank}.log").read_text()
@@ -225,8 +225,8 @@ def test_the_processes_of_one_node_are_one_world(
     ended = start([process | port for process in job(1, per_node, HERE)], tmp_path, *arguments)
     assert {process.returncode for process in ended} == {0}, ended
     assert note in ended[0].stdout
-    assert f"{4 * per_node} images a step = batch size 4 x {per_node} processes" in ended[0].stdout
-    assert "".join(process.stdout for process in ended[1:]) == ""
+    assert f"{4 * per_node} images a step = batch size 4 x {per_node} process" in ended[0].stdout
+    assert "".join(process.stdout for process in ended).count("Train PyTorch Model ") == 1
 
 
 @pytest.mark.parametrize(
