@@ -1,11 +1,15 @@
 """What all tests share: one thread per test process, a tracking store of their own, small models."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 os.environ["OMP_NUM_THREADS"] = "1"  # two cores, and tests run side by side
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it runs in the background so, and all programs under test would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
