@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from train_pytorch_model import __version__
 from train_pytorch_model.commands.convert import Convert
 from train_pytorch_model.commands.evaluate import Evaluate
 from train_pytorch_model.commands.export import Export
@@ -35,7 +36,8 @@ def main() -> None:
     run_verbs(
         VERBS,
         prog="train-pytorch-model",
-        description="Train image classifiers from folders of images.",
+        description=f"Train image classifiers from folders of images. Version {__version__}.\n\n"
+        "VERB --help has the options of a verb, and an example.",
     )
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+import tyro
 
 from train_pytorch_model.errors import ParameterError, listed
 
@@ -14,15 +15,20 @@ MIN_IMAGE_SIZE = 8
 Augmentation = Literal["auto", "none", "padded-crop", "random-resized-crop"]
 
 
+def _shown(metavar: str) -> Any:
+    """How `--help` shows a value that may be missing."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """The recipe. Every default trains well."""
 
-    image_size: int | tuple[int, int] | None = None
-    """Training size in px, a side or height and width. None: the images' own up to 320, else 224."""
+    image_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
+    """A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else 224."""
 
-    crop_fraction: float | None = None
-    """Share of the image that validation's centre crop keeps. None: 0.875, or 1 at a common size."""
+    crop_fraction: Annotated[float | None, _shown("FLOAT")] = None
+    """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
 
     augmentation: Augmentation = "auto"
     """Training crops. auto: padded-crop at a common size from 32 px, else random-resized-crop."""
@@ -31,7 +37,7 @@ class Recipe:
     """Mirror half of the training images. Not for digits, text and signs."""
 
     label_smoothing: float = 0.0
-    """Share of the target spread over all categories, in the training loss only. Below 1."""
+    """Share of the target spread over all categories, in the training loss only. 0 or more, below 1."""
 
     class_weights: Literal["none", "balanced"] = "none"
     """balanced: images count in inverse proportion to the size of their category."""
@@ -42,11 +48,11 @@ class Recipe:
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of training and validation. auto: bfloat16 or else float16 where the hardware has it, else float32."""
 
-    mean: tuple[float, float, float] | None = None
-    """Normalisation of pixels in [0, 1]. None: 0.5, or ImageNet's for pretrained weights."""
+    mean: Annotated[tuple[float, float, float] | None, _shown("RED GREEN BLUE")] = None
+    """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
 
-    std: tuple[float, float, float] | None = None
-    """Normalisation, divides. None: as mean."""
+    std: Annotated[tuple[float, float, float] | None, _shown("RED GREEN BLUE")] = None
+    """What they are divided by then. By default as for --mean."""
 
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every entry that is out of range."""

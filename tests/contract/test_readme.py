@@ -127,6 +127,11 @@ def test_what_the_yaml_files_name_is_made_by_a_command() -> None:
     assert clusters == {Submit.compute}
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_example_of_every_help_is_in_the_readme(verb: str) -> None:
+    assert f"train_pytorch_model {verb} {VERBS[verb].EXAMPLE}".strip() in README
+
+
 @pytest.mark.parametrize("heading", blocks("sh"))
 def test_every_command_is_run_or_it_is_said_why_not(heading: str) -> None:
     for words in commands_of(heading):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.conversion import FLAG, convert, open_source
@@ -11,7 +12,9 @@ from train_pytorch_model.progress import make_voice
 
 @dataclass(frozen=True, kw_only=True)
 class Convert:
-    """Write images as an ImageDirectory, each file as it is."""
+    """Write class folders, an archive or AutoML's list as an ImageDirectory, each file as it is."""
+
+    EXAMPLE: ClassVar[str] = "--input flowers.zip --output images"
 
     input: Path
     """One folder per category, a folder of images, an archive of either, or AutoML's .jsonl or MLTable."""

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from train_pytorch_model.commands.processes import spelled, work_or_start_workers
 from train_pytorch_model.commands.program import Switch
@@ -25,6 +25,8 @@ NUM_WORST = 3
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
     """Tell how good a trained model is on labelled images, as numbers and as a page."""
+
+    EXAMPLE: ClassVar[str] = "--trained-model trained --dataset flowers/test --output evaluation"
 
     trained_model: Path
     """Trained model directory, as train writes it."""

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
+from train_pytorch_model.commands.program import OptionalInt
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.inputs import open_trained_model
 from train_pytorch_model.progress import make_voice
@@ -14,6 +15,8 @@ from train_pytorch_model.progress import make_voice
 @dataclass(frozen=True, kw_only=True)
 class Export:
     """Write a trained model as ONNX or torch.export, checked against PyTorch."""
+
+    EXAMPLE: ClassVar[str] = "--trained-model trained --format onnx --output flowers.onnx"
 
     trained_model: Path
     """Trained model directory, as train writes it."""
@@ -24,7 +27,7 @@ class Export:
     output: Path
     """The file to write; it must not exist."""
 
-    image_size: int | None = None
+    image_size: OptionalInt = None
     """Side of the input in px, for a model directory of the designer, which does not tell it."""
 
     def run(self) -> None:

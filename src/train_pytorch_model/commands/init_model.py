@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
-from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.commands.program import OptionalName, OptionalPath, Switch
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF
@@ -18,20 +18,21 @@ from train_pytorch_model.recipe import Recipe
 class InitModel:
     """Write an untrained model directory: architecture, first weights, and the recipe to train it by."""
 
+    EXAMPLE: ClassVar[str] = "--architecture resnet18 --pretrained --output untrained"
+
     output: Path
     """Where to write it: a directory that is new or empty."""
 
     architecture: Annotated[str, tyro.conf.arg(metavar="NAME")] = "resnet18"
-    """One of torchvision's: resnet50, densenet201, efficientnet_b0, convnext_tiny, regnet_y_400mf, vit_b_16,
-    swin_t, mobilenet_v3_small and their sisters; README lists all."""
+    """One of torchvision's: resnet50, efficientnet_b0, convnext_tiny, vit_b_16 … README lists all."""
 
     pretrained: Switch = False
     """Begin with torchvision's best ImageNet weights, which are downloaded."""
 
-    weights: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    weights: OptionalName = None
     """Begin with the torchvision weights of that name, such as IMAGENET1K_V1, which are downloaded."""
 
-    weights_file: Path | None = None
+    weights_file: OptionalPath = None
     """Begin with the weights in this file, a state dict saved with torch.save."""
 
     zero_init_residual: Switch = False

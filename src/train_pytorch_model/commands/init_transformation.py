@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.errors import ParameterError
@@ -42,7 +43,11 @@ NUMBERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class InitTransformation:
-    """Write an image transformation. The operations are applied in the order of these options."""
+    """Write an image transformation, which transform applies.
+
+    The operations are applied in the order of these options."""
+
+    EXAMPLE: ClassVar[str] = "--resize-size 256 --center-crop-size 224 --output transformation"
 
     output: Path
     """Where to write it: a directory that is new or empty."""

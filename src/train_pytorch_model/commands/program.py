@@ -1,5 +1,6 @@
 """From the command line to an exit status: what all verbs share."""
 
+import inspect
 import os
 import shlex
 import shutil
@@ -8,19 +9,26 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Protocol, cast
+from typing import Annotated, Any, ClassVar, NoReturn, Protocol, cast
 
 import tyro
 
+from train_pytorch_model import __version__
 from train_pytorch_model.errors import LostRankError, ModuleOutOfMemoryError, UserError
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.progress import write_what_the_console_can
 from train_pytorch_model.stop_requests import StoppedError
 
-Switch = tyro.conf.FlagCreatePairsOff[bool]
+Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
 """An option that is there or is not: `--quiet`, no `--no-quiet`."""
+
+OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+OptionalInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
+OptionalName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 
 # torchrun ends all processes as soon as one has ended. The other ranks let rank 0 be that one: it has files
 # to close and the message to print.
@@ -30,25 +38,43 @@ GRACE_S = 10.0
 class Command(Protocol):
     """A parsed command line."""
 
+    EXAMPLE: ClassVar[str]
+    """Its arguments in a typical call, for `--help`."""
+
     def run(self) -> None:
         """Do it. Raises `UserError`."""
 
 
 def run_command(command: type[Command], prog: str) -> None:
     """The program of one command; exits with its status."""
-    arguments = without_boolean_values(sys.argv[1:], [command])
-    _run(lambda: tyro.cli(command, prog=prog, args=arguments))
+    _run(lambda: _parse(command, prog, sys.argv[1:]))
 
 
 def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str) -> None:
     """The program of several verbs; exits with the status of the one that was named."""
-    verb = commands.get(sys.argv[1]) if len(sys.argv) > 1 else None
-    arguments = without_boolean_values(sys.argv[1:], [verb] if verb else [])
-    _run(
-        lambda: tyro.extras.subcommand_cli_from_dict(
-            dict(commands), prog=prog, description=description, args=arguments
-        )
-    )
+    first, *rest = sys.argv[1:] or [""]
+    name = first.replace("_", "-")
+    if name == "--version":
+        print(__version__)
+    elif name in commands:
+        _run(lambda: _parse(commands[name], f"{prog} {name}", rest))
+    else:
+        _run(lambda: _parse_verbs(commands, prog, description))
+
+
+def _parse(command: type[Command], prog: str, arguments: Sequence[str]) -> Command:
+    description = f"{inspect.getdoc(command)}\n\nExample:\n  {prog} {command.EXAMPLE}"
+    spelled = without_boolean_values(arguments, [command])
+    return tyro.cli(command, prog=prog, description=description, args=spelled)
+
+
+def _parse_verbs(commands: Mapping[str, type[Command]], prog: str, description: str) -> Command:
+    """Of a command line that begins with no verb: its help, or what is wrong with it."""
+    each: list[Any] = []
+    for name, command in commands.items():
+        in_short, *_ = (inspect.getdoc(command) or "").splitlines()
+        each.append(Annotated[command, tyro.conf.subcommand(name, description=in_short)])
+    return cast(Command, tyro.cli(reduce(or_, each), prog=prog, description=description))
 
 
 def activation() -> Iterator[str]:

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import tyro
 
@@ -31,6 +32,8 @@ NEXT = (
 @dataclass(frozen=True, kw_only=True)
 class Quickstart:
     """Train on real handwritten digits that come with scikit-learn, on a CPU, in about a minute."""
+
+    EXAMPLE: ClassVar[str] = ""
 
     output: Path = Path("quickstart")
     """Where to write images, models and scores: a directory that is new or empty."""

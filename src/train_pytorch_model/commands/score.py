@@ -3,10 +3,10 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from train_pytorch_model.commands.processes import spelled, work_or_start_workers
-from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.commands.program import OptionalInt, Switch
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.inputs import open_scoring_inputs
@@ -25,6 +25,8 @@ class Score:
 
     Uses all GPUs by itself; or start it with torchrun, or as an Azure ML job."""
 
+    EXAMPLE: ClassVar[str] = "--trained-model trained --dataset flowers/new --scored-dataset scores"
+
     trained_model: Path
     """Trained model directory, as train writes it."""
 
@@ -34,7 +36,7 @@ class Score:
     scored_dataset: Path
     """Where to write _data.parquet and scores.csv: a directory that is new or empty."""
 
-    top_k: int | None = None
+    top_k: OptionalInt = None
     """Let scores.csv have the so many most probable categories instead of the probabilities of all."""
 
     quiet: Switch = False

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.errors import ParameterError
@@ -16,7 +17,11 @@ PORT = "Input image directory"
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Split an image directory into two that have every image between them once."""
+    """Split images into two directories, such as for training and for validation."""
+
+    EXAMPLE: ClassVar[str] = (
+        "--input photographs --fraction 0.8 --output-1 flowers/training --output-2 flowers/rest"
+    )
 
     input: Path
     """An ImageDirectory, one folder per category, or a folder of images."""

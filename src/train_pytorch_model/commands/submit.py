@@ -5,11 +5,11 @@ import shlex
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
-from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.commands.program import OptionalInt, OptionalName, OptionalPath, Switch
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import check_output
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, tyro.conf.arg(metavar="NAME")]
 Data = Annotated[str, tyro.conf.arg(metavar="DATA")]
-OptionalName = Annotated[str | None, tyro.conf.arg(metavar="NAME")]
-OptionalData = Annotated[str | None, tyro.conf.arg(metavar="DATA")]
+OptionalData = Annotated[str | None, tyro.conf.arg(metavar="DATA", help_behavior_hint="")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +43,11 @@ class Submit:
     """Train on a cluster of Azure ML, from a workstation that is signed in.
 
     DATA is a folder, which is uploaded, or azureml:NAME:VERSION, azureml://… or https://…, passed on."""
+
+    EXAMPLE: ClassVar[str] = (
+        "--architecture resnet50 --pretrained --training-dataset flowers/training"
+        " --validation-dataset flowers/validation --register flowers --download trained"
+    )
 
     training_dataset: Data
     """Labelled images to train on."""
@@ -68,7 +72,7 @@ class Submit:
     vm_size: OptionalName = None
     """Of a cluster that is made; Standard_NC4as_T4_v3 by default, one T4."""
 
-    max_nodes: int | None = None
+    max_nodes: OptionalInt = None
     """Of a cluster that is made; as many as the job takes by default. Idle nodes are given back."""
 
     instance_count: int = 1
@@ -83,19 +87,19 @@ class Submit:
     image: OptionalName = None
     """A Docker image instead of it, that has everything or gets it from --conda-file."""
 
-    conda_file: Path | None = None
+    conda_file: OptionalPath = None
     """Conda packages on top of --image, or of the project's base image."""
 
     experiment_name: Name = EXPERIMENT
     """Under which the portal lists the job."""
 
-    time_limit: int | None = None
+    time_limit: OptionalInt = None
     """Let Azure ML end the training after so many minutes."""
 
-    wait_limit: int | None = None
+    wait_limit: OptionalInt = None
     """Watch for at most so many minutes; the job goes on after that. 0 only submits."""
 
-    download: Path | None = None
+    download: OptionalPath = None
     """Where to write the trained model directory in the end: a directory that is new or empty."""
 
     register: OptionalName = None
@@ -104,9 +108,8 @@ class Submit:
     register_components: Switch = False
     """Also register all components of this version, for the designer."""
 
-    dry_run: Path | None = None
-    """Send nothing; write the job and all that it uploads into this new or empty directory, for
-    `az ml job create --file job.yaml`."""
+    dry_run: OptionalPath = None
+    """Send nothing; write job.yaml, for az ml job create, and all that it uploads into this directory."""
 
     subscription_id: OptionalName = None
     """Of the workspace; else AZUREML_ARM_SUBSCRIPTION, else config.json."""
@@ -117,7 +120,7 @@ class Submit:
     workspace_name: OptionalName = None
     """The workspace; else AZUREML_ARM_WORKSPACE_NAME, else config.json."""
 
-    config: Path | None = None
+    config: OptionalPath = None
     """The workspace's config.json, instead of one in this directory or those above."""
 
     quiet: Switch = False

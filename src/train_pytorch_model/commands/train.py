@@ -4,7 +4,7 @@ import os
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import tyro
 
@@ -31,6 +31,11 @@ class Train:
     """Train an image classifier on a folder of images.
 
     Starts one process per GPU by itself; or start it with torchrun, or as an Azure ML job."""
+
+    EXAMPLE: ClassVar[str] = (
+        "--untrained-model untrained --training-dataset flowers/training"
+        " --validation-dataset flowers/validation --trained-model trained"
+    )
 
     untrained_model: Path
     """Model directory to train, as init-model writes it. A trained one is trained further."""

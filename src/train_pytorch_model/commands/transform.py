@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.formats.files import check_apart, check_output
@@ -19,6 +19,11 @@ IMAGES = "Input image directory"
 @dataclass(frozen=True, kw_only=True)
 class Transform:
     """Apply an image transformation to a directory of images, and write another."""
+
+    EXAMPLE: ClassVar[str] = (
+        "--input flowers/training --transformation transformation --mode training"
+        " --output transformed/training"
+    )
 
     input: Path
     """Images, labelled or not: an ImageDirectory, one folder per category, or a folder of images."""
