@@ -115,7 +115,7 @@ def test_wrong_options_are_refused(options: tuple[str, ...], texts: tuple[str, .
 
 
 def test_an_option_that_is_none_of_the_choices_is_refused(tmp_path: Path) -> None:
-    ended = run_program("init-model", "--precision", "float16", "--output", tmp_path / "model")
+    ended = run_program("init-model", "--precision", "float64", "--output", tmp_path / "model")
     assert ended.status == 2
     assert "--precision" in ended.stderr
     assert not (tmp_path / "model").exists()

@@ -83,7 +83,7 @@ def test_keys_that_are_no_texts_are_unknown_entries() -> None:
         ({"image_size": True}, r"Recipe: Expected `int \| array \| null`, got `bool` - at `\$.image_size`."),
         ({"image_size": [32]}, r"Recipe: Expected `array` of length 2, got 1 - at `\$.image_size`."),
         ({"augmentation": "mixup"}, r"Recipe: Invalid enum value 'mixup' - at `\$.augmentation`."),
-        ({"precision": "float16"}, r"Recipe: Invalid enum value 'float16' - at `\$.precision`."),
+        ({"precision": "float64"}, r"Recipe: Invalid enum value 'float64' - at `\$.precision`."),
         ({"class_weights": None}, r"Recipe: .* - at `\$.class_weights`."),
         ({"image_size": 2}, "Recipe: image_size should be from 8 to 4096; it is 2."),
     ],
