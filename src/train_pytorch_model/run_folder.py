@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from train_pytorch_model.errors import OutputDirectoryError, UserError
 from train_pytorch_model.formats.files import MalformedFileError, read_json, write_durably
 
@@ -33,6 +35,11 @@ ERROR_INFO = "error_info.json"
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
 FLAG = "--trained-model"
+
+
+class _Config(msgspec.Struct):
+    token: str = ""
+    fingerprint: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class RunFolder:
     @property
     def token(self) -> str:
         """Of this run, in what it leaves elsewhere; empty where no run was begun."""
-        return str(self._config().get("token", ""))
+        return self._config().token
 
     @property
     def has_checkpoints(self) -> bool:
@@ -79,10 +86,10 @@ class RunFolder:
 
     def check_resumable(self, fingerprint: Mapping[str, str]) -> None:
         """Raise `OutputDirectoryError` where another run was begun, listing what differs."""
-        begun = self._config().get("fingerprint")
+        begun = self._config().fingerprint
         if not self.has_checkpoints or begun == dict(fingerprint):
             return
-        differences = _differences(begun if isinstance(begun, dict) else {}, fingerprint)
+        differences = _differences(begun, fingerprint)
         raise OutputDirectoryError(
             f"{FLAG}: a run for this output was begun and not finished ({self.root}), and it is another one:"
             + "".join(f"\n  {line}" for line in differences)
@@ -186,11 +193,11 @@ class RunFolder:
     def _micro_batch(self) -> Path:
         return self.root / "micro_batch"
 
-    def _config(self) -> dict[str, Any]:
+    def _config(self) -> _Config:
         try:
-            return read_json(self.root / CONFIG, dict[str, Any])
+            return read_json(self.root / CONFIG, _Config)
         except MalformedFileError:
-            return {}
+            return _Config()
 
 
 def write_metrics(path: Path, history: Sequence[Mapping[str, Any]]) -> None:

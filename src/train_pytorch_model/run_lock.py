@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.formats.files import MalformedFileError, read_json
 from train_pytorch_model.process_table import PROCESSES, start_of
 
 LOCK = "lock"
@@ -114,10 +115,9 @@ def _is_alive(path: Path, holder: dict[str, Any], say: Callable[[str], None]) ->
 def _read(path: Path) -> dict[str, Any] | None:
     """What the lock says; None if nothing that makes sense, as of a writer that was ended."""
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
+        return read_json(path, dict[str, Any])
+    except MalformedFileError:
         return None
-    return content if isinstance(content, dict) else None
 
 
 def _is_held_by(path: Path, own: dict[str, Any]) -> bool:

@@ -9,11 +9,13 @@ import pickle
 import shutil
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -21,20 +23,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.painting import encode, paint
 
+from train_pytorch_model import exported_program, run_lock
 from train_pytorch_model.checkpoint import load_checkpoint
 from train_pytorch_model.conversion import convert, open_source
 from train_pytorch_model.errors import (
     CheckpointError,
     InvalidDatasetError,
     InvalidModelDirectoryError,
+    InvalidTransformationDirectoryError,
+    OutputDirectoryError,
     UserError,
 )
 from train_pytorch_model.formats.files import MalformedFileError, read_json, read_yaml
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.model_directory import open_model_directory
+from train_pytorch_model.formats.transformation_directory import open_transformation
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, read_size
 from train_pytorch_model.image_classifier.weights import WeightsError, read_state_dict
+from train_pytorch_model.image_operations import OPERATIONS
+from train_pytorch_model.manifest import differences, published_fingerprint
 from train_pytorch_model.progress import Silence
+from train_pytorch_model.run_folder import RunFolder
 
 fuzzed = settings(
     max_examples=int(os.environ.get("FUZZING_EXAMPLES", "60")),
@@ -270,6 +279,137 @@ def test_a_checkpoint(tmp_path: Path, manifest: bytes, data: bytes) -> None:
     (tmp_path / "000001-00000000.safetensors").write_bytes(data)
     with nothing_happens_outside(tmp_path), pytest.raises(CheckpointError):
         load_checkpoint(tmp_path, lambda _: None)
+
+
+TABLE = b"paths:\n  - file: ./rows.jsonl\ntransformations:\n  - read_json_lines: {encoding: utf8}\n"
+ROWS = (
+    b'{"image_url": "azureml://subscriptions/a/datastores/b/paths/fridge/a.png", "label": "milk"}\n'
+    b'{"image_url": "a.png", "label": "milk", "image_details": {"format": "png"}}\n'
+)
+
+
+@fuzzed
+@given(table=mutations_of(TABLE), rows=mutations_of(ROWS), which=st.integers(0, 1))
+def test_annotations_of_automl(tmp_path: Path, table: bytes, rows: bytes, which: int) -> None:
+    """One of the two files is anything."""
+    source, output = tmp_path / "source", tmp_path / "output"
+    source.mkdir(exist_ok=True)
+    (source / "a.png").write_bytes(IMAGES[0])
+    (source / "MLTable").write_bytes((table, TABLE)[which])
+    (source / "rows.jsonl").write_bytes((ROWS, rows)[which])
+    with suppress(UserError), nothing_happens_outside(tmp_path), open_source(source) as opened:
+        convert(opened, output, Silence())
+    shutil.rmtree(output, ignore_errors=True)
+
+
+TRANSFORM_META = b"type: TransformationDirectory\nextension: {}\ntransform_type: Image\n"
+TRANSFORMS = (
+    b'[["Resize", 256], ["CenterCrop", [[224, 192]]], ["Pad", [[1, 2], 0]],'
+    b' ["RandomRotation", {"degrees": 30}], ["ColorJitter", {"brightness": 0.5}],'
+    b' ["Grayscale", {}], ["RandomAffine", [0, [0.1, 0.1]]]]'
+)
+
+
+@fuzzed
+@given(meta=mutations_of(TRANSFORM_META), transforms=mutations_of(TRANSFORMS), which=st.integers(0, 1))
+def test_a_transformation(tmp_path: Path, meta: bytes, transforms: bytes, which: int) -> None:
+    """One of the two files is anything."""
+    (tmp_path / "_meta.yaml").write_bytes((meta, TRANSFORM_META)[which])
+    (tmp_path / "_transforms.json").write_bytes((TRANSFORMS, transforms)[which])
+    with suppress(InvalidTransformationDirectoryError), nothing_happens_outside(tmp_path):
+        operations = open_transformation(tmp_path, "Input image transformation").operations
+        assert all(OPERATIONS[operation.name] is type(operation) for operation in operations)
+
+
+PROGRAM = (
+    b'{"config": {"fc.weight": {"path_name": "weight_0", "use_pickle": false, "tensor_meta": {"dtype": 7,'
+    b' "sizes": [{"as_int": 2}, {"as_int": 3}], "strides": [{"as_int": 3}, {"as_int": 1}],'
+    b' "storage_offset": {"as_int": 0}}}}}'
+)
+
+
+def program_of(config: bytes, compression: int) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as file:
+        file.writestr(f"program{exported_program.CONFIG}", config)
+        file.writestr("program/data/weights/weight_0", bytes(24))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+@fuzzed
+@given(data=st.data(), is_whole=st.booleans())
+def test_an_exported_program(tmp_path: Path, compression: int, data: st.DataObject, is_whole: bool) -> None:
+    """Its list of weights is anything, or the file as a whole."""
+    if is_whole:
+        content = program_of(data.draw(mutations_of(PROGRAM)), compression)
+    else:
+        content = data.draw(mutations_of(program_of(PROGRAM, compression)))
+    path = tmp_path / "program.pt2"
+    path.write_bytes(content)
+    with suppress(WeightsError), nothing_happens_outside(tmp_path):
+        if exported_program.is_exported_program(path):
+            state = exported_program.read_exported_weights(path, 1 << 20)
+            assert all(isinstance(each, torch.Tensor) for each in state.values())
+
+
+MANIFEST = b'{"files": {"model": {"size": 0, "sha256": ""}}, "fingerprint": {"parameters": "--epochs 5"}}'
+
+
+@fuzzed
+@given(manifest=mutations_of(MANIFEST))
+def test_the_manifest_of_a_trained_directory(tmp_path: Path, manifest: bytes) -> None:
+    (tmp_path / "_meta.yaml").write_bytes(META)
+    (tmp_path / "manifest.json").write_bytes(manifest)
+    with nothing_happens_outside(tmp_path):
+        assert differences(tmp_path) or manifest != MANIFEST
+        published_fingerprint(tmp_path)
+
+
+CONFIG = b'{"token": "0123", "fingerprint": {"parameters": "--epochs 5", "training_dataset": "4567"}}'
+NOW = {"parameters": "--epochs 6", "training_dataset": "4567"}
+
+
+@fuzzed
+@given(config=mutations_of(CONFIG), images=mutations_of(b"8"), lock=mutations_of(b'{"host": "a", "pid": 1}'))
+def test_what_a_run_has_left(tmp_path: Path, config: bytes, images: bytes, lock: bytes) -> None:
+    (tmp_path / "checkpoints").mkdir(exist_ok=True)
+    files = {"config.json": config, "micro_batch": images, "lock": lock, "checkpoints/000001-0.json": b""}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    run = RunFolder(tmp_path)
+    with nothing_happens_outside(tmp_path):
+        assert isinstance(run.token, str)
+        assert (run.read_micro_batch() or 1) >= 1
+        with pytest.raises(OutputDirectoryError):
+            run.check_resumable(NOW)
+        with (
+            suppress(OutputDirectoryError),
+            patch.object(run_lock, "SILENCE_S", 0.0),
+            run_lock.run_lock(tmp_path, "--trained-model"),
+        ):
+            assert b'"pid"' in (tmp_path / "lock").read_bytes()
+
+
+NAMES = st.binary(min_size=1, max_size=60).filter(
+    lambda name: not {*b"/\0"} & {*name} and name not in (b".", b"..")
+)
+
+
+@fuzzed
+@given(
+    files=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=6), suffix=st.sampled_from([b"", b".png"])
+)
+def test_names_in_plain_folders(tmp_path: Path, files: list[tuple[bytes, bytes]], suffix: bytes) -> None:
+    root = Path(tempfile.mkdtemp(dir=tmp_path))
+    for category, name in files:
+        folder = Path(os.fsdecode(os.fsencode(root) + b"/" + category))
+        folder.mkdir(exist_ok=True)
+        Path(os.fsdecode(os.fsencode(folder) + b"/" + name + suffix)).touch()
+    with suppress(InvalidDatasetError), nothing_happens_outside(tmp_path):
+        directory = open_image_directory(root, "Training dataset")
+        assert all(directory.path(index).is_file() for index in range(len(directory)))
+        assert "".join(directory.categories).encode().decode() == "".join(directory.categories)
 
 
 def archive_of(kind: str) -> bytes:
