@@ -253,6 +253,43 @@ def test_data_that_are_no_tensors_are_damage_even_if_their_sha256_is_right(folde
     assert f"{data.name} holds no tensors: " in problems[0]
 
 
+# ── What a power loss leaves ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_has_its_name_when_it_is_on_the_disk_and_a_manifest_when_its_tensors_are(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process can see a power loss: the order of the calls is all there is to see."""
+    calls: list[tuple[str, str, int]] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        number = os.fstat(descriptor).st_ino
+        name = next(path.name for path in (folder, *folder.iterdir()) if path.stat().st_ino == number)
+        size = 0 if name == folder.name else os.fstat(descriptor).st_size
+        calls.append(("sync", name, size))
+        fsync(descriptor)
+
+    def renamed(self: Path, target: Path) -> Path:
+        calls.append((f"rename to {target.name}", self.name, self.stat().st_size))
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    save_checkpoint(folder, checkpoint_of(3))
+    monkeypatch.undo()
+    data, manifest = newest(folder, ".safetensors"), newest(folder, ".json")
+    assert manifest.stem == data.stem
+    assert calls == [
+        *(
+            (call, f"{file.name}.part", file.stat().st_size)
+            for file in (data, manifest)
+            for call in ("sync", f"rename to {file.name}")
+        ),
+        ("sync", folder.name, 0),
+    ]
+
+
 # ── Faults while one is written ──────────────────────────────────────────────────────────────────
 
 
