@@ -26,7 +26,7 @@ MAX_PAIRS = 12
 MAX_NAMED_ABSENT = 10
 MAX_TABLE = 20  # categories; more make a heat map
 MAX_UPRIGHT = 72  # characters side by side above the columns; more, and the names are turned
-MAX_MAP_SIDE = 1000  # px; beyond, several categories share a pixel
+MAX_MAP_SIDE = 300  # px, as on a phone; beyond, several categories share one, and none is too faint to see
 MAX_MAP_CELLS = 50_000  # whose numbers the page knows, about 12 bytes each
 MIN_ALPHA = 0.35  # a single mistake is still seen
 # Both stand out by 3:1 from the light and the dark background.

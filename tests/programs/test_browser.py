@@ -12,6 +12,7 @@ import pytest
 
 from tests.programs.conftest import Trained
 from tests.reports import make_report
+from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.report_page import render_report
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -20,7 +21,8 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--enable-logging=stderr"),
     "--allow-file-access-from-files",  # the frames below can be measured
 )
-WIDTHS = (1200, 800, 400)
+DARK = "--blink-settings=preferredColorScheme=0"
+WIDTHS = (1400, 800, 360)
 PARTS = [
     "numbers",
     "curves",
@@ -39,9 +41,46 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installe
 PROBE = """<!doctype html><meta charset="utf-8">
 %s
 <script>
+// "rgb(20, 24, 31)", "rgba(0, 0, 0, 0)" or "color(srgb 0.5 0.6 0.7)" as [red, green, blue, alpha], 0 to 1.
+const parse = (color) => {
+  const numbers = color.match(/[\\d.]+/g).map(Number);
+  const scale = color.startsWith("color") ? 1 : 255;
+  return [...numbers.slice(0, 3).map((value) => value / scale), numbers[3] ?? 1];
+};
+const luminance = (color) => parse(color).slice(0, 3)
+  .map((value) => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
+const contrast = (one, other) => {
+  const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (light + 0.05) / (dark + 0.05);
+};
+// Whatever may be behind an element: its own colour or the next opaque one around it, and that of bars.
+const behind = (element, view) => {
+  const bars = (view.getComputedStyle(element).backgroundImage.match(/rgb\\([^)]*\\)/g) || []);
+  for (let at = element; at; at = at.parentElement) {
+    const color = view.getComputedStyle(at).backgroundColor;
+    if (parse(color)[3] === 1) return [color, ...bars];
+  }
+  return ["rgb(255, 255, 255)", ...bars];
+};
+// The stripes of .gap stand before its word, not behind it.
+const faint = (page, view) => [...page.querySelectorAll("body *:not(script, .unseen, .gap)")]
+  .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()))
+  .filter((one) => one.getClientRects().length)
+  .filter((one) => {
+    const style = view.getComputedStyle(one);
+    const color = one instanceof view.SVGElement ? style.fill : style.color;
+    return behind(one, view).some((color_) => contrast(color, color_) < 4.5);
+  })
+  .map((one) => one.outerHTML.slice(0, 80));
+const reached = (page) => [...page.querySelectorAll("button, a, summary, input, [tabindex='0']")]
+  .filter((one) => { one.focus(); return page.activeElement !== one; })
+  .map((one) => one.outerHTML.slice(0, 80));
+
 addEventListener("load", () => {
   const found = [...document.querySelectorAll("iframe")].map((frame) => {
     const page = frame.contentDocument;
+    for (const closed of page.querySelectorAll("details")) closed.open = true;
     const sections = [...page.querySelectorAll("section")];
     const names = () => [...page.querySelectorAll("#per-class tbody tr th")].map((cell) => cell.textContent);
     const [button] = [...page.querySelectorAll("#per-class button")];
@@ -66,6 +105,8 @@ addEventListener("load", () => {
       reading: map ? page.getElementById("map-reading").textContent : null,
       unlabelled: [...page.querySelectorAll("[tabindex='0'], svg, img")].filter(
         (one) => !one.getAttribute("aria-label") && !one.getAttribute("alt")).length,
+      faint: faint(page, frame.contentWindow),
+      unreached: reached(page),
     };
   });
   const record = Object.assign(document.createElement("pre"), { id: "found" });
@@ -76,7 +117,7 @@ addEventListener("load", () => {
 """
 
 
-def look(page: Path, tmp_path: Path) -> list[dict[str, Any]]:
+def look(page: Path, tmp_path: Path, *flags: str) -> list[dict[str, Any]]:
     """What a browser makes of a page in frames of three widths; its console must stay empty."""
     frames = "".join(
         f'<iframe src="{page.as_uri()}" style="width:{width}px;height:900px;border:0"></iframe>'
@@ -84,7 +125,8 @@ def look(page: Path, tmp_path: Path) -> list[dict[str, Any]]:
     )
     probe = tmp_path / "probe.html"
     probe.write_text(PROBE % frames, encoding="utf-8")
-    command = [str(BROWSER), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probe.as_uri()]
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    command = [str(BROWSER), *FLAGS, *flags, profile, "--dump-dom", probe.as_uri()]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert re.findall(r".*CONSOLE.*", ended.stderr) == []
     found = re.search(r'<pre id="found">(.*?)</pre>', ended.stdout, re.DOTALL)
@@ -94,14 +136,16 @@ def look(page: Path, tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def check_layout(frames: list[dict[str, Any]], num_charts: int) -> None:
-    """All parts, in their order, nothing wider than the screen, nothing without a name."""
+    """All parts, in their order; nothing wider than the screen, unnamed, faint or out of the keys' reach."""
     assert len(frames) == len(WIDTHS)
     for width, frame in zip(WIDTHS, frames, strict=True):
         assert frame["parts"] == PARTS
         assert frame["overflow"] <= 0, f"{frame['overflow']} px too wide at {width}"
         assert len(frame["charts"]) == num_charts
-        assert all(250 < chart <= width for chart in frame["charts"])
+        assert all(220 < chart <= width for chart in frame["charts"])
         assert frame["unlabelled"] == 0
+        assert frame["faint"] == []
+        assert frame["unreached"] == []
 
 
 def test_the_report_of_a_training_opens_at_every_width(trained: Trained, tmp_path: Path) -> None:
@@ -110,6 +154,16 @@ def test_the_report_of_a_training_opens_at_every_width(trained: Trained, tmp_pat
     for frame in frames:
         assert sorted(frame["before"]) == frame["ascending"] == ["blue", "green", "red"]
         assert frame["descending"] == ["red", "green", "blue"]
+
+
+def test_it_can_be_read_in_the_dark(trained: Trained, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    everything = make_report(
+        stopped="Stopped early.", bad_images=[BadImage("Training dataset", "a", "b", "c")]
+    )
+    page.write_text(render_report(everything), encoding="utf-8")
+    for each in (page, trained.output / "report.html"):
+        check_layout(look(each, tmp_path, DARK), 4)
 
 
 @pytest.mark.parametrize("count", [100, 1000])

@@ -123,6 +123,13 @@ def test_epochs_without_a_finite_loss_are_gaps_and_are_told() -> None:
     assert len([title for title in page.texts("title") if ": validation 0." in title]) == 3
 
 
+def test_skewed_categories_are_told_with_the_option_against_it() -> None:
+    page = page_of(make_report(training=training_of(400, 40, 41)))
+    assert "The largest category has 10 times as many training images as the smallest." in page.text
+    assert "init-model --class-weights balanced" in page.texts("code")
+    assert "`" not in page.text
+
+
 @pytest.mark.parametrize("count", [len(HOSTILE), 40])
 def test_names_are_text_and_nothing_else(count: int) -> None:
     names = [*HOSTILE, *(f"{index}{HOSTILE[index % len(HOSTILE)]}" for index in range(count - len(HOSTILE)))]
