@@ -276,7 +276,7 @@ class _TerminalBar:
         beside = _fitting(facts, width - len(counts) - MIN_BAR)
         below = _fitting(facts[len(beside) :], width - len(BELOW))
         self._progress.below = BELOW + "  ".join(below) if below else ""
-        self._progress.update(self._task, facts="  ".join(beside))
+        self._progress.update(self._task, facts="  ".join(beside), refresh=True)
 
 
 def _fitting(facts: Sequence[str], room: int, between: str = "  ") -> Sequence[str]:

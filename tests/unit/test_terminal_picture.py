@@ -1,0 +1,33 @@
+"""The command that draws README's terminal, on what Rich writes."""
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from tests import terminal_picture
+
+PROGRAM = """
+from train_pytorch_model.progress import Terminal
+terminal = Terminal()
+terminal.tell("a plan", "Model")
+for epoch in (1, 2):
+    with terminal.bar(2, f"Epoch {epoch}/2") as bar:
+        bar.advance()
+        bar.show(f"loss {epoch}.5", "data wait 3%")
+    terminal.sum_up(f"Epoch {epoch}/2", "best")
+terminal.say("the end")
+"""
+
+
+def test_it_is_the_last_moment_with_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    picture = tmp_path / "terminal.svg"
+    command = [sys.executable, str(tmp_path / "program.py")]
+    monkeypatch.setattr("sys.argv", ["", str(picture), "--", *command])
+    terminal_picture.main()
+    shown = "".join(ElementTree.parse(picture).getroot().itertext()).replace("\xa0", " ")
+    for text in ("Model       a plan", "Epoch 1/2: best", "Epoch 2/2 ", "loss 2.5  data wait 3%"):
+        assert text in shown
+    for text in ("the end", "loss 1.5", "Epoch 2/2: best"):
+        assert text not in shown
