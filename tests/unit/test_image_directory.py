@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +216,21 @@ def test_the_fingerprint_tells_names_and_classes_apart(tmp_path: Path) -> None:
         directory.with_categories(("b", "große")).fingerprint(),
     }
     assert len(others) == 4
+
+
+def test_other_names_and_other_classes_of_the_same_lengths_are_other_fingerprints(tmp_path: Path) -> None:
+    found = set()
+    for root, names in enumerate((("x/a", "x/b", "y/c"), ("x/a", "x/d", "y/c"), ("x/a", "y/b", "y/c"))):
+        for name in names:
+            path = tmp_path / str(root) / f"{name}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        directory = open_image_directory(tmp_path / str(root), PORT)
+        found.add(directory.fingerprint())
+        found.add(directory.with_categories(("y", "x")).fingerprint())
+        found.add(replace(directory, categories=("x", "z")).fingerprint())
+        found.add(replace(directory, class_indices=directory.class_indices[::-1]).fingerprint())
+    assert len(found) == 12
 
 
 def test_the_boundary_between_names_is_part_of_the_fingerprint(tmp_path: Path) -> None:
