@@ -56,7 +56,8 @@ def publish(
         with writing_directory(output, meta, FLAG, token) as root:
             copy_tree(built, root, last=MANIFEST)
             sync_folder(root)
-    sync_tree(output)  # from here on, nothing else of the run is needed
+    sync_tree(output)
+    sync_folder(output.parent)  # from here on, nothing else of the run is needed
 
 
 def _build(

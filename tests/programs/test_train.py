@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,25 @@ def everything_in(root: Path) -> dict[str, tuple[int, int]]:
         str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in sorted(root.rglob("*"))
     }
+
+
+def test_the_model_is_on_the_disk_before_its_checkpoints_go(
+    folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process can see a power loss: that everything was synced is all there is to see."""
+    output, checkpoints = tmp_path / "trained", tmp_path / "trained.run" / "checkpoints"
+    synced: set[int] = set()
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        if (output / "_meta.yaml").exists() and checkpoints.exists():
+            synced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    ended = run_program(*train_arguments(folders, untrained, output, "--epochs", "1"))
+    assert ended.status == 0, ended.stderr
+    assert {path.stat().st_ino for path in (tmp_path, output, *output.rglob("*"))} <= synced
 
 
 def test_training_tells_its_plan_its_epochs_and_what_comes_next(trained: Trained) -> None:
