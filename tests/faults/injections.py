@@ -11,6 +11,7 @@ import resource
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,7 +23,8 @@ import torch
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from train_pytorch_model import decoders, distributed, publishing, training
+from train_pytorch_model import checkpointing, decoders, distributed, publishing, training
+from train_pytorch_model.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.checkpointing import Checkpointer
 from train_pytorch_model.data import Batch
 from train_pytorch_model.launch import rank_of
@@ -67,6 +69,18 @@ def every_checkpoint_is_waited_for() -> None:
 def decoders_do_what_names_say() -> None:
     """Each decoder is `faulty_decoder`."""
     _replace(decoders, "PROGRAM", "from tests.faults.faulty_decoder import main; main()")
+
+
+def checkpoints_wait_for_step(number: int) -> None:
+    """A disk so slow that it has not written one before so many steps are done."""
+    is_done = threading.Event()
+
+    def save_late(folder: Path, checkpoint: Checkpoint) -> None:
+        is_done.wait()
+        save_checkpoint(folder, checkpoint)
+
+    _replace(checkpointing, "save_checkpoint", save_late)
+    _before_step(number, 0, lambda _: is_done.set())
 
 
 def nothing_waits_for_the_disk() -> None:

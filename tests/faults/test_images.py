@@ -132,6 +132,13 @@ def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, out
             ended.stdout
         )
         assert left_out(trained).keys() == {name}
+    ports = "--trained-model", trained, "--dataset", bench.folders / "training"
+    for verb, flag in (("score", "--scored-dataset"), ("evaluate", "--output")):
+        job = bench.launch([verb, *map(str, (*ports, flag, output / verb))], [fails], ranks=2)
+        ended = job.wait()
+        assert ended.statuses == [0, 0], ended
+        assert "those of rank 0 count." in ended.stdout
+        assert not (output / verb / "bad_images.csv").exists()  # one batch, which is rank 0's
 
 
 def test_what_was_left_out_stays_so_when_the_folder_is_cleaned_before_the_run_goes_on(

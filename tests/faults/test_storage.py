@@ -24,6 +24,16 @@ def test_without_room_for_checkpoints_the_training_goes_on(
     assert not run_folder_of(output).exists()
 
 
+def test_a_slow_disk_is_not_waited_for(bench: Bench, undisturbed: Undisturbed, output: Path) -> None:
+    """It would wait for ever: the disk is that slow until the third step of the second epoch."""
+    job = bench.launch(
+        bench.arguments(output), [("mlflow_is_left_out", {}), ("checkpoints_wait_for_step", {"number": 6})]
+    )
+    ended = job.wait()
+    assert ended.statuses == [0], ended
+    assert result_of(output) == undisturbed(1)
+
+
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_run_folder_that_vanishes_does_not_end_the_training(
     bench: Bench, undisturbed: Undisturbed, output: Path, is_replaced: bool
