@@ -44,6 +44,17 @@ def constants(**values: float | tuple[float, ...]) -> None:
         setattr(module, constant, timedelta(seconds=cast(float, value)) if is_duration else value)
 
 
+def environment(**values: str) -> None:
+    """Variables of the process."""
+    os.environ.update(values)
+
+
+def as_an_azure_job(folder: str) -> None:
+    """In a working directory of its own, as Azure ML starts a job."""
+    os.chdir(folder)
+    os.environ["AZUREML_RUN_ID"] = "musing_lime"
+
+
 def one_thread_is_enough() -> None:
     """For networks and images that small, when other tests take the other cores."""
     _replace(distributed, "usable_cores", lambda: 1)
@@ -127,6 +138,15 @@ def signal_in_validation(number: int, rank: int = 0) -> None:
         return validate(self, *arguments, **options)
 
     trainer.Trainer.validate = signalled  # type: ignore[method-assign]
+
+
+def fault_at_step(number: int, rank: int = 0) -> None:
+    """A mistake of ours, on one process."""
+
+    def fail(_: Batch) -> None:
+        raise ArithmeticError("nobody has thought of this")
+
+    _before_step(number, rank, fail)
 
 
 def sleep_in_steps(seconds: float) -> None:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.faults.trials import DEADLINE_S, Bench, wait_until
 
 AGENT = """
@@ -30,6 +32,19 @@ def test_a_rank_that_is_stopped_is_named_when_the_patience_with_it_ends(bench: B
     assert ") is stopped. The same command goes on from the last checkpoint.\n" in said
     second.send(signal.SIGKILL)
     assert second.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_fault_of_one_rank_ends_all_and_is_told_by_it(bench: Bench, output: Path, rank: int) -> None:
+    ended = bench.train(output, injections=[("fault_at_step", {"number": 3, "rank": rank})], ranks=2)
+    assert ended.statuses[rank] == 1
+    assert ended.statuses[1 - rank] == 4
+    assert ended.stderr.count(f"[rank{rank}]: ArithmeticError: nobody has thought of this\n") == 1
+    assert (
+        ended.stderr.count(f"LostRankError: The processes of the run have lost each other: rank {rank} (")
+        == 1
+    )
+    assert bench.train(output, ranks=2).statuses == [0, 0]
 
 
 def test_a_rank_of_another_command_is_refused(bench: Bench, output: Path) -> None:

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.trials import Bench, Ended, Result, checkpoints_of, result_of, run_folder_of, wait_until
+from tests.faults.trials import (
+    Bench,
+    Ended,
+    Injection,
+    Result,
+    checkpoints_of,
+    result_of,
+    run_folder_of,
+    wait_until,
+)
 
 Undisturbed = Callable[[int], Result]
 
@@ -99,6 +108,27 @@ def test_with_another_number_of_processes_it_goes_on_with_a_warning(
     )
     assert "Resumed     in epoch 2, after 8 of 15 images\n" in ended.stdout
     assert [json.loads(record)["epoch"] for record in result_of(output).metrics] == [1, 2]
+
+
+def test_an_azure_job_that_is_started_again_finds_its_checkpoints_in_outputs(
+    bench: Bench, undisturbed: Undisturbed, tmp_path: Path, output: Path
+) -> None:
+    """Where nothing but outputs/ is there again: its trained model is a new folder."""
+    as_a_job: list[Injection] = [
+        ("as_an_azure_job", {"folder": str(tmp_path)}),
+        ("constants", {"training__UPLOADED_EVERY_S": 0.0}),
+    ]
+    kill = ("signal_at_step", {"number": 5, "signals": [signal.SIGKILL]})
+    assert bench.train(output, injections=[*as_a_job, kill]).statuses == [-signal.SIGKILL]
+    run = tmp_path / "outputs" / "train_pytorch_model"
+    assert len(list((run / "checkpoints").glob("*.json"))) == 2
+    other = tmp_path / "elsewhere" / "trained"
+    ended = bench.train(other, injections=as_a_job)
+    assert ended.statuses == [0], ended
+    assert "Resumed     in epoch 2" in ended.stdout
+    assert result_of(other) == undisturbed(1)
+    assert not run.exists()
+    assert not output.exists()
 
 
 def flip(path: Path) -> None:
