@@ -80,10 +80,11 @@ def stopped_early(trainer: Trainer) -> str:
     if not state.patience.is_exhausted or done >= epochs:
         return ""
     rate, spent = state.position.history[-1]["Learning rate"], state.patience.spent
+    share = rate / trainer.schedule.peak_lr
     return (
         f"Stopped early: {spent} {'epoch' if spent == 1 else 'epochs'} in a row without a lower validation"
         f" loss. That gave up {epochs - done} of {epochs} epochs, in which the learning rate would have gone"
-        f" on from {rate:.2g}; a larger --patience lets them be trained."
+        f" on from {rate:.2g}, {share:.0%} of its peak; a larger --patience lets them be trained."
     )
 
 

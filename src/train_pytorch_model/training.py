@@ -128,8 +128,8 @@ def _train_epochs(
             checkpointer.keep()
             checkpointer.write_epoch(is_last=trainer.is_over)
             sum_up(trainer, epoch, trained, validated, state.best.epoch == epoch)
-            if why := stopped_early(trainer):
-                voice.tell(why)
+        if why := stopped_early(trainer):
+            voice.tell(why)
         pages = report_on(trainer, output, loader, checkpointer.before_validation_batch)
         for page in pages:
             tracker.attach(page)

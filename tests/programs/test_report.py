@@ -94,10 +94,10 @@ def test_early_stopping_says_what_it_gave_up(stopped: Trained) -> None:
 
 
 def test_a_run_that_went_on_leaves_the_same_report(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stopped: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "trained model"
-    arguments = [str(output) if text == str(trained.output) else text for text in trained.arguments]
+    arguments = [str(output) if text == str(stopped.output) else text for text in stopped.arguments]
 
     def refuse(*_: object) -> None:
         raise OutputDirectoryError("the disk is full.")
@@ -110,7 +110,8 @@ def test_a_run_that_went_on_leaves_the_same_report(
     ended = run_program(*arguments)
     assert ended.status == 0, ended.stderr
     assert "after the last epoch; what is missing is the trained model directory" in ended.stdout
-    page, whole = read_page(output), read_page(trained.output)
+    assert "Stopped early: 2 epochs in a row" in ended.stdout
+    page, whole = read_page(output), read_page(stopped.output)
     for name in NUMBERS:
         assert part(page, name) == part(whole, name)
     assert epochs_of(page) == epochs_of(whole)
