@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.errors import (
     MAX_LISTED_PROBLEMS,
@@ -33,6 +35,9 @@ MAX_COMMON_SIDE = 320  # px; larger images of one size are a camera's, not "alre
 DEFAULT_SIZE = 224
 DEFAULT_CROP_FRACTION = 0.875
 MIN_PADDED_CROP_SIDE = 32
+
+IMBALANCE = 10  # times as many images as another category: the rare one is hardly learned
+FEW_TRAINING_IMAGES = 100  # of a category on average; fewer teach a network little from scratch
 
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"
@@ -104,7 +109,11 @@ def open_training_inputs(
         spec=_classifier_spec(model, training.categories, recipe),
         size_reason=size_reason,
         bad_images=bad_images,
-        warnings=(*_data_warnings(training), *_data_warnings(validation)),
+        warnings=(
+            *_data_warnings(training),
+            *_learning_warnings(training, model, recipe),
+            *_data_warnings(validation),
+        ),
     )
 
 
@@ -288,6 +297,34 @@ def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
     """The names, quoted, that are not among the others."""
     known = set(others)
     return [repr(name) for name in names if name not in known]
+
+
+def imbalance(counts: np.ndarray, recipe: Recipe) -> str:
+    """What to know of categories that differ much in size; empty where nothing is to be done.
+
+    `counts` (number of categories,) are the training images of each.
+    """
+    counts = counts[counts > 0]
+    if len(counts) == 0 or counts.max() < IMBALANCE * counts.min() or recipe.class_weights != "none":
+        return ""
+    return (
+        f"The largest category has {counts.max() / counts.min():,.0f} times as many training images as the"
+        " smallest. `init-model --class-weights balanced` lets each category count the same."
+    )
+
+
+def _learning_warnings(training: ImageDirectory, model: ModelDirectory, recipe: Recipe) -> list[str]:
+    """What to know of training images from which less will be learned than could be."""
+    warnings = []
+    if uneven := imbalance(training.class_counts(), recipe):
+        warnings.append(uneven)
+    average = len(training) / len(training.categories)
+    if average < FEW_TRAINING_IMAGES and not (model.is_pretrained or model.is_trained):
+        warnings.append(
+            f"Training images of a category: {average:.0f} on average, few to train from scratch. Pretrained"
+            " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
+        )
+    return warnings
 
 
 def _data_warnings(directory: ImageDirectory) -> list[str]:

@@ -22,6 +22,7 @@ from train_pytorch_model.evaluation_page import (
 from train_pytorch_model.formats.evaluation_directory import Mistake, calibration_rows, confused_rows
 from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs import imbalance
 from train_pytorch_model.page import render_page
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.time_budget import TimeBudget, duration
@@ -30,7 +31,6 @@ MAX_BALANCE = 24  # categories that are all listed; of more, the largest and the
 MAX_ENDS = 10  # of each of these
 MAX_BAD_IMAGES = 50
 MAX_EPOCH_ROWS = 200
-IMBALANCE = 10  # times as many images as another category are worth a note
 FEW_IMAGES = 10  # validation images of a category; below, its numbers are accidents
 
 
@@ -206,12 +206,8 @@ def _notes(report: Report) -> Iterator[str]:
     lost = sum(not math.isfinite(record["Valid loss"]) for record in report.history)
     if lost:
         yield f"The validation loss was not finite in {lost} of {len(report.history)} epochs."
-    counts = report.training.counts[report.training.counts > 0]
-    if len(counts) and counts.max() >= IMBALANCE * counts.min() and report.recipe.class_weights == "none":
-        yield (
-            f"The largest category has {counts.max() / counts.min():.0f} times as many training images as the"
-            " smallest. `init-model --class-weights balanced` lets each category count the same."
-        )
+    if uneven := imbalance(report.training.counts, report.recipe):
+        yield uneven
     few = int((report.validation.counts < FEW_IMAGES).sum())
     if few:
         yield (

@@ -27,7 +27,7 @@ def test_in_the_middle_of_an_epoch(bench: Bench, undisturbed: Undisturbed, outpu
     ended = bench.train(output, ranks=ranks)
     assert "Resumed     in epoch 2, after " in ended.stdout
     assert_undisturbed(ended.statuses, output, undisturbed(ranks))
-    assert "Warning" not in ended.stdout
+    assert ended.stdout.count("Warning") == 1  # of few images
 
 
 CHECKPOINTS, RUN = "trained.run/checkpoints/", "trained.run/"

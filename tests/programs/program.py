@@ -13,6 +13,12 @@ from unittest.mock import patch
 
 from train_pytorch_model.__main__ import main
 
+# Of every training on the folders of these tests: four painted images of a category.
+FEW_IMAGES = (
+    "Warning: Training images of a category: 4 on average, few to train from scratch. Pretrained weights need"
+    " far fewer: `init-model --pretrained`, or `--weights-file`.\n"
+)
+
 
 @dataclass(frozen=True)
 class Ended:

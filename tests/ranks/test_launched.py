@@ -87,7 +87,7 @@ def test_torchrun_trains_with_two_processes(folders: Path, float32_resnet18: Pat
     assert "Peak rate   0.002 = learning rate 0.001 x 2 processes" in ended.stdout
     for line in ("Train PyTorch Model ", "Epoch 1/1: ", "The trained model is in "):
         assert ended.stdout.count(line) == 1
-    assert "Warning" not in ended.stdout + ended.stderr
+    assert (ended.stdout + ended.stderr).count("Warning") == 1  # of few images
 
 
 @pytest.mark.usefixtures("_signal_handlers")

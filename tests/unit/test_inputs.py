@@ -1,8 +1,9 @@
 """Three inputs, checked against each other, and what the data decide."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 from tests.painting import paint, paint_folders
 
@@ -29,6 +30,7 @@ from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs import (
     TrainingInputs,
     decide,
+    imbalance,
     open_scoring_inputs,
     open_trained_model,
     open_training_inputs,
@@ -47,7 +49,7 @@ def write_model(
     architecture: str = "resnet18",
 ) -> Path:
     """A model directory whose weights nobody reads here."""
-    root.mkdir()
+    root.mkdir(parents=True)
     meta = write_spec(
         root,
         architecture=architecture,
@@ -78,7 +80,6 @@ def test_inputs_that_fit_each_other_are_opened(tmp_path: Path) -> None:
     assert inputs.categories == ("blue", "green", "red")
     assert (len(inputs.training), len(inputs.validation)) == (9, 9)
     assert inputs.bad_images == ()
-    assert inputs.warnings == ()
     assert inputs.spec == ClassifierSpec(
         architecture="resnet18",
         option=False,
@@ -167,14 +168,67 @@ def test_oddities_of_the_data_are_warnings(tmp_path: Path) -> None:
         paint_folders(tmp_path / name, 2, ("blue", "red"))
         (tmp_path / name / "NA").mkdir()
     (tmp_path / "training/notes.txt").touch()
-    empty, ignored, renamed, other_empty = open_painted(tmp_path).warnings
+    empty, ignored, renamed, few, other_empty = open_painted(tmp_path).warnings
     training, validation = (f'{p.title()} dataset "{tmp_path / p}"' for p in ("training", "validation"))
     assert empty == f"{training} has no image of category\n  'NA'"
     assert ignored == f"{training}: not taken: 1 files of another kind (.txt)."
     assert renamed == (
         "the designer's Score Image Model takes these category names for numbers or missing values: NA"
     )
+    assert few.startswith("Training images of a category: 1 on average, few to train from")
     assert other_empty == f"{validation} has no image of category\n  'NA'"
+
+
+@pytest.mark.parametrize(
+    ("is_pretrained", "trained", "per_category", "warns"),
+    [
+        pytest.param(False, False, 99, True, id="from scratch"),
+        pytest.param(False, False, 100, False, id="enough"),
+        pytest.param(True, False, 1, False, id="pretrained"),
+        pytest.param(False, True, 1, False, id="trained before"),
+    ],
+)
+def test_few_images_to_train_from_scratch_are_a_warning(
+    tmp_path: Path, is_pretrained: bool, trained: bool, per_category: int, warns: bool
+) -> None:
+    names = ("blue", "red")
+    model = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), is_pretrained, names * trained)
+    for root, count in (("training", per_category), ("validation", 1)):
+        paint_folders(tmp_path / root, count, names, size=(8, 8))
+    warning = (
+        f"Training images of a category: {per_category} on average, few to train from scratch. Pretrained"
+        " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
+    )
+    inputs = open_training_inputs(model, tmp_path / "training", tmp_path / "validation")
+    assert inputs.warnings == ((warning,) if warns else ())
+
+
+def test_categories_that_differ_much_in_size_are_a_warning(tmp_path: Path) -> None:
+    paint_folders(tmp_path / "training", 30, ("blue",))
+    paint_folders(tmp_path / "training", 3, ("green", "red"))
+    warnings = open_painted(tmp_path).warnings
+    assert warnings[0] == (
+        "The largest category has 10 times as many training images as the smallest."
+        " `init-model --class-weights balanced` lets each category count the same."
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "class_weights", "times"),
+    [
+        ([10, 1, 5], "none", "10 times"),
+        ([9, 1, 5], "none", ""),
+        ([5000, 0, 5], "none", "1,000 times"),
+        ([5, 0, 0], "none", ""),
+        ([0, 0], "none", ""),
+        ([10, 1, 5], "balanced", ""),
+    ],
+)
+def test_categories_are_uneven_from_ten_to_one_on(
+    counts: list[int], class_weights: Literal["none", "balanced"], times: str
+) -> None:
+    note = imbalance(np.array(counts), Recipe(class_weights=class_weights))
+    assert (f" {times} as many training images" in note) if times else note == ""
 
 
 # ── What makes a run this run ────────────────────────────────────────────────────────────────────
@@ -402,8 +456,9 @@ def test_a_recipe_that_names_another_size_than_the_only_one_is_refused(tmp_path:
 
 def test_scoring_takes_a_larger_common_size(tmp_path: Path) -> None:
     model = model_of(tmp_path, Recipe())
-    assert decide(model, (4096, 100), MAX_IMAGE_SIZE)[0].image_size == (4096, 100)
-    assert decide(model, (4097, 100), MAX_IMAGE_SIZE)[0].image_size == (224, 224)
+    largest = MAX_IMAGE_SIZE
+    assert decide(model, (largest, 100), max_common_side=largest)[0].image_size == (largest, 100)
+    assert decide(model, (largest + 1, 100), max_common_side=largest)[0].image_size == (224, 224)
 
 
 @pytest.mark.parametrize(
