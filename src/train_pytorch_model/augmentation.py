@@ -14,8 +14,7 @@ from train_pytorch_model.recipe import Recipe
 Augment = Callable[[Pixels, Random], Pixels]
 """An image of any size → one of the training size. The pixels that come in stay as they are."""
 
-# Inception's crop (Szegedy et al. 2015), with the bounds that everybody has used since.
-MIN_AREA = 0.08
+# Inception's crop (Szegedy et al. 2015), with the aspects that everybody has used since.
 ASPECTS = (3 / 4, 4 / 3)
 ATTEMPTS = 10
 PADDING = 1 / 8  # 4 px of 32, as in He et al. 2015, section 4.2
@@ -27,7 +26,7 @@ def make_augmentation(recipe: Recipe, framing: Framing) -> Augment:
         "none": lambda pixels, _: _framed(pixels, framing),
         "padded-crop": lambda pixels, random: padded_crop(_framed(pixels, framing), random),
         "random-resized-crop": lambda pixels, random: random_resized_crop(
-            pixels, framing.height, framing.width, random
+            pixels, framing.height, framing.width, recipe.crop_area, random
         ),
     }
     crop = crops[recipe.augmentation]
@@ -41,20 +40,25 @@ def make_augmentation(recipe: Recipe, framing: Framing) -> Augment:
     return crop_and_flip
 
 
-def random_resized_crop(pixels: Pixels, height: int, width: int, random: Random) -> Pixels:
-    """A window of 8 to 100 % of the area and an aspect of 3/4 to 4/3 of the target's, resized to it."""
-    window = random_window(*pixels.shape[:2], width / height, random)
+def random_resized_crop(pixels: Pixels, height: int, width: int, min_area: float, random: Random) -> Pixels:
+    """A window of `min_area` or more and an aspect of 3/4 to 4/3 of the target's, resized to it."""
+    window = random_window(*pixels.shape[:2], width / height, min_area, random)
     if window is None:  # a panorama: no window fits, the largest centred one does
         return _framed(pixels, Framing(height, width, 1.0))
     # A copy in one piece: PyTorch would make it by threads of its own.
     return resize(np.array(pixels[window], order="C"), height, width)
 
 
-def random_window(height: int, width: int, aspect: float, random: Random) -> tuple[slice, slice] | None:
-    """Rows and columns of a random part of an image; None where no part of that aspect was found."""
+def random_window(
+    height: int, width: int, aspect: float, min_area: float, random: Random
+) -> tuple[slice, slice] | None:
+    """Rows and columns of a random part of an image; None where no part of that aspect was found.
+
+    `min_area` is a share of the image's, as `aspect` is of width to height.
+    """
     low, high = math.log(ASPECTS[0]), math.log(ASPECTS[1])
     for _ in range(ATTEMPTS):
-        area = height * width * random.uniform(MIN_AREA, 1)
+        area = height * width * random.uniform(min_area, 1)
         ratio = math.exp(random.uniform(low, high)) * aspect
         rows, columns = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
         if 0 < rows <= height and 0 < columns <= width:

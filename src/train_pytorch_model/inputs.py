@@ -1,6 +1,7 @@
 """The three inputs and the output of a training run, opened and checked against each other, without torch."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,9 @@ MAX_COMMON_SIDE = 320  # px; larger images of one size are a camera's, not "alre
 DEFAULT_SIZE = 224
 DEFAULT_CROP_FRACTION = 0.875
 MIN_PADDED_CROP_SIDE = 32
+MIN_PADDED_CROP_EPOCHS = 15  # before that the images are not yet known by heart, and moving them only slows
+
+SIDES = {"left", "right"}
 
 IMBALANCE = 10  # times as many images as another category: the rare one is hardly learned
 FEW_TRAINING_IMAGES = 100  # of a category on average; fewer teach a network little from scratch
@@ -87,9 +91,9 @@ class TrainingInputs:
 
 
 def open_training_inputs(
-    untrained_model: Path, training_dataset: Path, validation_dataset: Path
+    untrained_model: Path, training_dataset: Path, validation_dataset: Path, epochs: int = TrainConfig.epochs
 ) -> TrainingInputs:
-    """Open all three.
+    """Open all three; how many `epochs` are trained has a say in the augmentation.
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
@@ -100,7 +104,7 @@ def open_training_inputs(
     training, bad_training = without_bad_images(training, headers.bad)
     validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
     bad_images = (*bad_training, *bad_validation)
-    recipe, size_reason = decide(model, headers.common_size)
+    recipe, size_reason = decide(model, headers.common_size, training.categories, epochs)
     return TrainingInputs(
         model=model,
         training=training,
@@ -193,11 +197,14 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
 def decide(
     model: ModelDirectory,
     common_size: tuple[int, int] | None,
+    categories: Sequence[str] = (),
+    epochs: int = TrainConfig.epochs,
     max_common_side: int = MAX_COMMON_SIDE,
 ) -> tuple[Recipe, str]:
-    """The model's recipe with size, crops and normalisation decided, and the reason for the size.
+    """The model's recipe with size, augmentation and normalisation decided, and the reason for the size.
 
-    `common_size` is the (height, width) of nearly all images, None when they differ.
+    `common_size` is the (height, width) of nearly all images, None when they differ. `categories` and
+    `epochs` are a training's.
     """
     recipe = model.recipe
     fixed_side = FAMILY_OF[model.architecture].image_size
@@ -220,7 +227,8 @@ def decide(
     if augmentation == "auto" and not is_common:
         augmentation = "random-resized-crop"
     elif augmentation == "auto":
-        augmentation = "padded-crop" if min(size) >= MIN_PADDED_CROP_SIDE else "none"
+        pays = min(size) >= MIN_PADDED_CROP_SIDE and epochs >= MIN_PADDED_CROP_EPOCHS
+        augmentation = "padded-crop" if pays else "none"
     mean, std = recipe.mean or model.mean, recipe.std or model.std
     if mean is None or std is None:
         half = (0.5, 0.5, 0.5)
@@ -230,10 +238,22 @@ def decide(
         image_size=size,
         crop_fraction=recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
         augmentation=augmentation,
+        horizontal_flip=recipe.horizontal_flip and not flips_change_meaning(categories),
         mean=mean,
         std=std,
     )
     return decided, reason
+
+
+def flips_change_meaning(categories: Sequence[str]) -> bool:
+    """Whether mirrored images are of another category, or of none, as far as names tell.
+
+    That is so for digits and letters, each of one character, and where left or right is in a name.
+    """
+    if not categories:
+        return False
+    words = {word for name in categories for word in re.split(r"[\W\d_]+", name.casefold())}
+    return not words.isdisjoint(SIDES) or all(len(name) == 1 for name in categories)
 
 
 def _open_trained(path: Path) -> ModelDirectory:

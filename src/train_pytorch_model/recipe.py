@@ -31,7 +31,11 @@ class Recipe:
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
 
     augmentation: Augmentation = "auto"
-    """Training crops. auto: padded-crop at a common size from 32 px, else random-resized-crop."""
+    """Training crops. auto: random-resized-crop; at a common size padded-crop from 32 px and 15 epochs up,
+    else none."""
+
+    crop_area: float = 0.08
+    """Smallest share of an image's area that random-resized-crop takes."""
 
     horizontal_flip: bool = True
     """Mirror half of the training images. Not for digits, text and signs."""
@@ -66,6 +70,7 @@ class Recipe:
                 self.crop_fraction,
                 self.crop_fraction is None or 0 < self.crop_fraction <= 1,
             ),
+            "crop_area should be above 0 and at most 1": (self.crop_area, 0 < self.crop_area <= 1),
             "label_smoothing should be at least 0 and below 1": (
                 self.label_smoothing,
                 0 <= self.label_smoothing < 1,

@@ -45,7 +45,7 @@ def _ways(files: list[bytes]) -> Mapping[str, Measure]:
     decoded = [read_pixels(io.BytesIO(file), SIZE) for file in files]
 
     def cropped(index: int, pixels: object) -> None:
-        crop = random_resized_crop(pixels, SIZE, SIZE, Random(index))  # type: ignore[arg-type]
+        crop = random_resized_crop(pixels, SIZE, SIZE, 0.08, Random(index))  # type: ignore[arg-type]
         if index % 2:
             mirrored(crop)
 

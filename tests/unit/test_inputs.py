@@ -407,7 +407,7 @@ def model_of(
         ),
     ],
 )
-def test_data_and_recipe_decide_the_size(
+def test_data_and_recipe_decide_size_and_crops(
     tmp_path: Path,
     entries: dict[str, Any],
     common_size: tuple[int, int] | None,
@@ -416,7 +416,7 @@ def test_data_and_recipe_decide_the_size(
     augmentation: str,
     reason: str,
 ) -> None:
-    decided, why = decide(model_of(tmp_path, Recipe(**entries)), common_size)
+    decided, why = decide(model_of(tmp_path, Recipe(**entries)), common_size, epochs=15)
     assert (decided.image_size, decided.crop_fraction, decided.augmentation, why) == (
         size,
         crop_fraction,
@@ -433,10 +433,51 @@ def test_a_network_of_one_size_takes_no_other(
     tmp_path: Path, common_size: tuple[int, int], crop_fraction: float, augmentation: str
 ) -> None:
     model = open_model_directory(write_model(tmp_path / "model", architecture="vit_b_16"), "Model")
-    decided, reason = decide(model, common_size)
+    decided, reason = decide(model, common_size, epochs=15)
     assert decided.image_size == (224, 224)
     assert (decided.crop_fraction, decided.augmentation) == (crop_fraction, augmentation)
     assert reason == "the only size of a vit_b_16"
+
+
+@pytest.mark.parametrize(
+    ("common_size", "recipe", "epochs", "augmentation"),
+    [
+        ((32, 32), Recipe(), 14, "none"),
+        ((32, 32), Recipe(), 15, "padded-crop"),
+        ((32, 32), Recipe(augmentation="padded-crop"), 1, "padded-crop"),
+        (None, Recipe(), 1, "random-resized-crop"),
+    ],
+)
+def test_small_images_are_moved_only_in_a_training_of_many_epochs(
+    tmp_path: Path,
+    common_size: tuple[int, int] | None,
+    recipe: Recipe,
+    epochs: int,
+    augmentation: str,
+) -> None:
+    decided, _ = decide(model_of(tmp_path, recipe), common_size, epochs=epochs)
+    assert decided.augmentation == augmentation
+
+
+@pytest.mark.parametrize(
+    ("categories", "flips"),
+    [
+        (tuple("0123456789"), False),
+        (("A", "b", "ß"), False),
+        (("turn_left", "straight"), False),
+        (("Right hand", "other"), False),
+        (("left2", "up"), False),
+        (("bright", "cleft"), True),
+        (("1", "22"), True),
+        (("daisy", "tulip"), True),
+    ],
+)
+def test_images_are_not_mirrored_where_names_tell_that_it_matters(
+    tmp_path: Path, categories: tuple[str, ...], flips: bool
+) -> None:
+    assert decide(model_of(tmp_path, Recipe()), None, categories)[0].horizontal_flip is flips
+    never = Recipe(horizontal_flip=False)
+    assert not decide(model_of(tmp_path / "b", never), None, categories)[0].horizontal_flip
 
 
 @pytest.mark.parametrize("size", [224, (224, 224)])

@@ -75,7 +75,9 @@ class Train:
             raise
 
     def _run(self, voice: Voice) -> None:
-        inputs = open_training_inputs(self.untrained_model, self.training_dataset, self.validation_dataset)
+        inputs = open_training_inputs(
+            self.untrained_model, self.training_dataset, self.validation_dataset, self.parameters.epochs
+        )
         is_main = rank_of(os.environ) == 0
         run = RunFolder.beside(self.trained_model)
         fingerprint = inputs.fingerprint(self.parameters)
