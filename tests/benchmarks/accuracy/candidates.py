@@ -1,0 +1,153 @@
+"""What might be better than the program's defaults, each alone on top of them.
+
+What is no option of the recipe is done by hooks of PyTorch, from outside.
+"""
+
+import copy
+import functools
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
+
+from tests.benchmarks.accuracy import ours
+from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
+from tests.benchmarks.accuracy.ours import Prepare
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.trainer import Trainer
+
+
+def by_recipe(**entries: object) -> Callable[[Setting], Iterator[Epoch]]:
+    """Another entry of the recipe."""
+    return functools.partial(ours.train, recipe=Recipe.from_mapping(entries))
+
+
+def batch_norm_momentum(momentum: float) -> Prepare:
+    """How fast the running statistics follow; PyTorch's is 0.1."""
+
+    def prepare(trainer: Trainer) -> nn.Module:
+        for module in trainer.network.modules():
+            if isinstance(module, _BatchNorm):
+                module.momentum = momentum
+        return trainer.network
+
+    return prepare
+
+
+def averaged(decay: float) -> Prepare:
+    """An exponential moving average of the weights is what is judged."""
+
+    def prepare(trainer: Trainer) -> nn.Module:
+        network, average = trainer.network, copy.deepcopy(trainer.network)
+        steps = 0
+
+        @torch.no_grad()
+        def follow(*_: object) -> None:
+            nonlocal steps
+            steps += 1
+            weight = 1 - min(decay, steps / (steps + 10))  # or the first weights would weigh for long
+            for parameter, followed in zip(average.parameters(), network.parameters(), strict=True):
+                parameter.lerp_(followed, weight)
+            for buffer, copied in zip(average.buffers(), network.buffers(), strict=True):
+                buffer.copy_(copied)
+
+        trainer.state.optimizer.register_step_post_hook(follow)
+        return average
+
+    return prepare
+
+
+def growing(epochs_share: float, smallest: float) -> Prepare:
+    """Training images grow from a share of their side to all of it over the first epochs."""
+
+    def prepare(trainer: Trainer) -> nn.Module:
+        def shrink(network: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
+            until = epochs_share * trainer.config.epochs
+            share = smallest + (1 - smallest) * (trainer.state.position.epoch - 1) / max(until, 1e-9)
+            if not network.training or share >= 1:
+                return None
+            side = round(inputs[0].shape[-1] * share)
+            return (F.interpolate(inputs[0], size=side, mode="bilinear", antialias=True),)
+
+        trainer.network.register_forward_pre_hook(shrink)
+        return trainer.network
+
+    return prepare
+
+
+def head_rate(factor: float, body_from: int = 1) -> Prepare:
+    """The head learns faster by a factor; the body from an epoch on."""
+
+    def prepare(trainer: Trainer) -> nn.Module:
+        optimizer = trainer.state.optimizer
+        head = set(head_of(trainer).parameters())
+        body_groups = list(optimizer.param_groups)
+        for group in body_groups:
+            own = [parameter for parameter in group["params"] if parameter in head]
+            group["params"] = [parameter for parameter in group["params"] if parameter not in head]
+            optimizer.add_param_group({**group, "params": own, "is_head": True})
+
+        def set_rates(optimizer: Optimizer, *_: object) -> None:
+            for group in optimizer.param_groups:
+                if group.get("is_head"):
+                    group["lr"] *= factor
+                elif trainer.state.position.epoch < body_from:
+                    group["lr"] = 0.0
+
+        optimizer.register_step_pre_hook(set_rates)
+        return trainer.network
+
+    return prepare
+
+
+def head_of(trainer: Trainer) -> nn.Module:
+    """The last linear layer."""
+    return trainer.network.get_submodule(FAMILY_OF[trainer.inputs.model.architecture].head)
+
+
+def zero_head(trainer: Trainer) -> nn.Module:
+    """The first prediction is the same for all categories."""
+    with torch.no_grad():
+        for parameter in head_of(trainer).parameters():
+            parameter.zero_()
+    return trainer.network
+
+
+CONTENDERS = (
+    Contender("defaults", ours.train),
+    Contender("no crop", by_recipe(augmentation="none")),
+    Contender("no flip", by_recipe(horizontal_flip=False)),
+    Contender("no crop, no flip", by_recipe(augmentation="none", horizontal_flip=False)),
+    Contender("padded crop", by_recipe(augmentation="padded-crop")),
+    Contender("crops of 8 to 100 %", by_recipe(augmentation="random-resized-crop", crop_area=0.08)),
+    Contender("crops of 35 to 100 %", by_recipe(augmentation="random-resized-crop", crop_area=0.35)),
+    Contender("crops of 70 to 100 %", by_recipe(augmentation="random-resized-crop", crop_area=0.7)),
+    Contender("label smoothing of 0.1", by_recipe(label_smoothing=0.1)),
+    Contender("balanced classes", by_recipe(class_weights="balanced")),
+    Contender("blocks begin as the identity", functools.partial(ours.train, zero_init=True)),
+    Contender("batch norm momentum 0.01", functools.partial(ours.train, prepare=batch_norm_momentum(0.01))),
+    Contender("batch norm momentum 0.03", functools.partial(ours.train, prepare=batch_norm_momentum(0.03))),
+    Contender("weights averaged, 0.99", functools.partial(ours.train, prepare=averaged(0.99))),
+    Contender("weights averaged, 0.999", functools.partial(ours.train, prepare=averaged(0.999))),
+    Contender("images grow from a half", functools.partial(ours.train, prepare=growing(0.6, 0.5))),
+    Contender("judged at 1.15 of the size", functools.partial(ours.train, judged_at=1.15)),
+    Contender("judged at 1.3 of the size", functools.partial(ours.train, judged_at=1.3)),
+    Contender("head begins with zeros", functools.partial(ours.train, prepare=zero_head)),
+    Contender("head at 10 times the rate", functools.partial(ours.train, prepare=head_rate(10))),
+    Contender("head alone for an epoch", functools.partial(ours.train, prepare=head_rate(1, body_from=2))),
+    Contender(
+        "head alone for an epoch, at 10 times the rate",
+        functools.partial(ours.train, prepare=head_rate(10, body_from=2)),
+    ),
+    Contender("ImageNet's mean and deviation", by_recipe(mean=IMAGENET_MEAN, std=IMAGENET_STD)),
+    Contender("warmup of an epoch", functools.partial(ours.train, warmup_epochs=1)),
+)
+
+
+if __name__ == "__main__":
+    compare(CONTENDERS, arguments(__doc__).parse_args())

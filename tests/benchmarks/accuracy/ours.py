@@ -1,0 +1,76 @@
+"""The program's own training, its parts as the program puts them together."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
+from train_pytorch_model.data import Loader
+from train_pytorch_model.distributed import World
+from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.image_classifier.pixels import read_pixels, view
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.inputs import TrainingInputs
+from train_pytorch_model.metrics import Metrics
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.trainer import Trainer
+
+Prepare = Callable[[Trainer], nn.Module]
+"""Changes a training before it begins, by hooks of PyTorch; returns the network that is judged."""
+
+
+def train(
+    setting: Setting,
+    recipe: Recipe = Recipe(),  # noqa: B008 (it is frozen)
+    prepare: Prepare = lambda trainer: trainer.network,
+    zero_init: bool = False,
+    judged_at: float = 1.0,
+    warmup_epochs: int = 0,
+) -> Iterator[Epoch]:
+    """Every epoch of a training by a recipe, until the last or until patience ends.
+
+    The held-out images are seen at `judged_at` times the size of the training images.
+    """
+    config = replace(setting.config, warmup_epochs=warmup_epochs)
+    trainer = make_trainer(replace(setting, config=config), recipe, zero_init)
+    yield from epochs_of(trainer, prepare(trainer), judged_at)
+
+
+def make_trainer(setting: Setting, recipe: Recipe, zero_init: bool = False) -> Trainer:
+    """A training that has not begun."""
+    recipe = replace(recipe, image_size=recipe.image_size or setting.images.image_size)
+    inputs = setting.open(recipe, zero_init)
+    return Trainer(setting.config, inputs, World(0, 1, 0, 1, torch.device("cpu")), Silence())
+
+
+def epochs_of(trainer: Trainer, network: nn.Module, judged_at: float = 1.0) -> Iterator[Epoch]:
+    """Train; `network` is judged after every epoch."""
+    inputs, framing = trainer.inputs, trainer.inputs.framing
+    seen = replace(framing, height=round(framing.height * judged_at), width=round(framing.width * judged_at))
+    pixels, targets = held_out(inputs, seen)
+    network = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), network)
+    with trainer.decoding_once(), Loader(threads=1) as loader:
+        while not trainer.is_over:
+            trained = trainer.train(loader, lambda _: None)
+            epoch = judged(network, pixels, targets)
+            # Also the validation, which would look at the same images once more.
+            validated = Metrics(float(epoch.losses.mean()), float(epoch.hits.mean()), math.nan, len(targets))
+            trainer.close_epoch(trained, validated)
+            yield epoch
+
+
+def held_out(inputs: TrainingInputs, framing: Framing) -> tuple[Tensor, Tensor]:
+    """Pixels (N, 3, H, W), uint8, and targets (N,) of the held-out images."""
+    directory = inputs.validation
+    pixels = np.stack(
+        [
+            view(read_pixels(directory.path(index), framing.short_side), framing)
+            for index in range(len(directory))
+        ]
+    )
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2), torch.from_numpy(directory.class_indices).long()

@@ -1,0 +1,141 @@
+"""Recipes of others, written down here in plain PyTorch, beside the program's own at its defaults.
+
+Facts: the classic component's as its users saw them; torchvision's from `references/classification`, as it is
+without options; timm's from its `train.py` without options, timm 1.0. All take the same batch size, learning
+rate, number of epochs and first weights as the program, and see the same pixels.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from PIL import Image
+from torch import nn
+from torchvision.transforms import v2
+
+from tests.benchmarks.accuracy import ours
+from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare, judged
+from train_pytorch_model.early_stopping import Patience
+from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.image_classifier.pixels import read_pixels
+from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.models import build_model
+from train_pytorch_model.recipe import Recipe
+
+HALF = (0.5, 0.5, 0.5)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A recipe with a learning rate per epoch, in float32."""
+
+    rate: Callable[[float, int, int], float]
+    """Peak, epoch counted from 0, epochs → learning rate."""
+    transform: Callable[[tuple[int, int]], v2.Transform] | None = None
+    """Height and width → what training does to an image; None for what validation does."""
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    weight_decay: float = 1e-4
+    decays_norms: bool = True
+    nesterov: bool = False
+    label_smoothing: float = 0.0
+    drop_last: bool = False
+    zero_init: bool = False
+    """The last norm of residual blocks, when from scratch."""
+    stops_early: bool = False
+
+
+def classic_rate(peak: float, epoch: int, epochs: int) -> float:
+    """Power 2, down to 1e-7."""
+    return 1e-7 + (peak - 1e-7) * (1 - epoch / epochs) ** 2
+
+
+def timm_rate(peak: float, epoch: int, epochs: int) -> float:
+    """Five epochs from 1e-5 upwards, then the rest of a cosine over all epochs."""
+    if epoch < 5:
+        return 1e-5 + (peak - 1e-5) * epoch / 5
+    return peak * (1 + math.cos(math.pi * epoch / epochs)) / 2
+
+
+def resized_crop_and_flip(size: tuple[int, int]) -> v2.Compose:
+    """8 to 100 % of the area."""
+    return v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip()])
+
+
+def timm_transform(size: tuple[int, int]) -> v2.Compose:
+    """The same and changed colours."""
+    return v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.ColorJitter(0.4, 0.4, 0.4)])
+
+
+CLASSIC = Peer(rate=classic_rate, mean=HALF, std=HALF, nesterov=True, stops_early=True)
+TORCHVISION = Peer(rate=lambda peak, epoch, _: peak * 0.1 ** (epoch // 30), transform=resized_crop_and_flip)
+TIMM = Peer(
+    rate=timm_rate,
+    transform=timm_transform,
+    weight_decay=2e-5,
+    decays_norms=False,
+    nesterov=True,
+    label_smoothing=0.1,
+    drop_last=True,
+    zero_init=True,
+)
+
+
+def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
+    """Every epoch of a training as the peer does it."""
+    config = setting.config
+    inputs = setting.open(
+        Recipe(image_size=setting.images.image_size), zero_init=peer.zero_init and setting.weights is None
+    )
+    training, framing = inputs.training, inputs.framing
+    paths = [training.path(index) for index in range(len(training))]
+    images = [Image.fromarray(read_pixels(path, framing.short_side)) for path in paths]
+    pixels, targets = ours.held_out(inputs, framing)
+    torch.manual_seed(config.random_seed)
+    network = build_model(inputs.model, len(inputs.categories))
+    model = nn.Sequential(Normalize(peer.mean, peer.std), network).to(memory_format=torch.channels_last)
+    augment = framing.apply if peer.transform is None else peer.transform((framing.height, framing.width))
+    optimizer = _optimizer(network, peer)
+    patience = Patience(config.patience if peer.stops_early else config.epochs + 1)
+    for epoch in range(config.epochs):
+        for group in optimizer.param_groups:
+            group["lr"] = peer.rate(config.learning_rate, epoch, config.epochs)
+        network.train()
+        for indices in torch.split(torch.randperm(len(images)), config.batch_size):
+            if len(indices) < config.batch_size and (peer.drop_last or len(indices) == 1):
+                continue
+            batch = torch.stack([v2.functional.to_image(augment(images[index])) for index in indices])
+            labels = torch.from_numpy(training.class_indices[indices.numpy()]).long()
+            loss = nn.functional.cross_entropy(model(batch), labels, label_smoothing=peer.label_smoothing)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        outcome = judged(model, pixels, targets)
+        yield outcome
+        patience.observe(float(outcome.losses.mean()))
+        if patience.is_exhausted:
+            return
+
+
+CONTENDERS = (
+    Contender("ours, at its defaults", ours.train),
+    Contender("classic component", functools.partial(train, peer=CLASSIC), keep="last"),
+    Contender("torchvision's reference", functools.partial(train, peer=TORCHVISION), keep="last"),
+    Contender("timm's defaults", functools.partial(train, peer=TIMM), keep="highest top-1"),
+)
+
+
+def _optimizer(network: nn.Module, peer: Peer) -> torch.optim.SGD:
+    decayed = [p for p in network.parameters() if p.ndim > 1 or peer.decays_norms]
+    others = [p for p in network.parameters() if p.ndim <= 1 and not peer.decays_norms]
+    groups = [
+        {"params": decayed, "weight_decay": peer.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(groups, lr=0.0, momentum=0.9, nesterov=peer.nesterov, fused=True)
+
+
+if __name__ == "__main__":
+    compare(CONTENDERS, arguments(__doc__).parse_args())

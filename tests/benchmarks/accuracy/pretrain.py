@@ -1,0 +1,26 @@
+"""Weights to fine-tune, where none can be downloaded: of a training on other categories, or other images."""
+
+from pathlib import Path
+
+import torch
+
+from tests.benchmarks.accuracy import ours
+from tests.benchmarks.accuracy.comparison import arguments, setting_of
+from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.recipe import Recipe
+
+
+def main() -> None:
+    """Train by the defaults, but with the normalisation of ImageNet's weights, and save the best epoch."""
+    parser = arguments(__doc__)
+    parser.add_argument("--output", type=Path, required=True, help="the state dict")
+    chosen = parser.parse_args()
+    with setting_of(chosen, seed=1) as setting:
+        trainer = ours.make_trainer(setting, Recipe(mean=IMAGENET_MEAN, std=IMAGENET_STD))
+        for epoch in ours.epochs_of(trainer, trainer.network):
+            print(f"top-1 {epoch.hits.mean():.1%}, loss {epoch.losses.mean():.3f}", flush=True)
+        torch.save(trainer.state.best.weights, chosen.output)
+
+
+if __name__ == "__main__":
+    main()
