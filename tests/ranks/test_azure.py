@@ -117,7 +117,8 @@ def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
     assert [process.returncode for process in ended] == [0, 0], ended
     assert "Azure ML has started 2 processes on each of 1 nodes; no more are started." in ended[0].stdout
     assert "8 images a step = batch size 4 x 2 processes" in ended[0].stdout
-    assert "Warning" not in "".join(process.stdout + process.stderr for process in ended)
+    said = "".join(process.stdout + process.stderr for process in ended)
+    assert said.count("Warning") == 1  # of few images
     assert "Train PyTorch Model" not in ended[1].stdout  # all that an older torch prints is gloo's
     assert (output / "_meta.yaml").is_file()
     for rank in (0, 1):
@@ -168,7 +169,7 @@ def test_a_server_that_answers_after_the_last_epoch_still_gets_all(
     kept = tmp_path / "outputs" / "train_pytorch_model" / "metrics.jsonl"
     server.opens = lambda: kept.exists() and len(kept.read_text().splitlines()) == 2
     arguments = train_arguments(folders, float32_resnet18, tmp_path / "trained", *EPOCHS)
-    assert "Warning" not in run_in_job(server, run, monkeypatch, tmp_path, *arguments)
+    assert run_in_job(server, run, monkeypatch, tmp_path, *arguments).count("Warning") == 1  # of few images
     assert logged(server, run) == {name: [1, 2] for name in METRICS}
 
 
@@ -187,7 +188,8 @@ def test_a_server_that_dies_midway_costs_a_warning(
     server.opens = falls_shut_after_the_first_epoch
     arguments = train_arguments(folders, float32_resnet18, tmp_path / "trained", *EPOCHS)
     said = run_in_job(server, run, monkeypatch, tmp_path, *arguments)
-    assert said.count("Warning: ") == said.count("Warning: MLflow does not have all metrics (") == 1
+    assert said.count("Warning: MLflow does not have all metrics (") == 1
+    assert said.count("Warning: ") == 2  # and of few images
     assert logged(server, run) == {name: [1] for name in METRICS}
     records = (tmp_path / "trained" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(record)["epoch"] for record in records] == [1, 2]
