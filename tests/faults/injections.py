@@ -149,6 +149,12 @@ def fault_at_step(number: int, rank: int = 0) -> None:
     _before_step(number, rank, fail)
 
 
+def late(rank: int, seconds: float) -> None:
+    """A process that comes after the others."""
+    if rank_of(os.environ) == rank:
+        time.sleep(seconds)
+
+
 def sleep_in_steps(seconds: float) -> None:
     """Steps that take long."""
     call = TrainStep.__call__
@@ -170,6 +176,21 @@ def not_finite_at_step(numbers: list[int], rank: int = 0) -> None:
         count += 1
         is_chosen = self.world.rank == rank and count - 1 in numbers
         return loss_sum * float("nan") if is_chosen else loss_sum
+
+    TrainStep.__call__ = step  # type: ignore[method-assign]
+
+
+def broken_weights_at_step(numbers: list[int], rank: int = 0) -> None:
+    """Weights of the process that are no numbers after these steps, whose losses were."""
+    call, count = TrainStep.__call__, 0
+
+    def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
+        nonlocal count
+        loss_sum = call(self, batch, lr, sums)
+        if self.world.rank == rank and count in numbers:
+            next(self.model.parameters()).data.fill_(float("nan"))
+        count += 1
+        return loss_sum
 
     TrainStep.__call__ = step  # type: ignore[method-assign]
 

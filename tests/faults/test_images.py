@@ -164,7 +164,10 @@ def test_what_was_left_out_stays_so_when_the_folder_is_cleaned_before_the_run_go
 def left_out(output: Path) -> dict[str, str]:
     """Name → reason."""
     with (output / "bad_images.csv").open(errors="surrogateescape", newline="") as file:
-        return {row["file_name"].partition("/")[2]: row["reason"] for row in csv.DictReader(file)}
+        rows = list(csv.DictReader(file))
+    reasons = {row["file_name"].partition("/")[2]: row["reason"] for row in rows}
+    assert len(reasons) == len(rows)  # each once
+    return reasons
 
 
 def assert_left_out(output: Path, reasons: Mapping[str, str]) -> None:

@@ -11,10 +11,17 @@ from tests.faults.trials import Bench, Result, result_of, run_folder_of
 Undisturbed = Callable[[int], Result]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_in_the_middle_of_an_epoch(bench: Bench, undisturbed: Undisturbed, output: Path, ranks: int) -> None:
-    """Two processes cannot show in which order the sums of three are added."""
-    step = {1: 5, 2: 3, 3: 3}[ranks]
+@pytest.mark.parametrize(
+    ("ranks", "step", "where"),
+    [(1, 5, "in epoch 2, after 4 of 15"), (2, 3, "in epoch 2, after 8 of 15"), (3, 2, "at the beginning of")],
+)
+def test_between_two_steps(
+    bench: Bench, undisturbed: Undisturbed, output: Path, ranks: int, step: int, where: str
+) -> None:
+    """Two processes cannot show in which order the sums of three are added.
+
+    Nor can three in a step of which one has all images: so these go on with a full one.
+    """
     kill = ("signal_at_step", {"number": step, "signals": [signal.SIGKILL], "rank": ranks - 1})
     killed = bench.train(output, injections=[kill], ranks=ranks)
     assert killed.statuses == [4] * (ranks - 1) + [-signal.SIGKILL]
@@ -25,7 +32,7 @@ def test_in_the_middle_of_an_epoch(bench: Bench, undisturbed: Undisturbed, outpu
         assert "Traceback" not in killed.stderr
     assert not output.exists()
     ended = bench.train(output, ranks=ranks)
-    assert "Resumed     in epoch 2, after " in ended.stdout
+    assert f"Resumed     {where}" in ended.stdout
     assert_undisturbed(ended.statuses, output, undisturbed(ranks))
     assert ended.stdout.count("Warning") == 1  # of few images
 

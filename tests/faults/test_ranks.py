@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torch._C._distributed_c10d import TCPStore
 
-from tests.faults.trials import DEADLINE_S, Bench, wait_until
+from tests.faults.trials import DEADLINE_S, Bench, Injection, wait_until
 
 AGENT = """
 import sys
@@ -84,6 +85,24 @@ def test_a_group_that_torchrun_restarts_meets_again(bench: Bench, output: Path) 
         assert torchrun.returncode == 0, said
         assert "Resumed     " in said[0]
         assert (output / "_meta.yaml").exists()
+
+
+def test_a_restarted_group_does_not_read_what_the_one_before_has_left(bench: Bench, tmp_path: Path) -> None:
+    """torchrun gives it the same store, where whoever is first finds the addresses of the dead."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    faults: list[Injection] = [
+        ("signal_at_step", {"number": 3, "signals": [signal.SIGKILL], "rank": 1}),
+        ("late", {"rank": 1, "seconds": 5.0}),
+    ]
+    for attempt, expected in enumerate(([4, -signal.SIGKILL], [0, 0])):
+        variables = {
+            "MASTER_PORT": str(store.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RESTART_COUNT": str(attempt),
+        }
+        injections = [("environment", variables), faults[attempt]]
+        ended = bench.train(tmp_path / "trained", injections=injections, ranks=2)
+        assert ended.statuses == expected, ended
 
 
 @contextlib.contextmanager

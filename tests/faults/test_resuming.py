@@ -172,11 +172,17 @@ def of_rank_1(name: str, **options: object) -> tuple[str, dict[str, object]]:
     return name, {"rank": 1, **options}
 
 
-def test_a_loss_that_is_not_finite_on_one_rank_takes_all_back(bench: Bench, output: Path) -> None:
-    ended = bench.train(output, injections=[of_rank_1("not_finite_at_step", numbers=[3])], ranks=2)
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("not_finite_at_step", "The training loss"), ("broken_weights_at_step", "A weight")],
+)
+def test_what_is_not_finite_on_one_rank_takes_all_back(
+    bench: Bench, output: Path, name: str, what: str
+) -> None:
+    ended = bench.train(output, injections=[of_rank_1(name, numbers=[3])], ranks=2)
     assert ended.statuses == [0, 0], ended
-    assert "Warning: The training loss is no longer a finite number at step 2 of epoch 2. Back to step 1" in (
-        ended.stdout
+    assert (
+        f"Warning: {what} is no longer a finite number at step 2 of epoch 2. Back to step 1" in ended.stdout
     )
     assert ended.stdout.count("the learning rate halved from here on (1 of 3 times).") == 1
 
