@@ -139,7 +139,12 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
         for _ in range(2):
             trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
     parameters = torch.cat([value.detach().flatten() for value in trainer.network.parameters()])
-    return {"seen": seen, "parameters": _digest(parameters), "decoded": len(decoded)}
+    return {
+        "seen": seen,
+        "parameters": _digest(parameters),
+        "statistics": _digest(_batch_norm_statistics(trainer.network)),
+        "decoded": len(decoded),
+    }
 
 
 def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> list[dict[str, Any]]:

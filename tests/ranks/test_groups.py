@@ -65,6 +65,13 @@ def test_batch_norm_statistics_are_everybodys_mean_once_averaged(records: Record
 
 
 @SEVERAL
+def test_all_processes_validate_the_same_network_and_keep_it(records: Records, size: int) -> None:
+    validated = [record["decoding"]["once"] for record in records[size]]
+    assert len({own["statistics"] for own in validated}) == 1
+    assert len({own["parameters"] for own in validated}) == 1
+
+
+@SEVERAL
 @pytest.mark.parametrize("num_images", ["11", "25"])
 def test_gradients_are_those_of_one_process_on_the_images_of_all(
     records: Records, size: int, num_images: str
