@@ -241,6 +241,7 @@ def unreadable_for_rank(rank: int, path: str) -> None:
     """A file that one process cannot read, as when the mount of its host fails."""
     if rank_of(os.environ) != rank:
         return
+    _replace(decoders, "PROGRAM", "")  # none comes up, and this process decodes
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and _path_text(arguments[0]) == path:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from train_pytorch_model.errors import OutputDirectoryError
 META = "_meta.yaml"
 INCOMPLETE = "_incomplete"
 MAX_YAML_BYTES = 1 << 20
+MAX_YAML_BRACKETS = 50  # in each other; a reader's time grows with the square of them, a megabyte takes days
 MAX_JSON_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 READ_BYTES = 1 << 20  # at a time
@@ -44,6 +46,8 @@ class _PlainLoader(yaml.SafeLoader):
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises `MalformedFileError`."""
     data = read_bounded(path, MAX_YAML_BYTES)
+    if _bracket_depth(data) > MAX_YAML_BRACKETS:
+        raise MalformedFileError(f"{path.name} has more than {MAX_YAML_BRACKETS} brackets in each other.")
     try:
         document = yaml.load(data, _PlainLoader)
     except Exception as error:  # a tag on a value it does not fit raises whatever its constructor does
@@ -53,6 +57,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"{path.name} should hold a mapping of keys to values and holds {_kind(document)}."
         )
     return document
+
+
+def _bracket_depth(data: bytes) -> int:
+    """Of flow collections; a bracket in a text counts, too."""
+    deepest = depth = 0
+    for bracket in re.findall(rb"[\[\]{}]", data):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def read_json(path: Path, kind: type[T]) -> T:
