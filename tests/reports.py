@@ -19,6 +19,19 @@ from train_pytorch_model.report_page import DataSet, Report
 from train_pytorch_model.time_budget import EpochTimes, budget_of
 
 HALF = (0.5, 0.5, 0.5)
+SECTIONS = (
+    "numbers",
+    "curves",
+    "confusion",
+    "categories",
+    "mistakes",
+    "calibration",
+    "data",
+    "time",
+    "plan",
+    "again",
+)
+"""The ids of a report's parts, in the order of the page."""
 
 
 def make_history(losses: Sequence[float]) -> list[dict[str, float]]:

@@ -20,6 +20,8 @@ def agree_on_training(
     config: TrainConfig, inputs: TrainingInputs, world: World, voice: Voice
 ) -> TrainingInputs:
     """The same inputs on all processes. Raises `TrainingError` where they are not of one command."""
+    if world.size == 1:
+        return inputs
     own = inputs.fingerprint(config)
     told = world.gather([{name: own[name] for name in ("parameters", "untrained_model")}])
     others = [
@@ -45,6 +47,8 @@ def agree_on_training(
 
 def agree_on_scoring(inputs: ScoringInputs, world: World, voice: Voice) -> ScoringInputs:
     """The same inputs on all processes."""
+    if world.size == 1:
+        return inputs
     agreed = _of_main(inputs, (inputs.images,), world, voice)
     return replace(agreed, model=inputs.model, images=replace(agreed.images, root=inputs.images.root))
 

@@ -29,7 +29,9 @@ def main() -> None:
 
     end_with_parent()
     memory = mmap.mmap(int(sys.argv[1]), CAPACITY)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    allowed = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, hard))
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     replies.write(READY)
     replies.flush()

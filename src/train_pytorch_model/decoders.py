@@ -47,6 +47,8 @@ class Decoders:
         fate = ""
         for _ in range(ATTEMPTS):
             decoder = self._decoder()
+            if decoder is None and fate:  # not here, at what has just ended another process
+                break
             if decoder is None:
                 return decoded(file, short_side)
             try:

@@ -116,9 +116,8 @@ class TrainState:
             self.optimizer.state.pop(parameter, None)
             if name in momenta:
                 # In the layout of the parameter, which the fused step takes for granted.
-                self.optimizer.state[parameter][MOMENTUM_BUFFER] = torch.empty_like(parameter).copy_(
-                    momenta[name]
-                )
+                momentum = torch.empty_like(parameter).copy_(momenta[name])
+                self.optimizer.state[parameter][MOMENTUM_BUFFER] = momentum
         best = snapshot.values["best"]
         weights = _part(shared, "best.")  # in the order of the network, as they are saved
         weights = {name: weights[name] for name in self.network.state_dict() if name in weights}

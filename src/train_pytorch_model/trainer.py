@@ -413,9 +413,7 @@ class _EpochView:
         following = trainer.config.epochs - position.epoch
         if following == 0:
             return f"ETA {duration(epoch_s)}"
-        validation_s = (
-            position.times[-1].validation_s if position.times else 0.0
-        )  # not known before the first
+        validation_s = position.times[-1].validation_s if position.times else 0.0  # unknown before it
         run_s = epoch_s + following * trainer.steps_per_epoch * step_s + (following + 1) * validation_s
         return f"ETA {duration(epoch_s)}, run {duration(run_s)}"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.programs.conftest import Trained
-from tests.reports import make_report
+from tests.reports import SECTIONS, make_report
 from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.report_page import render_report
 
@@ -23,18 +23,6 @@ FLAGS = (
 )
 DARK = "--blink-settings=preferredColorScheme=0"
 WIDTHS = (1400, 800, 360)
-PARTS = [
-    "numbers",
-    "curves",
-    "confusion",
-    "categories",
-    "mistakes",
-    "calibration",
-    "data",
-    "time",
-    "plan",
-    "again",
-]
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 
@@ -139,7 +127,7 @@ def check_layout(frames: list[dict[str, Any]], num_charts: int) -> None:
     """All parts, in their order; nothing wider than the screen, unnamed, faint or out of the keys' reach."""
     assert len(frames) == len(WIDTHS)
     for width, frame in zip(WIDTHS, frames, strict=True):
-        assert frame["parts"] == PARTS
+        assert frame["parts"] == list(SECTIONS)
         assert frame["overflow"] <= 0, f"{frame['overflow']} px too wide at {width}"
         assert len(frame["charts"]) == num_charts
         assert all(220 < chart <= width for chart in frame["charts"])

@@ -129,6 +129,17 @@ def test_where_no_decoder_comes_up_the_thread_decodes(
     assert (Decoders().decode(path, 8) == decoded(path, 8)).all()
 
 
+def test_an_image_that_ended_its_decoder_is_not_decoded_here(
+    faulty: Decoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = written(tmp_path / "good.png"), written(tmp_path / "crash.png")
+    faulty.decode(good, 8)
+    monkeypatch.setattr(sys, "executable", "/no such program")
+    with pytest.raises(UnreadableImageError, match=r"^its decoder crashed \(SIGSEGV\)$"):
+        faulty.decode(bad, 8)
+    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
+
+
 def test_each_thread_has_one_and_all_end(tmp_path: Path) -> None:
     paths = [written(tmp_path / f"{number}.png", encode(paint("green", number))) for number in range(12)]
     these = Decoders()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from tests.pages import HOSTILE, Page
-from tests.reports import make_report
+from tests.reports import SECTIONS, make_report
 
 from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.report_page import (
@@ -21,18 +21,6 @@ from train_pytorch_model.report_page import (
 )
 from train_pytorch_model.time_budget import TimeBudget
 
-SECTIONS = (
-    "numbers",
-    "curves",
-    "confusion",
-    "categories",
-    "mistakes",
-    "calibration",
-    "data",
-    "time",
-    "plan",
-    "again",
-)
 CHARTS = ("Loss", "Accuracy", "Learning rate", "Images per second")
 
 
