@@ -3,8 +3,8 @@
     lock     {"host": …, "pid": …, "started": …, "token": …, "beat": …}
 
 A process that is gone from this host has left at once; one on another host when its beat has not changed for
-`SILENCE_S`. No clocks are compared, no times of files read, and no file locked: mounts of storage accounts
-have no true form of these.
+`SILENCE_S`. No clocks are compared and no times of files read: mounts of storage accounts have no true form
+of these, nor of the locks of a file system. Where there are such, no two processes look and write at once.
 """
 
 import json
@@ -14,13 +14,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats.files import MalformedFileError, read_json
 from train_pytorch_model.process_table import PROCESSES, start_of
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 LOCK = "lock"
 BEAT_S = 10.0
@@ -48,7 +53,7 @@ def run_lock(folder: Path, flag: str, say: Callable[[str], None] = lambda _: Non
     finally:
         over.set()
         beating.join()
-        with suppress(OSError):
+        with suppress(OSError), _undisturbed(path.parent):
             if _is_held_by(path, own):
                 path.unlink(missing_ok=True)
 
@@ -72,9 +77,11 @@ def _take(path: Path, flag: str, say: Callable[[str], None]) -> dict[str, Any]:
                 f"{flag}: another run is writing here: process {holder.get('pid')} on"
                 f" {holder.get('host')!r} ({path}). Wait for it, end it, or name another output."
             )
-        if _read(path) == holder:
-            path.unlink(missing_ok=True)
-        # Whoever has come to the same conclusion may be about to take away what is written now.
+        with _undisturbed(path.parent):
+            if _read(path) == holder:
+                path.unlink(missing_ok=True)
+        # Without locks of the file system, whoever has come to the same conclusion may be about to take away
+        # what is written now.
         if _create(path, own):
             time.sleep(POLL_S)
             if _is_held_by(path, own):
@@ -84,7 +91,7 @@ def _take(path: Path, flag: str, say: Callable[[str], None]) -> dict[str, Any]:
 
 def _create(path: Path, own: dict[str, Any]) -> bool:
     try:
-        with path.open("x") as file:
+        with _undisturbed(path.parent), path.open("x") as file:
             file.write(json.dumps(own))
     except FileExistsError:
         return False
@@ -94,9 +101,21 @@ def _create(path: Path, own: dict[str, Any]) -> bool:
 def _beat(path: Path, own: dict[str, Any], over: threading.Event) -> None:
     while not over.wait(BEAT_S):
         own["beat"] += 1
-        with suppress(OSError):  # the storage may come back
+        with suppress(OSError), _undisturbed(path.parent):  # the storage may come back
             if _is_held_by(path, own):
                 path.write_text(json.dumps(own))
+
+
+@contextmanager
+def _undisturbed(folder: Path) -> Iterator[None]:
+    """A `with` for a few bytes, in which nobody else is where the file system knows locks."""
+    with ExitStack() as opened:
+        if fcntl is not None:
+            with suppress(OSError):
+                handle = os.open(folder, os.O_RDONLY)
+                opened.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def _is_alive(path: Path, holder: dict[str, Any], say: Callable[[str], None]) -> bool:
