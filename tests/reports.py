@@ -90,6 +90,7 @@ def make_report(
         spec=ClassifierSpec("resnet18", False, tuple(categories), Framing(32, 48, 1.0), HALF, HALF),
         evaluation=evaluation_of(count, images),
         mistakes=shown,
+        precision="bfloat16",
         config=config,
         recipe=Recipe(image_size=(32, 48), crop_fraction=1.0, augmentation="none", mean=HALF, std=HALF),
         plan={"Model": "resnet18", "Steps": "10 an epoch"},

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +15,8 @@ from torch.optim import Optimizer
 
 from train_pytorch_model.data import Batch
 from train_pytorch_model.distributed import World
-from train_pytorch_model.metrics import Metrics, Sums
+from train_pytorch_model.evaluation import Outcomes
+from train_pytorch_model.metrics import Metrics, OutcomeRows, Sums
 from train_pytorch_model.precision import Precision
 from train_pytorch_model.train_state import TrainState
 
@@ -122,22 +124,40 @@ def train_one_epoch(
     return _report(state, lr, step.world)
 
 
+@dataclass(frozen=True)
+class Look:
+    """What one process finds in its part of the validation images."""
+
+    sums: Sums
+    places: np.ndarray
+    """(N,), int64: which images these are."""
+    outcomes: Outcomes
+    """Of these N."""
+    rejected: dict[int, str]
+    """Images that could not be read: place → reason."""
+
+
 @torch.inference_mode()
-def evaluate(model: nn.Module, batches: Iterable[Batch], precision: Precision, world: World) -> Metrics:
-    """Loss and accuracy over all images of all processes, each counted once.
+def evaluate(model: nn.Module, batches: Iterable[Batch], precision: Precision, device: torch.device) -> Look:
+    """Predict each image once, without a word to the other processes.
 
     `model` is the bare network: DDP would wait for processes that have no batch.
     """
     model.eval()
-    sums = Sums(world.device)
+    sums, rows = Sums(device), OutcomeRows(device)
+    places = [np.empty(0, np.int64)]
+    rejected: dict[int, str] = {}
     for batch in batches:
-        images = batch.images.to(world.device, non_blocking=True)
-        targets = batch.targets.to(world.device, non_blocking=True)
-        with precision.autocast(world.device):
+        images = batch.images.to(device, non_blocking=True)
+        targets = batch.targets.to(device, non_blocking=True)
+        with precision.autocast(device):
             logits = model(images)
         loss_sum = F.cross_entropy(logits.float(), targets, reduction="sum")
         sums.add(loss_sum, logits, targets)
-    return sums.reduce(world)
+        rows.add(logits, targets)
+        places.append(batch.indices)
+        rejected |= batch.rejected
+    return Look(sums, np.concatenate(places), rows.outcomes(), rejected)
 
 
 def _report(state: TrainState, lr: float, world: World) -> StepReport:

@@ -1,12 +1,13 @@
-"""Loss and accuracy of a pass over images: sums and counts, reduced once, divided once."""
+"""Loss and accuracy of a pass over images: sums and counts, reduced once, divided once. And of each image."""
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed import World
-from train_pytorch_model.evaluation import TOP_K
+from train_pytorch_model.evaluation import TOP_K, Outcomes
 
 
 @dataclass(frozen=True)
@@ -49,3 +50,32 @@ class Sums:
         if images == 0:
             return Metrics(float("nan"), 0.0, 0.0, 0)
         return Metrics(loss_sum / images, top1_hits / images, top5_hits / images, int(images))
+
+
+class OutcomeRows:
+    """What comes out for each image of a pass, on the device, in 40 bytes: adding never waits for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._rows = [torch.empty(5, 0, dtype=torch.float64, device=device)]
+
+    @torch.no_grad()
+    def add(self, logits: Tensor, targets: Tensor) -> None:
+        """Add a batch of logits (B, C) and targets (B,)."""
+        probabilities = logits.double().softmax(dim=1)  # (B, C)
+        confidences, predicted = probabilities.max(dim=1)  # of equals, the first
+        of_target = probabilities.gather(1, targets.unsqueeze(1))  # (B, 1)
+        is_before = torch.arange(logits.shape[1], device=logits.device) < targets.unsqueeze(1)
+        ahead = (probabilities > of_target) | ((probabilities == of_target) & is_before)
+        columns = (targets, predicted, confidences, of_target[:, 0], ahead.sum(dim=1))
+        self._rows.append(torch.stack([column.double() for column in columns]))
+
+    def outcomes(self) -> Outcomes:
+        """Of all batches, in their order. Waits for the device."""
+        targets, predicted, confidences, of_target, ranks = torch.cat(self._rows, dim=1).cpu().numpy()
+        return Outcomes(
+            targets=targets.astype(np.int64),
+            predicted=predicted.astype(np.int64),
+            confidences=confidences,
+            target_probabilities=of_target,
+            target_ranks=ranks.astype(np.int64),
+        )

@@ -32,8 +32,13 @@ class Precision:
         """
         return GradScaler(device.type, enabled=self.dtype == torch.float16)
 
+    @property
+    def name(self) -> str:
+        """Such as `bfloat16`."""
+        return str(self.dtype).removeprefix("torch.")
+
     def __str__(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')} ({self.reason})"
+        return f"{self.name} ({self.reason})"
 
 
 def choose_precision(requested: str, device: torch.device) -> Precision:

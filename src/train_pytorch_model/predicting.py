@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.data import Batch, Loader, Pass, read_for_inference
-from train_pytorch_model.decode_cache import Remember, every_time
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import (
@@ -51,7 +50,7 @@ def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> It
     )
     rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, some may have no batch
     with Loader(world.cores) as loader, voice.bar(rounds, title) as bar:
-        share = predict_share(classifier, images, loader, world)
+        share = _predict_share(classifier, images, loader, world)
         for _ in range(rounds):
             for predicted in world.gather_on_main(list(islice(share, 1))):
                 _check_finite(predicted, inputs)
@@ -59,17 +58,13 @@ def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> It
             bar.advance()
 
 
-def predict_share(
-    classifier: ImageClassifier,
-    images: ImageDirectory,
-    loader: Loader,
-    world: World,
-    remember: Remember = every_time,
+def _predict_share(
+    classifier: ImageClassifier, images: ImageDirectory, loader: Loader, world: World
 ) -> Iterator[Predicted]:
     """Predict the batches that are this process's, without a word to the others."""
     framing = classifier.spec.framing
     plan = plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
-    read = read_for_inference(images, framing, remember)
+    read = read_for_inference(images, framing)
     for batch in loader.batches(Pass("prediction", plan, read, images.class_indices, framing)):
         yield _predict(batch, classifier)
 

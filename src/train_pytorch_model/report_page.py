@@ -61,6 +61,8 @@ class Report:
     """Of the model that came out, on the validation images."""
     mistakes: Sequence[tuple[Mistake, str]]
     """With their thumbnails, the most confident first."""
+    precision: str
+    """The number format in which it was validated, such as `bfloat16`."""
     config: TrainConfig
     recipe: Recipe
     """As it was decided."""
@@ -135,6 +137,7 @@ def render_report(report: Report) -> str:
         "report.html",
         title=f"Training of a {report.spec.architecture}",
         report=report,
+        precision=report.precision,
         version=__version__,
         run_time=duration(report.budget.total_s),
         figures=[_best_epoch(report), *figures(evaluation)],

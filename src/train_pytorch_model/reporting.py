@@ -1,10 +1,9 @@
 """What is told of a run: its plan before it, and its report after it."""
 
-import math
 import platform
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,8 +23,6 @@ from train_pytorch_model.formats.evaluation_directory import (
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import readable_images
-from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
-from train_pytorch_model.predicting import predict_share
 from train_pytorch_model.report_page import DataSet, Report, render_report
 from train_pytorch_model.run_folder import REPORT
 from train_pytorch_model.time_budget import TimeBudget, budget_of
@@ -37,15 +34,13 @@ MAX_MATRIX = 1000  # categories; the file of a larger matrix, nearly all zeros, 
 PACKAGES = ("torch", "torchvision", "numpy", "pillow")
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Share:
-    """What one process has found out about its part of the validation images."""
+    """What one process knows about its part of the validation images, or why it does not."""
 
-    outcomes: list[Outcomes] = field(default_factory=list)
-    indices: list[np.ndarray] = field(default_factory=list)
-    rejected: dict[int, str] = field(default_factory=dict)
-    problem: str = ""
-    """Why it could not; empty where it could."""
+    outcomes: Outcomes
+    places: np.ndarray
+    rejected: dict[int, str]
 
 
 def plan_of(trainer: Trainer) -> dict[str, str]:
@@ -99,12 +94,12 @@ def report_on(
 ) -> list[Attachment]:
     """The report of a run that is over, and the matrix that goes with it; nothing where it cannot be made.
 
-    All processes look at the validation images once more, with the weights of the best epoch, in float32; the
-    main one has the result. Whatever goes wrong is a warning: the model is trained.
+    It is of the best epoch's validation, as it was computed then; the main process has the result. Whatever
+    goes wrong is a warning: the model is trained.
     """
     if trainer.state.best.epoch == 0:
         return []
-    share = _look(trainer, loader, before_batch)
+    share = _share(trainer, loader, before_batch)
     try:
         shares = trainer.world.gather_on_main([share])
         if not trainer.world.is_main:
@@ -115,49 +110,37 @@ def report_on(
         return []
 
 
-def _look(trainer: Trainer, loader: Loader, before_batch: Callable[[], None]) -> _Share:
-    """Predict this process's part of the validation images, as `evaluate` does."""
-    share, world, images = _Share(), trainer.world, trainer.validation
+def _share(trainer: Trainer, loader: Loader, before_batch: Callable[[], None]) -> _Share | str:
+    """Of this process; the reason where there is none: the others wait for a word, whatever has happened."""
     try:
-        trainer.network.load_state_dict(trainer.state.best.weights)
-        classifier = ImageClassifier(trainer.inputs.spec, trainer.network, world.device)
-        rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))
-        with trainer.voice.bar(rounds, TITLE) as bar:
-            for predicted in predict_share(classifier, images, loader, world, trainer.remember_validation):
-                before_batch()
-                if not np.isfinite(predicted.probabilities).all():
-                    raise ValueError("the probabilities of the model are not finite in float32")
-                targets = images.class_indices[predicted.indices]
-                share.outcomes.append(evaluation.outcomes_of(targets, predicted.probabilities))
-                share.indices.append(predicted.indices)
-                share.rejected |= predicted.rejected
-                bar.advance()
-    except Exception as error:  # the others wait for a word, whatever has happened
-        share.problem = _reason(error)
-    return share
+        look = trainer.look_of_best(TITLE, loader, before_batch)
+    except Exception as error:
+        return _reason(error)
+    return _Share(look.outcomes, look.places, look.rejected)
 
 
-def _report(trainer: Trainer, output: Path, shares: Sequence[_Share]) -> list[Attachment]:
-    for share in shares:
-        if share.problem:
-            raise RuntimeError(share.problem)
+def _report(trainer: Trainer, output: Path, shares: Sequence[_Share | str]) -> list[Attachment]:
+    known = [share for share in shares if isinstance(share, _Share)]
+    if len(known) < len(shares):
+        raise RuntimeError(next(share for share in shares if isinstance(share, str)))
     inputs, categories, images = trainer.inputs, trainer.inputs.categories, trainer.validation
-    rejected = {index: reason for share in shares for index, reason in share.rejected.items()}
+    rejected = {index: reason for share in known for index, reason in share.rejected.items()}
     _, lost = readable_images(images, rejected)
-    outcomes = evaluation.joined([part for share in shares for part in share.outcomes])
-    indices = np.concatenate([part for share in shares for part in share.indices])
+    outcomes = evaluation.joined([share.outcomes for share in known])
+    places = np.concatenate([share.places for share in known])
     # The order of `evaluate`, whatever the number of processes: of equals the first comes first.
-    order = np.argsort(indices)
-    outcomes, indices = outcomes.select(order), indices[order]
+    order = np.argsort(places)
+    outcomes, places = outcomes.select(order), places[order]
     evaluated = evaluation.evaluate(outcomes, len(categories))
     wrong = evaluated.mistakes[:MAX_MISTAKES]
-    names = [images.file_names[index] for index in indices[wrong]]
+    names = [inputs.validation.file_names[place] for place in places[wrong]]
     position = trainer.state.position
     page = render_report(
         Report(
             spec=inputs.spec,
             evaluation=evaluated,
             mistakes=with_pictures(mistake_rows(outcomes, wrong, names, categories), images.root),
+            precision=trainer.precision.name,
             config=trainer.config,
             recipe=inputs.recipe,
             plan=plan_of(trainer),

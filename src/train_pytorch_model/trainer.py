@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from train_pytorch_model.augmentation import make_augmentation
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data import Batch, Loader, Pass, on_device, read_for_inference, read_for_training
-from train_pytorch_model.decode_cache import NO_CACHES, Remember, open_caches, plan_cache
+from train_pytorch_model.decode_cache import NO_CACHES, open_caches, plan_cache
 from train_pytorch_model.distributed import World
 from train_pytorch_model.errors import (
     InvalidDatasetError,
@@ -25,6 +26,7 @@ from train_pytorch_model.image_check import left_out, without_bad_images
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.loop import (
+    Look,
     NotFiniteError,
     StepReport,
     TrainStep,
@@ -69,6 +71,8 @@ class Trainer:
         recipe, framing, directory = inputs.recipe, inputs.framing, inputs.model
         self._timed_at = time.perf_counter()
         self._caches = NO_CACHES
+        self._look: Look | None = None
+        self._best_look: tuple[int, Look | None] = 0, None
         self.cache_plan = plan_cache(inputs.training, inputs.validation, inputs.framing, config.epochs, world)
         self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
 
@@ -150,29 +154,33 @@ class Trainer:
         started_at = time.perf_counter()
         validation = self.validation
         self.world.average_batch_norms(self.network)
-        rejected: dict[int, str] = {}
-
-        current = self._validation_pass(max_steps)
-
-        def batches(bar: Bar) -> Iterator[Batch]:
-            validating = loader.batches(current, self._next_training_pass)
-            for batch in on_device(validating, self.world.device):
-                before_batch()
-                rejected.update(batch.rejected)
-                yield batch
-                bar.advance()
-
-        with self.voice.bar(len(current.plan), "Validation") as bar:
-            validated = evaluate(self._model, batches(bar), self.precision, self.world)
-        self._leave_out("validation", self.inputs.validation, validation, rejected)
+        look = self._look_at_validation(
+            "Validation", loader, self._next_training_pass, before_batch, max_steps
+        )
+        validated = look.sums.reduce(self.world)
+        self._leave_out("validation", self.inputs.validation, validation, look.rejected)
+        self._look = replace(look, rejected={})  # they are noted
         self.state.position.validation_s = time.perf_counter() - started_at
         return validated
+
+    def look_of_best(self, title: str, loader: Loader, before_batch: Callable[[], None]) -> Look:
+        """What this process has found in its validation images after the best epoch.
+
+        Kept from then on; a run that was interrupted since looks once more, with the weights of that epoch.
+        """
+        epoch, look = self._best_look
+        if look is None or epoch != self.state.best.epoch:
+            self.network.load_state_dict(self.state.best.weights)
+            look = self._look_at_validation(title, loader, lambda: None, before_batch)
+        return look
 
     def close_epoch(self, trained: StepReport, validated: Metrics) -> None:
         """Take note of an epoch, and open the next."""
         state = self.state
         epoch = state.position.epoch
         state.best.observe(epoch, validated, self.network)
+        if state.best.epoch == epoch:
+            self._best_look = epoch, self._look
         state.patience.observe(validated.loss)
         metrics = documented_metrics(trained, validated)
         state.position.history.append({"epoch": epoch, "step": epoch * self.steps_per_epoch, **metrics})
@@ -225,11 +233,6 @@ class Trainer:
             yield
         self._caches = NO_CACHES
 
-    @property
-    def remember_validation(self) -> Remember:
-        """Decodes validation images, or takes those that are kept."""
-        return self._caches.validation
-
     def _training_pass(self, epoch: int, images_done: int = 0, max_steps: int | None = None) -> Pass:
         training, framing, seed = self.training, self.inputs.framing, self.config.random_seed
         plan = plan_training(
@@ -259,6 +262,27 @@ class Trainer:
         key = f"validation of {len(validation)} images, {len(plan)} batches"
         return Pass(key, plan, read, validation.class_indices, framing)
 
+    def _look_at_validation(
+        self,
+        title: str,
+        loader: Loader,
+        following: Callable[[], Pass | None],
+        before_batch: Callable[[], None],
+        max_steps: int | None = None,
+    ) -> Look:
+        """The network as it is, on this process's validation images, with their places among those given."""
+        validation, current = self.validation, self._validation_pass(max_steps)
+
+        def batches(bar: Bar) -> Iterator[Batch]:
+            for batch in on_device(loader.batches(current, following), self.world.device):
+                before_batch()
+                yield batch
+                bar.advance()
+
+        with self.voice.bar(len(current.plan), title) as bar:
+            look = evaluate(self._model, batches(bar), self.precision, self.world.device)
+        return replace(look, places=_places(self.inputs.validation, validation, look.places))
+
     def _each_with_noise_of_its_own(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """What a step draws, such as dropout, depends on (seed, epoch, step, rank): none of it is saved."""
         position = self.state.position
@@ -282,7 +306,7 @@ class Trainer:
             self.voice.warn(left_out(records))
         position = self.state.position
         position.bad_images += records
-        position.left_out[role] += np.searchsorted(given.rows, directory.rows[sorted(everybodys)]).tolist()
+        position.left_out[role] += _places(given, directory, sorted(everybodys)).tolist()
 
     def _settle_buckets(self) -> None:
         """Two backward passes of which nothing remains.
@@ -346,6 +370,13 @@ def documented_metrics(trained: StepReport, validated: Metrics) -> dict[str, flo
         "Top 5 accuracy": validated.top5,
         "Learning rate": trained.lr,
     }
+
+
+def _places(
+    given: ImageDirectory, directory: ImageDirectory, places: Sequence[int] | np.ndarray
+) -> np.ndarray:
+    """Of images that have these places in a part of the given ones, the places among those."""
+    return np.searchsorted(given.rows, directory.rows[places])
 
 
 def _without(directory: ImageDirectory, places: Sequence[int]) -> ImageDirectory:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from tests.programs.conftest import Trained
 from tests.programs.program import FEW_IMAGES, Ended, assert_refused, run_program, train_arguments
 from tests.ranks.conftest import torchrun
 from train_pytorch_model import reporting, trainer, training
+from train_pytorch_model.data import Loader
 from train_pytorch_model.errors import OutputDirectoryError
-from train_pytorch_model.predicting import Predicted, predict_share
+from train_pytorch_model.trainer import Trainer
 
 NUMBERS = ("numbers", "confusion", "mistakes", "calibration", "data")
 
@@ -123,14 +124,14 @@ def test_a_run_that_went_on_leaves_the_same_report(
 def test_a_stop_during_the_report_loses_nothing(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop_and_go_on(*arguments: Any) -> Iterator[Predicted]:
+    def stop_and_go_on(_: Trainer, __: str, ___: Loader, before_batch: Callable[[], None]) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         while True:  # until it is heard
-            yield from predict_share(*arguments)
+            before_batch()
 
     output = tmp_path / "trained"
     with monkeypatch.context() as patch:
-        patch.setattr(reporting, "predict_share", stop_and_go_on)
+        patch.setattr(Trainer, "look_of_best", stop_and_go_on)
         ended = train(folders, untrained, output)
     assert ended.status == 128 + signal.SIGTERM
     assert "Stopped by SIGTERM. The same command goes on from here;" in ended.stderr
@@ -179,18 +180,29 @@ def test_unreadable_images_and_other_files_are_in_it(folders: Path, untrained: P
     assert "From 3 to 4 training images a category." in text
 
 
-@pytest.mark.parametrize("place", ["predict_share", "render_report"])
+@pytest.mark.parametrize(
+    ("owner", "place", "reason"),
+    [
+        (Trainer, "look_of_best", "RuntimeError: MemoryError"),
+        (reporting, "render_report", "MemoryError"),
+    ],
+)
 def test_a_report_that_cannot_be_made_costs_nothing(
-    place: str, folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: object,
+    place: str,
+    reason: str,
+    folders: Path,
+    untrained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> None:
         raise MemoryError("no room\nat all")
 
-    monkeypatch.setattr(reporting, place, fail)
+    monkeypatch.setattr(owner, place, fail)
     output = tmp_path / "trained"
     ended = train(folders, untrained, output, "--quiet")
     assert ended.status == 0
-    reason = "RuntimeError: MemoryError" if place == "predict_share" else "MemoryError"
     assert ended.stderr == FEW_IMAGES + (
         f"Warning: There is no report.html: {reason}: no room at all. The model is not affected.\n"
     )

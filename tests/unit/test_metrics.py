@@ -2,12 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from train_pytorch_model.distributed import World
-from train_pytorch_model.metrics import Metrics, Sums
+from train_pytorch_model.evaluation import outcomes_of
+from train_pytorch_model.metrics import Metrics, OutcomeRows, Sums
 
 CPU = torch.device("cpu")
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=CPU)
@@ -88,3 +90,20 @@ def test_halves_are_summed_in_double_precision() -> None:
     for _ in range(1000):
         sums.add(torch.tensor(1.0, dtype=torch.bfloat16), logits, torch.tensor([0]))
     assert sums.reduce(ALONE).loss == 1.0
+
+
+def test_rows_are_the_outcomes_of_all_batches_also_of_equal_logits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randint(-2, 3, (40, 6), generator=generator).to(torch.bfloat16)
+    targets = torch.randint(0, 6, (40,), generator=generator)
+    rows = OutcomeRows(CPU)
+    for part in (slice(0, 16), slice(16, 16), slice(16, 40)):
+        rows.add(logits[part], targets[part])
+    expected = outcomes_of(targets.numpy(), logits.double().softmax(dim=1).numpy())
+    for name, column in vars(rows.outcomes()).items():
+        assert column.dtype == getattr(expected, name).dtype
+        np.testing.assert_array_equal(column, getattr(expected, name))
+
+
+def test_rows_of_nothing_are_no_outcomes() -> None:
+    assert len(OutcomeRows(CPU).outcomes()) == 0
