@@ -26,6 +26,7 @@ from torch import Tensor
 
 from train_pytorch_model.errors import CheckpointError, listed
 from train_pytorch_model.formats.files import MalformedFileError, read_bounded, sync_folder, write_durably
+from train_pytorch_model.tensor_file import tensor_file
 
 MAX_MANIFEST_BYTES = 256 << 20
 NUM_KEPT = 2  # the newest, and one to fall back to
@@ -50,14 +51,15 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     # Not the step, to which a run may return and then do other things.
     number = 1 + max((number for number, _ in _manifests(folder)), default=0)
     name = f"{number:06}-{secrets.token_hex(4)}"
-    data = safetensors.torch.save(dict(checkpoint.tensors))
-    file = folder / f"{name}.safetensors"
+    pieces, sha256 = tensor_file(checkpoint.tensors), hashlib.sha256()
+    for piece in pieces:
+        sha256.update(piece)
     content = {
-        "size": len(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "size": sum(map(len, pieces)),
+        "sha256": sha256.hexdigest(),
         "values": checkpoint.values,
     }
-    write_durably(file, data)
+    write_durably(folder / f"{name}.safetensors", *pieces)
     manifest = {"content": content, "sha256": _sha256_of(content)}
     write_durably(folder / f"{name}.json", json.dumps(manifest).encode("ascii"))
     sync_folder(folder)

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -131,7 +131,7 @@ def _yaml(value: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=False, width=1000)
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a file that is there as a whole or not at all, even after a power loss. Raises `OSError`.
 
     The folder's own entry is synced by `sync_folder`, once for several files.
@@ -139,10 +139,10 @@ def write_durably(path: Path, data: bytes) -> None:
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
-            file.write(data)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
-        if not _holds(part, data):  # some mounts report what they could not write only later, or never
+        if not _holds(part, pieces):  # some mounts report what they could not write only later, or never
             raise OSError(errno.EIO, "what was written reads back otherwise", str(path))
         part.replace(path)
     except BaseException:
@@ -316,11 +316,17 @@ def empty_directory(path: Path) -> None:
                 entry.unlink(missing_ok=True)
 
 
-def _holds(path: Path, data: bytes) -> bool:
-    view = memoryview(data)
+def _holds(path: Path, pieces: Sequence[bytes | memoryview]) -> bool:
+    """Whether a file is these pieces. They may be large: it is read bit by bit."""
+    found = bytearray(READ_BYTES)  # compared as memory; `bytes` and a `memoryview` number by number
     with path.open("rb") as file:
-        starts = range(0, len(data), READ_BYTES)  # a second copy in memory could be one too many
-        return all(file.read(READ_BYTES) == view[start : start + READ_BYTES] for start in starts)
+        for piece in pieces:
+            for start in range(0, len(piece), READ_BYTES):
+                expected = memoryview(piece)[start : start + READ_BYTES]
+                size = file.readinto(memoryview(found)[: len(expected)])
+                if found[:size] != expected:
+                    return False
+        return not file.read(1)
 
 
 def _one_line(error: Exception) -> str:

@@ -1,0 +1,55 @@
+"""The safetensors format, written piece by piece from where the tensors lie.
+
+    8 bytes     length of the header, a little-endian integer
+    header      {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}, ended by spaces
+    data        the tensors one after the other, C order, little-endian
+
+As in https://github.com/huggingface/safetensors, which reads it. The library's own writer copies all of the
+data twice, and keeps the interpreter from running meanwhile: 0.15 to 0.8 s for the 133 MB of a ResNet-18
+checkpoint, in which no step of the training can begin.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+ALIGNMENT = 8  # bytes, of the data's begin
+
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+def tensor_file(tensors: Mapping[str, Tensor]) -> list[memoryview]:
+    """A file of these tensors, in pieces that are its bytes one after the other.
+
+    The pieces are the memory of the tensors, which have to be on the CPU and in C order.
+    """
+    assert sys.byteorder == "little"
+    # The largest numbers first, so that each tensor begins at a multiple of its numbers' size.
+    ordered = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
+    pieces = [tensors[name].view(-1).view(torch.uint8).numpy().data for name in ordered]
+    header, end = {}, 0
+    for name, piece in zip(ordered, pieces, strict=True):
+        tensor, begin = tensors[name], end
+        end += len(piece)
+        header[name] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    return [memoryview(len(text).to_bytes(8, "little") + text), *pieces]

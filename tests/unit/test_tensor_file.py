@@ -1,0 +1,44 @@
+"""Tensors written piece by piece, as the safetensors library reads them."""
+
+import pytest
+import safetensors.torch
+import torch
+
+from train_pytorch_model import tensor_file as module
+from train_pytorch_model.tensor_file import tensor_file
+
+
+def test_the_library_reads_what_is_written() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        f"{number} “{dtype}” \n": (torch.rand(2, 3, generator=generator) * 100 - 50).to(dtype)
+        for number, dtype in enumerate(module._DTYPES)
+    }
+    tensors |= {"none": torch.empty(0, 4), "one": torch.tensor(5, dtype=torch.int64), "": torch.ones(1)}
+    read = safetensors.torch.load(b"".join(tensor_file(tensors)))
+    assert read.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert read[name].dtype == tensor.dtype
+        assert torch.equal(read[name], tensor)
+
+
+def test_no_tensors_are_a_file_too() -> None:
+    assert safetensors.torch.load(b"".join(tensor_file({}))) == {}
+
+
+def test_nothing_is_copied() -> None:
+    tensor = torch.zeros(4)
+    _, piece = tensor_file({"tensor": tensor})
+    tensor += 1
+    assert bytes(piece) == torch.ones(4).numpy().tobytes()
+
+
+def test_numbers_begin_at_multiples_of_their_size() -> None:
+    header, *pieces = tensor_file({"a": torch.ones(3, dtype=torch.int8), "b": torch.ones(1)})
+    assert len(header) % 8 == 0
+    assert [len(piece) for piece in pieces] == [4, 3]
+
+
+def test_what_does_not_lie_in_one_piece_is_refused() -> None:
+    with pytest.raises(RuntimeError):
+        tensor_file({"turned": torch.ones(2, 3).T})
