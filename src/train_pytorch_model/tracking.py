@@ -25,6 +25,7 @@ from typing import Any, Protocol, Self
 from train_pytorch_model.image_classifier import serving
 from train_pytorch_model.image_classifier.scored_columns import LABEL_COLUMN, PROBABILITY_PREFIX
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.priority import step_back
 from train_pytorch_model.progress import Voice
 
 EXPERIMENT = "train_pytorch_model"
@@ -119,6 +120,7 @@ class MlflowTracker:
         self._voice.warn(f"MLflow does not have all metrics ({reason}); metrics.jsonl has them.")
 
     def _send_all(self) -> None:
+        step_back()  # importing mlflow and making a new store take four seconds of computing
         run: _MlflowRun | None = None
         unsent: list[Mapping[str, float]] = []
         failures = 0

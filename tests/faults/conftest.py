@@ -10,6 +10,7 @@ import pytest
 
 from tests.faults.trials import Bench, Result, Zygote, result_of
 from tests.painting import paint_folders
+from train_pytorch_model.priority import OPENMP
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +25,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     untrained = root / "untrained"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # as the program sets it before it loads torch
+        for name, value in OPENMP.items():  # as the program sets it before it loads torch
+            patch.setenv(name, value)
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         # Small, and with dropout and batch norms: all that is random or of one process alone.

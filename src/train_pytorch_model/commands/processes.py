@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from train_pytorch_model.launch import LAUNCHER, Worker, decide, start_workers
 from train_pytorch_model.memory import keep_freed_memory
+from train_pytorch_model.priority import quick_turns
 from train_pytorch_model.process_table import end_with_parent
 from train_pytorch_model.progress import Voice
 
@@ -52,7 +53,7 @@ def _work(worker: Worker, work: "Callable[[World], None]", voice: Voice) -> None
 
     @record  # without it, torchrun shows no traceback of a fault
     def recorded() -> None:
-        with join_world() as world:
+        with quick_turns(), join_world() as world:
             work(world)
 
     keep_freed_memory()

@@ -20,6 +20,7 @@ import tyro
 from train_pytorch_model import __version__
 from train_pytorch_model.errors import LostRankError, ModuleOutOfMemoryError, UserError
 from train_pytorch_model.launch import rank_of
+from train_pytorch_model.priority import OPENMP
 from train_pytorch_model.progress import write_what_the_console_can
 from train_pytorch_model.stop_requests import StoppedError
 
@@ -122,9 +123,8 @@ def _booleans(command: type) -> dict[str, bool]:
 
 def _run(parse: Any) -> None:
     write_what_the_console_can()
-    # PyTorch's threads spin while they wait for each other. With anything else on the cores, decoding threads
-    # too, two of them are then slower than one; asleep they keep 3 to 4 times that. Read when torch loads.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    for name, value in OPENMP.items():
+        os.environ.setdefault(name, value)
     signal.signal(signal.SIGTERM, _terminated)
     try:
         try:

@@ -55,7 +55,10 @@ def train(untrained: Path, images: Path, output: Path, batch_size: int, epochs: 
 
 def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int) -> list[float]:
     """The same for epochs of one batch that is there already."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the program does
+    from train_pytorch_model.priority import OPENMP, quick_turns
+
+    for name, value in OPENMP.items():  # as the program does
+        os.environ.setdefault(name, value)
     import torch
 
     from train_pytorch_model.config import TrainConfig
@@ -74,7 +77,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
                 yield batch
 
     keep_freed_memory()
-    with join_world() as world, OneBatch(1) as loader:
+    with quick_turns(), join_world() as world, OneBatch(1) as loader:
         inputs = open_training_inputs(untrained, images, images)
         pixels = torch.randint(0, 256, (batch_size, inputs.framing.height, inputs.framing.width, 3))
         targets = torch.randint(0, len(inputs.categories), (batch_size,))

@@ -1,0 +1,60 @@
+"""Threads that give way to the one that trains."""
+
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from train_pytorch_model.commands.processes import work_or_start_workers
+from train_pytorch_model.distributed import World
+from train_pytorch_model.priority import NICENESS, SWITCH_S, quick_turns, step_back
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.tracking import MlflowTracker
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def test_turns_are_quick_for_a_while() -> None:
+    before = sys.getswitchinterval()
+    with pytest.raises(KeyError), quick_turns():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S, rel=0.01)
+        raise KeyError
+    assert sys.getswitchinterval() == before
+
+
+def test_a_work_has_quick_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    intervals = []
+
+    def work(_: World) -> None:
+        intervals.append(sys.getswitchinterval())
+
+    work_or_start_workers(work, ["train"], Silence())
+    assert intervals == [pytest.approx(SWITCH_S, rel=0.01)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own")
+def test_one_thread_steps_back() -> None:
+    before = niceness()
+    with ThreadPoolExecutor(1, initializer=step_back) as pool:
+        assert pool.submit(niceness).result() == min(19, NICENESS)
+    assert niceness() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own")
+def test_what_sends_metrics_steps_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def fail(*_: object) -> None:
+        seen.append(niceness())
+        raise OSError
+
+    monkeypatch.setattr("train_pytorch_model.tracking._MlflowRun.open", fail)
+    with MlflowTracker({}, tmp_path / "mlflow_run", Silence()):
+        pass
+    assert seen == [NICENESS]
