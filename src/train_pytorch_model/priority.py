@@ -6,9 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-SWITCH_S = (
-    0.0005  # by default ten times that, and each of some 150 operations of a forward pass may wait for it
-)
+SWITCH_S = 0.0005  # ten times that by default, and each operation of a forward pass may have to wait for it
 NICENESS = 10  # of 19: a tenth of the turns of a thread that computes, and all of those that it leaves
 
 OPENMP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "5000"}
@@ -35,7 +33,7 @@ def quick_turns() -> Iterator[None]:
 
 
 def step_back() -> None:
-    """Give this thread what others leave of the processors, for good; where a thread has a priority (Linux)."""
+    """Give this thread what others leave of the processors, for good. On Linux: elsewhere it has no rank."""
     if sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
