@@ -250,7 +250,7 @@ def _parts(budget: TimeBudget) -> list[Part]:
         ("computing", "Training batches", budget.computing_s, "the network and its gradients"),
         ("waiting", "Waiting for images", budget.waiting_s, "reading and decoding could not keep up"),
         ("validation-time", "Validation", budget.validation_s, "after each epoch"),
-        ("rest", "The rest", budget.rest_s, "starting, checkpoints, the last look at the validation images"),
+        ("rest", "The rest", budget.rest_s, "starting, checkpoints, this report"),
     )
     return [Part(kind, name, duration(s), s / total_s, why) for kind, name, s, why in parts]
 

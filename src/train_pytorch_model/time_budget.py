@@ -27,7 +27,7 @@ class TimeBudget:
     """Waiting for training images."""
     validation_s: float
     rest_s: float
-    """Starting, checkpoints, the last look at the validation images."""
+    """Starting, checkpoints, the report."""
 
     @property
     def total_s(self) -> float:

@@ -15,6 +15,7 @@ from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data import Batch, Loader, Pass, on_device, read_for_inference, read_for_training
 from train_pytorch_model.decode_cache import NO_CACHES, open_caches, plan_cache
 from train_pytorch_model.distributed import World
+from train_pytorch_model.epoch_view import AfterStep, EpochView, RunLength
 from train_pytorch_model.errors import (
     InvalidDatasetError,
     ModuleOutOfMemoryError,
@@ -42,16 +43,10 @@ from train_pytorch_model.precision import choose_precision
 from train_pytorch_model.progress import Bar, Voice
 from train_pytorch_model.schedule import PolynomialSchedule
 from train_pytorch_model.seeds import derive_seed
-from train_pytorch_model.time_budget import EpochTimes, duration
+from train_pytorch_model.time_budget import EpochTimes
 from train_pytorch_model.train_state import Snapshot, TrainState
 
 MAX_ROLLBACKS = 3
-
-STEPS_TO_JUDGE = 10  # after which the speed is known; the first one, which is slower, does not count
-LONG_RUN_S = 2 * 3600.0  # worth a warning on a CPU
-
-AfterStep = Callable[[Tensor], None]
-"""Called with the sum of the losses of a step; may end the epoch by an exception."""
 
 
 class Trainer:
@@ -88,6 +83,8 @@ class Trainer:
             warmup_steps=config.warmup_epochs * self.steps_per_epoch,
             total_steps=config.epochs * self.steps_per_epoch,
         )
+        is_on_cpu = world.device.type == "cpu"
+        self.length = RunLength(len(inputs.training), config.epochs, self.steps_per_epoch, is_on_cpu)
         model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)
         self._model = model.to(world.device).to(memory_format=torch.channels_last)
         optimizer, scaler = make_optimizer(self.network), self.precision.scaler(world.device)
@@ -131,8 +128,14 @@ class Trainer:
             loader.batches(current, lambda: self._validation_pass(max_steps)), self.world.device
         )
         first_step = (position.epoch - 1) * self.steps_per_epoch
+
+        def take_time(loss_sum: Tensor) -> None:
+            self.take_time()
+            after_step(loss_sum)
+
         set_training_mode(self.network)
         with self.voice.bar(len(current.plan), f"Epoch {position.epoch}/{self.config.epochs}") as bar:
+            view = EpochView(bar, self.voice, loader, position, len(current.plan), self.length, take_time)
             try:
                 trained = train_one_epoch(
                     self._step,
@@ -140,7 +143,7 @@ class Trainer:
                     lambda number: self.schedule(first_step + number),
                     self.state,
                     self.config.print_frequency,
-                    _EpochView(self, bar, loader, len(current.plan), after_step),
+                    view,
                 )
             except torch.OutOfMemoryError as error:
                 raise self._out_of_memory(error) from error
@@ -400,65 +403,3 @@ def _steps_per_epoch(config: TrainConfig, inputs: TrainingInputs, min_share: int
             f" {inputs.framing.height} x {inputs.framing.width} px.",
         )
     return steps
-
-
-class _EpochView:
-    """An epoch on the screen or in the log."""
-
-    def __init__(
-        self, trainer: Trainer, bar: Bar, loader: Loader, num_steps: int, after_step: AfterStep
-    ) -> None:
-        self._trainer, self._bar, self._loader, self._after_step = trainer, bar, loader, after_step
-        self._num_steps, self._steps = num_steps, 0
-        self._started_at = self._first_step_at = time.perf_counter()
-        self._waited_before_s = trainer.state.position.waited_s - loader.waited_s
-
-    def after_step(self, loss_sum: Tensor) -> None:
-        self._bar.advance()
-        self._steps += 1
-        self._trainer.state.position.waited_s = self._waited_before_s + self._loader.waited_s
-        self._trainer.take_time()
-        if self._steps == 1:
-            self._first_step_at = time.perf_counter()
-        elif self._steps == STEPS_TO_JUDGE:
-            self._warn_of_a_long_run()
-        self._after_step(loss_sum)
-
-    def report(self, report: StepReport) -> None:
-        position = self._trainer.state.position
-        data_share = position.waited_s / max(position.elapsed_s, 1e-9)
-        self._bar.show(
-            f"loss {report.metrics.loss:.4f}",
-            f"top-1 {report.metrics.top1:6.1%}",
-            self._eta(),
-            f"{report.images_per_second:.1f} images/s",
-            f"lr {report.lr:.2e}",
-            f"data wait {data_share:.0%}",
-        )
-
-    def _eta(self) -> str:
-        """When the epoch ends, and the run if all its epochs are trained."""
-        trainer, position = self._trainer, self._trainer.state.position
-        step_s = (time.perf_counter() - self._started_at) / self._steps
-        epoch_s = step_s * (self._num_steps - self._steps)
-        following = trainer.config.epochs - position.epoch
-        if following == 0:
-            return f"ETA {duration(epoch_s)}"
-        validation_s = position.times[-1].validation_s if position.times else 0.0  # unknown before it
-        run_s = epoch_s + following * trainer.steps_per_epoch * step_s + (following + 1) * validation_s
-        return f"ETA {duration(epoch_s)}, run {duration(run_s)}"
-
-    def _warn_of_a_long_run(self) -> None:
-        trainer = self._trainer
-        is_first = trainer.state.position.epoch == 1 and trainer.state.position.steps_done == self._steps
-        if trainer.world.device.type != "cpu" or not is_first:
-            return
-        images = len(trainer.inputs.training) * trainer.config.epochs
-        step_s = (time.perf_counter() - self._first_step_at) / (STEPS_TO_JUDGE - 1)
-        run_s = step_s * trainer.schedule.total_steps
-        if run_s >= LONG_RUN_S:
-            trainer.voice.warn(
-                f"At the speed of the first steps, {images:,} images ({trainer.config.epochs} epochs) take"
-                f" about {duration(run_s)} on this CPU. A GPU takes a small part of that; so do fewer"
-                " --epochs, or, in init-model, a smaller --image-size or --freeze-backbone."
-            )

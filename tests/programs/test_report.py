@@ -17,7 +17,7 @@ from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import FEW_IMAGES, Ended, assert_refused, run_program, train_arguments
 from tests.ranks.conftest import torchrun
-from train_pytorch_model import reporting, trainer, training
+from train_pytorch_model import epoch_view, reporting, training
 from train_pytorch_model.data import Loader
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.trainer import Trainer
@@ -286,7 +286,7 @@ def test_a_long_run_on_a_cpu_is_warned_of(
     warning = "At the speed of the first steps, 48 images (2 epochs) take about "
     assert warning not in run_program(*arguments).stdout
     shutil.rmtree(tmp_path / "trained")
-    monkeypatch.setattr(trainer, "LONG_RUN_S", 0.0)
+    monkeypatch.setattr(epoch_view, "LONG_RUN_S", 0.0)
     said = run_program(*arguments).stdout
     assert said.count(warning) == 1
     assert " on this CPU. A GPU takes a small part of that; so do fewer --epochs," in said

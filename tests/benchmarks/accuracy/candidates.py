@@ -146,6 +146,7 @@ CONTENDERS = (
     ),
     Contender("ImageNet's mean and deviation", by_recipe(mean=IMAGENET_MEAN, std=IMAGENET_STD)),
     Contender("warmup of an epoch", functools.partial(ours.train, warmup_epochs=1)),
+    Contender("float32", by_recipe(precision="float32")),
 )
 
 

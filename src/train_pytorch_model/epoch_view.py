@@ -1,0 +1,97 @@
+"""How an epoch goes, on the screen or in the log; and a warning where a run will take long."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from train_pytorch_model.data import Loader
+from train_pytorch_model.loop import StepReport
+from train_pytorch_model.progress import Bar, Voice
+from train_pytorch_model.time_budget import duration
+from train_pytorch_model.train_state import Position
+
+STEPS_TO_JUDGE = 10  # after which the speed is known; the first one, which is slower, does not count
+LONG_RUN_S = 2 * 3600.0  # worth a warning on a CPU
+
+AfterStep = Callable[[Tensor], None]
+"""Called with the sum of the losses of a step; may end the epoch by an exception."""
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """How much there is to do if all epochs are trained."""
+
+    images: int
+    """Of an epoch."""
+    epochs: int
+    steps_per_epoch: int
+    is_on_cpu: bool
+
+
+class EpochView:
+    """Follows an epoch, as a `Watcher`; `num_steps` are left of it."""
+
+    def __init__(
+        self,
+        bar: Bar,
+        voice: Voice,
+        loader: Loader,
+        position: Position,
+        num_steps: int,
+        length: RunLength,
+        after_step: AfterStep,
+    ) -> None:
+        self._bar, self._voice, self._loader, self._position = bar, voice, loader, position
+        self._length, self._after_step = length, after_step
+        self._num_steps, self._steps = num_steps, 0
+        self._started_at = self._first_step_at = time.perf_counter()
+        self._waited_before_s = position.waited_s - loader.waited_s
+
+    def after_step(self, loss_sum: Tensor) -> None:
+        self._bar.advance()
+        self._steps += 1
+        self._position.waited_s = self._waited_before_s + self._loader.waited_s
+        if self._steps == 1:
+            self._first_step_at = time.perf_counter()
+        elif self._steps == STEPS_TO_JUDGE:
+            self._warn_of_a_long_run()
+        self._after_step(loss_sum)
+
+    def report(self, report: StepReport) -> None:
+        data_share = self._position.waited_s / max(self._position.elapsed_s, 1e-9)
+        self._bar.show(
+            f"loss {report.metrics.loss:.4f}",
+            f"top-1 {report.metrics.top1:6.1%}",
+            self._eta(),
+            f"{report.images_per_second:.1f} images/s",
+            f"lr {report.lr:.2e}",
+            f"data wait {data_share:.0%}",
+        )
+
+    def _eta(self) -> str:
+        """When the epoch ends, and the run if all its epochs are trained."""
+        length, position = self._length, self._position
+        step_s = (time.perf_counter() - self._started_at) / self._steps
+        epoch_s = step_s * (self._num_steps - self._steps)
+        following = length.epochs - position.epoch
+        if following == 0:
+            return f"ETA {duration(epoch_s)}"
+        validation_s = position.times[-1].validation_s if position.times else 0.0  # unknown before it
+        run_s = epoch_s + following * length.steps_per_epoch * step_s + (following + 1) * validation_s
+        return f"ETA {duration(epoch_s)}, run {duration(run_s)}"
+
+    def _warn_of_a_long_run(self) -> None:
+        length, position = self._length, self._position
+        is_first = position.epoch == 1 and position.steps_done == self._steps
+        if not (length.is_on_cpu and is_first):
+            return
+        step_s = (time.perf_counter() - self._first_step_at) / (STEPS_TO_JUDGE - 1)
+        run_s = step_s * length.epochs * length.steps_per_epoch
+        if run_s >= LONG_RUN_S:
+            self._voice.warn(
+                f"At the speed of the first steps, {length.images * length.epochs:,} images ({length.epochs}"
+                f" epochs) take about {duration(run_s)} on this CPU. A GPU takes a small part of that; so do"
+                " fewer --epochs, or, in init-model, a smaller --image-size or --freeze-backbone."
+            )
