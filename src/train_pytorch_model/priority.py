@@ -14,7 +14,7 @@ OPENMP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "5000"}
 
 By default they spin while they wait for each other: with anything else on the cores, such as decoding, two of
 them are then slower than one. Asleep at once they keep 3 to 4 times that, but are woken for each operation.
-After a few microseconds of spinning they lose nothing on a busy core, and train 15 % faster on idle ones.
+After a few microseconds of spinning they lose nothing on a busy core, and are up to 15 % faster on idle ones.
 """
 
 

@@ -1,0 +1,71 @@
+"""What a trainer knows about the validation images."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.painting import paint_folders
+
+from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.data import Loader
+from train_pytorch_model.distributed import World
+from train_pytorch_model.evaluation import Outcomes
+from train_pytorch_model.inputs import open_training_inputs
+from train_pytorch_model.loop import StepReport
+from train_pytorch_model.metrics import Metrics
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.trainer import Trainer
+
+TRAINED = StepReport(step=1, lr=0.0, metrics=Metrics(0.0, 0.0, 0.0, 1), images_per_second=1.0)
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Trainer:
+    """Of 12 images, and 9 for validation: the first cannot be decoded."""
+    InitModel(
+        output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=Recipe(precision="float32")
+    ).run()
+    paint_folders(tmp_path / "training", 4)
+    images = paint_folders(tmp_path / "validation", 3)
+    truncated = images / "blue" / "0.png"
+    truncated.write_bytes(truncated.read_bytes()[:-900])
+    inputs = open_training_inputs(tmp_path / "untrained", tmp_path / "training", images)
+    world = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
+    return Trainer(TrainConfig(batch_size=4, epochs=3), inputs, world, Silence())
+
+
+def columns(outcomes: Outcomes) -> list[list[float]]:
+    return [column.tolist() for column in vars(outcomes).values()]
+
+
+def test_a_look_is_at_the_images_that_were_given_whatever_was_left_out(trainer: Trainer) -> None:
+    with Loader(1) as loader:
+        for loss in (2.0, 1.0):  # the second time without the image, and better
+            validated = trainer.validate(loader)
+            assert validated.images == 8
+            trainer.close_epoch(TRAINED, Metrics(loss, validated.top1, validated.top5, 8))
+        assert trainer.state.best.epoch == 2
+        look = trainer.look_of_best("Report", loader, lambda: None)
+    assert look.places.tolist() == list(range(1, 9))
+    assert look.outcomes.targets.tolist() == trainer.inputs.validation.class_indices[1:].tolist()
+    assert look.rejected == {}
+
+
+def test_a_look_taken_again_is_the_one_that_was_kept(trainer: Trainer) -> None:
+    with Loader(1) as loader:
+        validated = trainer.validate(loader)
+        trainer.close_epoch(TRAINED, validated)
+        kept = trainer.look_of_best("Report", loader, lambda: None)
+        with torch.no_grad():
+            for parameter in trainer.network.parameters():
+                parameter.add_(1)
+        trainer.validate(loader)
+        trainer.close_epoch(TRAINED, Metrics(np.inf, 0.0, 0.0, 8))
+        assert trainer.look_of_best("Report", loader, lambda: None) is kept
+        trainer._best_look = 0, None  # as in a run that goes on
+        again = trainer.look_of_best("Report", loader, lambda: None)
+    assert again.places.tolist() == kept.places.tolist()
+    assert columns(again.outcomes) == columns(kept.outcomes)
