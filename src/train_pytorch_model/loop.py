@@ -126,9 +126,8 @@ def train_one_epoch(
 
 @dataclass(frozen=True)
 class Look:
-    """What one process finds in its part of the validation images."""
+    """What one process finds in its part of the validation images, one by one."""
 
-    sums: Sums
     places: np.ndarray
     """(N,), int64: which images these are."""
     outcomes: Outcomes
@@ -138,8 +137,10 @@ class Look:
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, batches: Iterable[Batch], precision: Precision, device: torch.device) -> Look:
-    """Predict each image once, without a word to the other processes.
+def evaluate(
+    model: nn.Module, batches: Iterable[Batch], precision: Precision, device: torch.device
+) -> tuple[Sums, Look]:
+    """Predict each image once, without a word to the other processes; in sums and one by one.
 
     `model` is the bare network: DDP would wait for processes that have no batch.
     """
@@ -157,7 +158,7 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], precision: Precision, d
         rows.add(logits, targets)
         places.append(batch.indices)
         rejected |= batch.rejected
-    return Look(sums, np.concatenate(places), rows.outcomes(), rejected)
+    return sums, Look(np.concatenate(places), rows.outcomes(), rejected)
 
 
 def _report(state: TrainState, lr: float, world: World) -> StepReport:

@@ -137,7 +137,6 @@ def render_report(report: Report) -> str:
         "report.html",
         title=f"Training of a {report.spec.architecture}",
         report=report,
-        precision=report.precision,
         version=__version__,
         run_time=duration(report.budget.total_s),
         figures=[_best_epoch(report), *figures(evaluation)],

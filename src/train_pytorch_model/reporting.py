@@ -3,7 +3,6 @@
 import platform
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +13,6 @@ import torch
 from train_pytorch_model import __version__, evaluation
 from train_pytorch_model.data import Loader
 from train_pytorch_model.distributed import World
-from train_pytorch_model.evaluation import Outcomes
 from train_pytorch_model.evaluation_page import MAX_MISTAKES, with_pictures
 from train_pytorch_model.formats.evaluation_directory import (
     CONFUSION_MATRIX,
@@ -23,6 +21,7 @@ from train_pytorch_model.formats.evaluation_directory import (
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import readable_images
+from train_pytorch_model.loop import Look
 from train_pytorch_model.report_page import DataSet, Report, render_report
 from train_pytorch_model.run_folder import REPORT
 from train_pytorch_model.time_budget import TimeBudget, budget_of
@@ -32,15 +31,6 @@ from train_pytorch_model.trainer import Trainer
 TITLE = "Report"
 MAX_MATRIX = 1000  # categories; the file of a larger matrix, nearly all zeros, is beyond 2 MB
 PACKAGES = ("torch", "torchvision", "numpy", "pillow")
-
-
-@dataclass(frozen=True)
-class _Share:
-    """What one process knows about its part of the validation images, or why it does not."""
-
-    outcomes: Outcomes
-    places: np.ndarray
-    rejected: dict[int, str]
 
 
 def plan_of(trainer: Trainer) -> dict[str, str]:
@@ -99,35 +89,34 @@ def report_on(
     """
     if trainer.state.best.epoch == 0:
         return []
-    share = _share(trainer, loader, before_batch)
+    look = _look(trainer, loader, before_batch)
     try:
-        shares = trainer.world.gather_on_main([share])
+        looks = trainer.world.gather_on_main([look])
         if not trainer.world.is_main:
             return []
-        return _report(trainer, output, shares)
+        return _report(trainer, output, looks)
     except Exception as error:  # of a page that nobody needs for using the model
         trainer.voice.warn(f"There is no {REPORT}: {_reason(error)}. The model is not affected.")
         return []
 
 
-def _share(trainer: Trainer, loader: Loader, before_batch: Callable[[], None]) -> _Share | str:
+def _look(trainer: Trainer, loader: Loader, before_batch: Callable[[], None]) -> Look | str:
     """Of this process; the reason where there is none: the others wait for a word, whatever has happened."""
     try:
-        look = trainer.look_of_best(TITLE, loader, before_batch)
+        return trainer.look_of_best(TITLE, loader, before_batch)
     except Exception as error:
         return _reason(error)
-    return _Share(look.outcomes, look.places, look.rejected)
 
 
-def _report(trainer: Trainer, output: Path, shares: Sequence[_Share | str]) -> list[Attachment]:
-    known = [share for share in shares if isinstance(share, _Share)]
-    if len(known) < len(shares):
-        raise RuntimeError(next(share for share in shares if isinstance(share, str)))
+def _report(trainer: Trainer, output: Path, answers: Sequence[Look | str]) -> list[Attachment]:
+    looks = [answer for answer in answers if isinstance(answer, Look)]
+    if len(looks) < len(answers):
+        raise RuntimeError(next(answer for answer in answers if isinstance(answer, str)))
     inputs, categories, images = trainer.inputs, trainer.inputs.categories, trainer.validation
-    rejected = {index: reason for share in known for index, reason in share.rejected.items()}
+    rejected = {index: reason for look in looks for index, reason in look.rejected.items()}
     _, lost = readable_images(images, rejected)
-    outcomes = evaluation.joined([share.outcomes for share in known])
-    places = np.concatenate([share.places for share in known])
+    outcomes = evaluation.joined([look.outcomes for look in looks])
+    places = np.concatenate([look.places for look in looks])
     # The order of `evaluate`, whatever the number of processes: of equals the first comes first.
     order = np.argsort(places)
     outcomes, places = outcomes.select(order), places[order]

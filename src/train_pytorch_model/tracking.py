@@ -120,7 +120,7 @@ class MlflowTracker:
         self._voice.warn(f"MLflow does not have all metrics ({reason}); metrics.jsonl has them.")
 
     def _send_all(self) -> None:
-        step_back()  # importing mlflow and making a new store take four seconds of computing
+        step_back()  # importing mlflow and making a new store take two to four seconds of computing
         run: _MlflowRun | None = None
         unsent: list[Mapping[str, float]] = []
         failures = 0

@@ -35,7 +35,7 @@ from train_pytorch_model.loop import (
     train_one_epoch,
 )
 from train_pytorch_model.memory_probe import largest_that_fits
-from train_pytorch_model.metrics import Metrics
+from train_pytorch_model.metrics import Metrics, Sums
 from train_pytorch_model.models import build_model, freeze_backbone, min_share, set_training_mode
 from train_pytorch_model.optimization import make_loss, make_optimizer
 from train_pytorch_model.plan import num_training_steps, plan_training, plan_validation
@@ -66,8 +66,7 @@ class Trainer:
         recipe, framing, directory = inputs.recipe, inputs.framing, inputs.model
         self._timed_at = time.perf_counter()
         self._caches = NO_CACHES
-        self._look: Look | None = None
-        self._best_look: tuple[int, Look | None] = 0, None
+        self._looks: dict[int, Look] = {}  # by epoch: of the open one, and of the best
         self.cache_plan = plan_cache(inputs.training, inputs.validation, inputs.framing, config.epochs, world)
         self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
 
@@ -157,12 +156,12 @@ class Trainer:
         started_at = time.perf_counter()
         validation = self.validation
         self.world.average_batch_norms(self.network)
-        look = self._look_at_validation(
+        sums, look = self._look_at_validation(
             "Validation", loader, self._next_training_pass, before_batch, max_steps
         )
-        validated = look.sums.reduce(self.world)
+        validated = sums.reduce(self.world)
         self._leave_out("validation", self.inputs.validation, validation, look.rejected)
-        self._look = replace(look, rejected={})  # they are noted
+        self._looks[self.state.position.epoch] = replace(look, rejected={})  # they are noted
         self.state.position.validation_s = time.perf_counter() - started_at
         return validated
 
@@ -171,19 +170,18 @@ class Trainer:
 
         Kept from then on; a run that was interrupted since looks once more, with the weights of that epoch.
         """
-        epoch, look = self._best_look
-        if look is None or epoch != self.state.best.epoch:
-            self.network.load_state_dict(self.state.best.weights)
-            look = self._look_at_validation(title, loader, lambda: None, before_batch)
-        return look
+        best = self.state.best
+        if best.epoch not in self._looks:
+            self.network.load_state_dict(best.weights)
+            _, self._looks[best.epoch] = self._look_at_validation(title, loader, lambda: None, before_batch)
+        return self._looks[best.epoch]
 
     def close_epoch(self, trained: StepReport, validated: Metrics) -> None:
         """Take note of an epoch, and open the next."""
         state = self.state
         epoch = state.position.epoch
         state.best.observe(epoch, validated, self.network)
-        if state.best.epoch == epoch:
-            self._best_look = epoch, self._look
+        self._looks = {number: look for number, look in self._looks.items() if number == state.best.epoch}
         state.patience.observe(validated.loss)
         metrics = documented_metrics(trained, validated)
         state.position.history.append({"epoch": epoch, "step": epoch * self.steps_per_epoch, **metrics})
@@ -272,7 +270,7 @@ class Trainer:
         following: Callable[[], Pass | None],
         before_batch: Callable[[], None],
         max_steps: int | None = None,
-    ) -> Look:
+    ) -> tuple[Sums, Look]:
         """The network as it is, on this process's validation images, with their places among those given."""
         validation, current = self.validation, self._validation_pass(max_steps)
 
@@ -283,8 +281,8 @@ class Trainer:
                 bar.advance()
 
         with self.voice.bar(len(current.plan), title) as bar:
-            look = evaluate(self._model, batches(bar), self.precision, self.world.device)
-        return replace(look, places=_places(self.inputs.validation, validation, look.places))
+            sums, look = evaluate(self._model, batches(bar), self.precision, self.world.device)
+        return sums, replace(look, places=_places(self.inputs.validation, validation, look.places))
 
     def _each_with_noise_of_its_own(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """What a step draws, such as dropout, depends on (seed, epoch, step, rank): none of it is saved."""

@@ -342,6 +342,10 @@ class FaultyFile:
         self._fault()
         return bytes(self._file.read(size))  # type: ignore[attr-defined]
 
+    def readinto(self, buffer: memoryview) -> int:
+        self._fault()
+        return int(self._file.readinto(buffer))  # type: ignore[attr-defined]
+
 
 @pytest.fixture
 def inject(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Fault, bool], None]]:

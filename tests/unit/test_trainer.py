@@ -65,7 +65,7 @@ def test_a_look_taken_again_is_the_one_that_was_kept(trainer: Trainer) -> None:
         trainer.validate(loader)
         trainer.close_epoch(TRAINED, Metrics(np.inf, 0.0, 0.0, 8))
         assert trainer.look_of_best("Report", loader, lambda: None) is kept
-        trainer._best_look = 0, None  # as in a run that goes on
+        trainer._looks.clear()  # as in a run that goes on
         again = trainer.look_of_best("Report", loader, lambda: None)
     assert again.places.tolist() == kept.places.tolist()
     assert columns(again.outcomes) == columns(kept.outcomes)

@@ -139,7 +139,8 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
-            file.writelines(pieces)
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         if not _holds(part, pieces):  # some mounts report what they could not write only later, or never
@@ -317,7 +318,7 @@ def empty_directory(path: Path) -> None:
 
 
 def _holds(path: Path, pieces: Sequence[bytes | memoryview]) -> bool:
-    """Whether a file is these pieces. They may be large: it is read bit by bit."""
+    """Whether a file is these pieces. A second copy in memory could be one too many: it is read in parts."""
     found = bytearray(READ_BYTES)  # compared as memory; `bytes` and a `memoryview` number by number
     with path.open("rb") as file:
         for piece in pieces:
