@@ -15,6 +15,7 @@ from train_pytorch_model.formats.files import (
     MAX_YAML_BYTES,
     META,
     READ_BACK_AFTER_S,
+    READ_BYTES,
     MalformedFileError,
     check_output,
     copy_tree,
@@ -23,6 +24,7 @@ from train_pytorch_model.formats.files import (
     read_bounded,
     read_json,
     read_yaml,
+    write_durably,
     write_json,
     write_yaml,
     writing_directory,
@@ -396,3 +398,26 @@ class Pauses:
     def _sleep(self, seconds: float) -> None:
         self._meanwhile.get(len(self.taken), lambda: None)()
         self.taken.append(seconds)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: os.pwrite(file, b"x", 1),
+        lambda file: os.pwrite(file, b"x", READ_BYTES + 3),
+        lambda file: os.pwrite(file, b"x", READ_BYTES + 9),
+        lambda file: os.ftruncate(file, READ_BYTES + 8),
+        lambda file: os.ftruncate(file, READ_BYTES + 12),
+    ],
+    ids=["first part", "second part", "second piece", "too short", "too long"],
+)
+def test_what_reads_back_otherwise_is_not_written(
+    damage: Callable[[int], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = b"a" * (READ_BYTES + 7), memoryview(b"bcd")
+    write_durably(tmp_path / "good", *pieces)
+    assert (tmp_path / "good").read_bytes() == b"".join(pieces)
+    monkeypatch.setattr(os, "fsync", damage)
+    with pytest.raises(OSError, match=r"what was written reads back otherwise"):
+        write_durably(tmp_path / "bad", *pieces)
+    assert [path.name for path in tmp_path.iterdir()] == ["good"]
