@@ -62,12 +62,14 @@ class TrainingInputs:
     training: ImageDirectory
     validation: ImageDirectory
     recipe: Recipe
-    """With every entry decided that the data decide."""
+    """With every entry decided that the data decide, flips by `chirality`."""
     spec: ClassifierSpec
     """Of the model that comes out."""
     size_reason: str
     bad_images: tuple[BadImage, ...]
     warnings: tuple[str, ...]
+    flip_reason: str = ""
+    """What the images have that forbids to mirror them, where they were looked at."""
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -204,7 +206,7 @@ def decide(
     """The model's recipe with size, augmentation and normalisation decided, and the reason for the size.
 
     `common_size` is the (height, width) of nearly all images, None when they differ. `categories` and
-    `epochs` are a training's.
+    `epochs` are a training's. Flips stay "auto" where it takes a look at the images to decide (`chirality`).
     """
     recipe = model.recipe
     fixed_side = FAMILY_OF[model.architecture].image_size
@@ -233,12 +235,13 @@ def decide(
     if mean is None or std is None:
         half = (0.5, 0.5, 0.5)
         mean, std = (IMAGENET_MEAN, IMAGENET_STD) if model.is_pretrained else (half, half)
+    not_by_name = recipe.horizontal_flip == "auto" and flips_change_meaning(categories)
     decided = replace(
         recipe,
         image_size=size,
         crop_fraction=recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
         augmentation=augmentation,
-        horizontal_flip=recipe.horizontal_flip and not flips_change_meaning(categories),
+        horizontal_flip=False if not_by_name else recipe.horizontal_flip,
         mean=mean,
         std=std,
     )

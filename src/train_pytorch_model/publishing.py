@@ -4,6 +4,7 @@ import base64
 import io
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -71,7 +72,12 @@ def _build(
         architecture=model.architecture,
         option=model.option,
         is_pretrained=False,  # nobody has to download anything to load it
-        recipe=inputs.recipe,
+        # Another training of it decides anew what depends on its images and its number of epochs.
+        recipe=replace(
+            inputs.recipe,
+            augmentation=model.recipe.augmentation,
+            horizontal_flip=model.recipe.horizontal_flip,
+        ),
         categories=categories,
     )
     write_json(root / schema.SCHEMA, schema.image_schema(categories))

@@ -37,8 +37,8 @@ class Recipe:
     crop_area: float = 0.08
     """Smallest share of an image's area that random-resized-crop takes."""
 
-    horizontal_flip: bool = True
-    """Mirror half of the training images. Not for digits, text and signs."""
+    horizontal_flip: Literal["auto"] | bool = "auto"
+    """Mirror half of the training images. auto: unless they have a left and a right, as digits and text."""
 
     label_smoothing: float = 0.0
     """Share of the target spread over all categories, in the training loss only. 0 or more, below 1."""

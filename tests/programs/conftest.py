@@ -48,7 +48,15 @@ def frozen_untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ResNet-18 of which only the head is trained, on images as they are."""
     return _init_model(
         tmp_path_factory,
-        *("--precision", "float32", "--freeze-backbone", "--augmentation", "none", "--no-horizontal-flip"),
+        *(
+            "--precision",
+            "float32",
+            "--freeze-backbone",
+            "--augmentation",
+            "none",
+            "--horizontal-flip",
+            "False",
+        ),
     )
 
 

@@ -31,7 +31,7 @@ def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: 
     output = tmp_path / "model"
     ended = run_program(
         *("init-model", "--architecture", "densenet121", "--memory-efficient", "--image-size", "64"),
-        *("--label-smoothing", "0.1", "--no-horizontal-flip", "--class-weights", "balanced"),
+        *("--label-smoothing", "0.1", "--horizontal-flip", "False", "--class-weights", "balanced"),
         *("--mean", "0.1", "0.2", "0.3", "--std", "0.4", "0.5", "0.6", "--output", output),
     )
     assert (ended.status, ended.stderr) == (0, "")
@@ -154,7 +154,7 @@ def test_the_recipe_shapes_the_training_loss(option: str, value: str, folders: P
         path.rename(training / "blue" / path.name)
     untrained, output = tmp_path / "untrained", tmp_path / "trained"
     run_program(
-        *("init-model", "--freeze-backbone", "--augmentation", "none", "--no-horizontal-flip"),
+        *("init-model", "--freeze-backbone", "--augmentation", "none", "--horizontal-flip", "False"),
         *("--precision", "float32", f"--{option}", value, "--output", untrained),
     )
     options = ("--epochs", "1", "--learning-rate", "1e-30")

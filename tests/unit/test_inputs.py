@@ -460,7 +460,7 @@ def test_small_images_are_moved_only_in_a_training_of_many_epochs(
 
 
 @pytest.mark.parametrize(
-    ("categories", "flips"),
+    ("categories", "tell_nothing"),
     [
         (tuple("0123456789"), False),
         (("A", "b", "ß"), False),
@@ -473,11 +473,13 @@ def test_small_images_are_moved_only_in_a_training_of_many_epochs(
     ],
 )
 def test_images_are_not_mirrored_where_names_tell_that_it_matters(
-    tmp_path: Path, categories: tuple[str, ...], flips: bool
+    tmp_path: Path, categories: tuple[str, ...], tell_nothing: bool
 ) -> None:
-    assert decide(model_of(tmp_path, Recipe()), None, categories)[0].horizontal_flip is flips
-    never = Recipe(horizontal_flip=False)
-    assert not decide(model_of(tmp_path / "b", never), None, categories)[0].horizontal_flip
+    expected = "auto" if tell_nothing else False
+    assert decide(model_of(tmp_path, Recipe()), None, categories)[0].horizontal_flip is expected
+    for number, asked in enumerate((True, False)):
+        model = model_of(tmp_path / str(number), Recipe(horizontal_flip=asked))
+        assert decide(model, None, categories)[0].horizontal_flip is asked
 
 
 @pytest.mark.parametrize("size", [224, (224, 224)])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.commands.init_transformation import InitTransformation
 from train_pytorch_model.commands.program import activation, without_boolean_values
 from train_pytorch_model.commands.train import Train
 
@@ -16,15 +17,16 @@ from train_pytorch_model.commands.train import Train
         ("--pretrained True", "--pretrained"),
         ("--pretrained False", ""),
         ("--pretrained", "--pretrained"),
-        ("--horizontal-flip True", ""),
-        ("--horizontal-flip False", "--no-horizontal-flip"),
-        ("--horizontal_flip False --output x", "--no-horizontal_flip --output x"),
+        ("--random-horizontal-flip True", ""),
+        ("--random-horizontal-flip False", "--no-random-horizontal-flip"),
+        ("--random_horizontal_flip False --output x", "--no-random_horizontal_flip --output x"),
+        ("--horizontal-flip False", "--horizontal-flip False"),  # it has a third value
         ("--output True", "--output True"),  # a folder of that name
         ("--pretrained true", "--pretrained true"),
     ],
 )
 def test_a_boolean_with_a_value_is_a_switch(written: str, meant: str) -> None:
-    assert without_boolean_values(written.split(), [InitModel]) == meant.split()
+    assert without_boolean_values(written.split(), [InitModel, InitTransformation]) == meant.split()
 
 
 def test_the_switches_of_a_command_are_its_own() -> None:

@@ -83,7 +83,7 @@ def test_keys_that_are_no_texts_are_unknown_entries() -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"horizontal_flip": "no"}, r"Recipe: Expected `bool`, got `str` - at `\$.horizontal_flip`."),
+        ({"horizontal_flip": "no"}, r"Recipe: Invalid enum value 'no' - at `\$.horizontal_flip`."),
         ({"image_size": True}, r"Recipe: Expected `int \| array \| null`, got `bool` - at `\$.image_size`."),
         ({"image_size": [32]}, r"Recipe: Expected `array` of length 2, got 1 - at `\$.image_size`."),
         ({"augmentation": "mixup"}, r"Recipe: Invalid enum value 'mixup' - at `\$.augmentation`."),

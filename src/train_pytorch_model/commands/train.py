@@ -94,10 +94,11 @@ class Train:
         voice.say(f"Checked {num_images:,} images; loading PyTorch")
 
         def work(world: "World") -> None:
-            from train_pytorch_model import agreed_inputs, training
+            from train_pytorch_model import agreed_inputs, chirality, training
 
             own = _with_log(voice, world.rank) if is_azure_job() else voice
             agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world, own)
+            agreed = chirality.with_flips_decided(agreed, world)
             if self.dry_run:
                 training.try_out(self.parameters, agreed, world, own)
             else:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
+from train_pytorch_model.chirality import with_flips_decided
 from train_pytorch_model.data import Loader
 from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.normalization import Normalize
@@ -44,8 +45,9 @@ def train(
 def make_trainer(setting: Setting, recipe: Recipe, zero_init: bool = False) -> Trainer:
     """A training that has not begun."""
     recipe = replace(recipe, image_size=recipe.image_size or setting.images.image_size)
-    inputs = setting.open(recipe, zero_init)
-    return Trainer(setting.config, inputs, World(0, 1, 0, 1, torch.device("cpu")), Silence())
+    world = World(0, 1, 0, 1, torch.device("cpu"))
+    inputs = with_flips_decided(setting.open(recipe, zero_init), world)
+    return Trainer(setting.config, inputs, world, Silence())
 
 
 def epochs_of(trainer: Trainer, network: nn.Module, judged_at: float = 1.0) -> Iterator[Epoch]:

@@ -1,0 +1,109 @@
+"""Whether images can be told from their mirror images: if so, training does not mirror them.
+
+Digits, text, signs and X-rays have a left and a right, most photographs do not. A linear classifier on
+thumbnails finds out, which is the question of visual chirality (Lin, Sun, Davis and Snavely, CVPR 2020). Of
+256 handwritten digits it tells 89 to 98 %, of clothes, whose shoes all point one way, 74 to 89 %, of
+photographs 41 to 61 %.
+"""
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from train_pytorch_model.decoders import Decoders
+from train_pytorch_model.distributed import World
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError
+from train_pytorch_model.image_classifier.pixels import Decode, Pixels, resize
+from train_pytorch_model.inputs import TrainingInputs
+
+MAX_IMAGES = 256  # looked at: 0.4 s for photographs of 500 x 375 px on two cores
+MAX_CATEGORIES = 8  # evenly spaced: 32 images of each tell more than four of 64
+MIN_IMAGES = 16  # of a category; where there are fewer, all are taken together
+SIDE = 16  # px of a thumbnail
+FOLDS = 5
+TOLD = 0.65  # of the images, and …
+DEVIATIONS = 4.0  # … so many standard deviations above the half that chance tells
+
+
+def with_flips_decided(inputs: TrainingInputs, world: World) -> TrainingInputs:
+    """The inputs, their recipe's `horizontal_flip` decided alike on all processes."""
+    if inputs.recipe.horizontal_flip != "auto":
+        return inputs
+    told, count = world.share(_told_apart(inputs.training, world.cores) if world.is_main else (0, 0))
+    has_sides = told > count * TOLD and told > count / 2 + DEVIATIONS * math.sqrt(count) / 2
+    reason = f"{told} of {count} images can be told from their mirror images" if has_sides else ""
+    return replace(inputs, recipe=replace(inputs.recipe, horizontal_flip=not has_sides), flip_reason=reason)
+
+
+def count_told_apart(thumbnails: np.ndarray) -> int:
+    """How many of these images a linear classifier tells from their mirror images, after others.
+
+    `thumbnails`: (N, S, S), float, brightness. The classifier is Fisher's discriminant between images and
+    mirror images, ridge-regularised and cross-validated; what is its own mirror image is not told.
+    """
+    half = thumbnails.shape[2] // 2
+    # What changes its sign as an image is mirrored: one half of it says everything.
+    sides = (thumbnails - thumbnails[:, :, ::-1])[:, :, :half].reshape(len(thumbnails), -1)
+    lengths = np.linalg.norm(sides, axis=1, keepdims=True)
+    sides = np.divide(sides, lengths, out=np.zeros_like(sides), where=lengths > 0)
+    fold_of = np.arange(len(sides)) % FOLDS
+    told = 0
+    for fold in range(FOLDS):
+        known, others = sides[fold_of != fold], sides[fold_of == fold]
+        if not known.any():
+            continue
+        # The classes lie at +mean and -mean, with one scatter; the ridge is its mean variance.
+        scatter = known.T @ known / len(known)
+        ridge = np.trace(scatter) / len(scatter)
+        direction = np.linalg.solve(scatter + ridge * np.eye(len(scatter)), known.mean(axis=0))
+        told += int(np.count_nonzero(others @ direction > 0))
+    return told
+
+
+def _told_apart(images: ImageDirectory, threads: int) -> tuple[int, int]:
+    """How many of a fixed sample are told from their mirror images, and the size of the sample."""
+    decoders = Decoders()
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            groups = [
+                [
+                    thumbnail
+                    for thumbnail in pool.map(lambda path: _thumbnail(path, decoders.decode), paths)
+                    if thumbnail is not None
+                ]
+                for paths in _sample(images)
+            ]
+    finally:
+        decoders.end()
+    if any(len(group) < MIN_IMAGES for group in groups):
+        groups = [[thumbnail for group in groups for thumbnail in group]]
+    told = sum(count_told_apart(np.stack(group)) for group in groups if group)
+    return told, sum(len(group) for group in groups)
+
+
+def _sample(images: ImageDirectory) -> Iterator[list[Path]]:
+    """Some images of each of some categories."""
+    present = np.flatnonzero(images.class_counts())
+    for index in present[_evenly_spaced(len(present), MAX_CATEGORIES)]:
+        own = np.flatnonzero(images.class_indices == index)
+        places = own[_evenly_spaced(len(own), MAX_IMAGES // min(MAX_CATEGORIES, len(present)))]
+        yield [images.path(int(place)) for place in places]
+
+
+def _evenly_spaced(count: int, at_most: int) -> np.ndarray:
+    return np.linspace(0, count - 1, min(count, at_most), dtype=np.int64)
+
+
+def _thumbnail(path: Path, decode: Decode) -> np.ndarray | None:
+    """(SIDE, SIDE), float64, brightness; None for an image that cannot be read."""
+    try:
+        pixels: Pixels = decode(path, SIDE)
+    except UnreadableImageError:  # who trains on it says so
+        return None
+    thumbnail: np.ndarray = resize(pixels, SIDE, SIDE).mean(axis=2)
+    return thumbnail
