@@ -22,6 +22,7 @@ from train_pytorch_model.errors import (
     ParameterError,
     TrainingError,
 )
+from train_pytorch_model.first_weights import shorten_filters
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import left_out, without_bad_images
 from train_pytorch_model.image_classifier.normalization import Normalize
@@ -71,8 +72,9 @@ class Trainer:
         self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
 
         self.precision = choose_precision(recipe.precision, world.device)
-        torch.manual_seed(derive_seed(config.random_seed, "weights"))
         self.network = build_model(directory, len(inputs.categories))
+        if not (directory.is_pretrained or directory.is_trained):
+            shorten_filters(self.network, config.learning_rate, config.batch_size)
         if recipe.freeze_backbone:
             freeze_backbone(self.network, directory.architecture)
         self.min_share = min_share(self.network, framing.height, framing.width)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torchvision.models
 from tests.painting import paint_folders
 
 from train_pytorch_model.commands.init_model import InitModel
@@ -12,6 +13,7 @@ from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data import Loader
 from train_pytorch_model.distributed import World
 from train_pytorch_model.evaluation import Outcomes
+from train_pytorch_model.image_classifier.weights import read_state_dict
 from train_pytorch_model.inputs import open_training_inputs
 from train_pytorch_model.loop import StepReport
 from train_pytorch_model.metrics import Metrics
@@ -69,3 +71,20 @@ def test_a_look_taken_again_is_the_one_that_was_kept(trainer: Trainer) -> None:
         again = trainer.look_of_best("Report", loader, lambda: None)
     assert again.places.tolist() == kept.places.tolist()
     assert columns(again.outcomes) == columns(kept.outcomes)
+
+
+@pytest.mark.parametrize(("is_pretrained", "shortened"), [(False, True), (True, False)])
+def test_only_weights_that_know_nothing_are_changed(
+    trainer: Trainer, tmp_path: Path, is_pretrained: bool, shortened: bool
+) -> None:
+    first = torchvision.models.mobilenet_v3_small().state_dict()
+    torch.save(first, tmp_path / "weights.pt")
+    weights = tmp_path / "weights.pt" if is_pretrained else None
+    InitModel(output=tmp_path / "model", architecture="mobilenet_v3_small", weights_file=weights).run()
+    inputs = open_training_inputs(
+        tmp_path / "model", trainer.inputs.training.root, trainer.inputs.validation.root
+    )
+    given = read_state_dict(inputs.model.weights_path, 1 << 30)
+    own = Trainer(trainer.config, inputs, trainer.world, Silence()).network.state_dict()
+    name = "features.0.0.weight"
+    assert torch.equal(own[name], given[name]) is not shortened

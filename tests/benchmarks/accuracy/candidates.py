@@ -16,8 +16,9 @@ from torch.optim import Optimizer
 from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from tests.benchmarks.accuracy.ours import Prepare
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.first_weights import RATE_PER_IMAGE, shorten_filters
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.models import build_model
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.trainer import Trainer
 
@@ -85,7 +86,7 @@ def head_rate(factor: float, body_from: int = 1) -> Prepare:
 
     def prepare(trainer: Trainer) -> nn.Module:
         optimizer = trainer.state.optimizer
-        head = set(head_of(trainer).parameters())
+        head = set(ours.head_of(trainer.network, trainer.inputs.model.architecture).parameters())
         body_groups = list(optimizer.param_groups)
         for group in body_groups:
             own = [parameter for parameter in group["params"] if parameter in head]
@@ -105,17 +106,24 @@ def head_rate(factor: float, body_from: int = 1) -> Prepare:
     return prepare
 
 
-def head_of(trainer: Trainer) -> nn.Module:
-    """The last linear layer."""
-    return trainer.network.get_submodule(FAMILY_OF[trainer.inputs.model.architecture].head)
-
-
-def zero_head(trainer: Trainer) -> nn.Module:
-    """The first prediction is the same for all categories."""
-    with torch.no_grad():
-        for parameter in head_of(trainer).parameters():
-            parameter.zero_()
+def random_head(trainer: Trainer) -> nn.Module:
+    """The head begins as PyTorch has it, and not with zeros."""
+    ours.head_of(trainer.network, trainer.inputs.model.architecture).reset_parameters()
     return trainer.network
+
+
+def filters_of_length(length: float | None) -> Prepare:
+    """Filters before a batch norm begin with this length, or as the model directory has them."""
+
+    def prepare(trainer: Trainer) -> nn.Module:
+        given = build_model(trainer.inputs.model, len(trainer.inputs.categories)).state_dict()
+        if length is None:
+            trainer.network.load_state_dict(given)
+        else:
+            shorten_filters(trainer.network, RATE_PER_IMAGE * length**2, 1)
+        return trainer.network
+
+    return prepare
 
 
 CONTENDERS = (
@@ -137,7 +145,7 @@ CONTENDERS = (
     Contender("images grow from a half", functools.partial(ours.train, prepare=growing(0.6, 0.5))),
     Contender("judged at 1.15 of the size", functools.partial(ours.train, judged_at=1.15)),
     Contender("judged at 1.3 of the size", functools.partial(ours.train, judged_at=1.3)),
-    Contender("head begins with zeros", functools.partial(ours.train, prepare=zero_head)),
+    Contender("head begins at random", functools.partial(ours.train, prepare=random_head)),
     Contender("head at 10 times the rate", functools.partial(ours.train, prepare=head_rate(10))),
     Contender("head alone for an epoch", functools.partial(ours.train, prepare=head_rate(1, body_from=2))),
     Contender(
@@ -147,6 +155,11 @@ CONTENDERS = (
     Contender("ImageNet's mean and deviation", by_recipe(mean=IMAGENET_MEAN, std=IMAGENET_STD)),
     Contender("warmup of an epoch", functools.partial(ours.train, warmup_epochs=1)),
     Contender("float32", by_recipe(precision="float32")),
+    Contender(
+        "filters begin as PyTorch has them", functools.partial(ours.train, prepare=filters_of_length(None))
+    ),
+    Contender("filters begin 0.1 long", functools.partial(ours.train, prepare=filters_of_length(0.1))),
+    Contender("filters begin 0.4 long", functools.partial(ours.train, prepare=filters_of_length(0.4))),
 )
 
 

@@ -107,6 +107,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--architecture", default="resnet18")
     parser.add_argument("--weights", type=Path, help="a state dict to begin with; from scratch if not given")
     parser.add_argument("--epochs", type=int, default=TrainConfig.epochs)
+    parser.add_argument("--batch-size", type=int, default=TrainConfig.batch_size)
     parser.add_argument("--learning-rate", type=float, default=TrainConfig.learning_rate)
     parser.add_argument("--patience", type=int, default=TrainConfig.patience)
     parser.add_argument("--seeds", type=int, default=5)
@@ -136,7 +137,11 @@ def setting_of(chosen: argparse.Namespace, seed: int) -> Iterator[Setting]:
     """What the flags say, for a seed; its files are gone afterwards."""
     torch.set_num_threads(chosen.threads)
     config = TrainConfig(
-        epochs=chosen.epochs, learning_rate=chosen.learning_rate, random_seed=seed, patience=chosen.patience
+        epochs=chosen.epochs,
+        batch_size=chosen.batch_size,
+        learning_rate=chosen.learning_rate,
+        random_seed=seed,
+        patience=chosen.patience,
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -238,6 +243,7 @@ def _key(chosen: argparse.Namespace) -> dict[str, Any]:
         "architecture": chosen.architecture,
         "weights": chosen.weights.name if chosen.weights else None,
         "epochs": chosen.epochs,
+        "batch_size": chosen.batch_size,
         "learning_rate": chosen.learning_rate,
         "patience": chosen.patience,
     }

@@ -12,6 +12,7 @@ from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
 from train_pytorch_model.chirality import with_flips_decided
 from train_pytorch_model.data import Loader
 from train_pytorch_model.distributed import World
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
@@ -64,6 +65,13 @@ def epochs_of(trainer: Trainer, network: nn.Module, judged_at: float = 1.0) -> I
             validated = Metrics(float(epoch.losses.mean()), float(epoch.hits.mean()), math.nan, len(targets))
             trainer.close_epoch(trained, validated)
             yield epoch
+
+
+def head_of(network: nn.Module, architecture: str) -> nn.Linear:
+    """The last linear layer."""
+    head = network.get_submodule(FAMILY_OF[architecture].head)
+    assert isinstance(head, nn.Linear)
+    return head
 
 
 def held_out(inputs: TrainingInputs, framing: Framing) -> tuple[Tensor, Tensor]:

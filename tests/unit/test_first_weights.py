@@ -1,0 +1,75 @@
+"""Networks that know nothing yet: filters before a batch norm get a length at which they learn well."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from train_pytorch_model.first_weights import shorten_filters
+from train_pytorch_model.image_classifier.architectures import build
+
+
+def lengths(convolution: nn.Module) -> torch.Tensor:
+    assert isinstance(convolution, nn.Conv2d)
+    found: torch.Tensor = torch.linalg.vector_norm(convolution.weight.detach(), dim=(1, 2, 3))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("learning_rate", "batch_size", "length"),
+    [
+        (0.001, 16, 0.2),
+        (0.004, 64, 0.2),
+        (0.01, 16, 0.4**0.5),
+        (0.1, 16, 2.0),
+        (1e-6, 16, 0.1),
+    ],
+)
+def test_the_length_goes_with_the_root_of_the_rate_of_an_image(
+    learning_rate: float, batch_size: int, length: float
+) -> None:
+    network = build("resnet18", False, 3)
+    shorten_filters(network, learning_rate, batch_size)
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            assert torch.allclose(lengths(layer), torch.tensor(length))
+
+
+@pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "mobilenet_v3_small"])
+def test_the_network_computes_the_same(architecture: str) -> None:
+    torch.manual_seed(1)
+    network = build(architecture, False, 3).double().train()
+    for module in network.modules():
+        if isinstance(module, _BatchNorm):
+            module.eps = 1e-30  # what it adds to a variance is the only difference
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    shortened = copy.deepcopy(network)
+    shorten_filters(shortened, 0.001, 16)
+    images = torch.randn(4, 3, 64, 64, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(shortened(images), network(images), rtol=1e-6, atol=1e-9)
+    changed = [
+        not torch.equal(a, b) for a, b in zip(network.parameters(), shortened.parameters(), strict=True)
+    ]
+    assert sum(changed) >= 20
+
+
+@pytest.mark.parametrize("architecture", ["vit_b_32", "convnext_tiny"])
+def test_a_network_without_batch_norms_stays_as_it_is(architecture: str) -> None:
+    network = build(architecture, False, 3)
+    before = copy.deepcopy(network.state_dict())
+    shorten_filters(network, 0.001, 16)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_a_filter_that_passes_nothing_still_does() -> None:
+    first, last = nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 1)
+    with torch.no_grad():
+        first.weight[0] = 0.0
+    before = last.weight.detach().clone()
+    shorten_filters(nn.Sequential(first, nn.BatchNorm2d(2), last, nn.ReLU()), 0.001, 16)
+    assert lengths(first).tolist() == pytest.approx([0.0, 0.2])
+    assert torch.equal(last.weight, before)  # no batch norm follows
