@@ -73,8 +73,6 @@ class Trainer:
 
         self.precision = choose_precision(recipe.precision, world.device)
         self.network = build_model(directory, len(inputs.categories))
-        if not (directory.is_pretrained or directory.is_trained):
-            shorten_filters(self.network, config.learning_rate, config.batch_size)
         if recipe.freeze_backbone:
             freeze_backbone(self.network, directory.architecture)
         self.min_share = min_share(self.network, framing.height, framing.width)
@@ -84,6 +82,8 @@ class Trainer:
             warmup_steps=config.warmup_epochs * self.steps_per_epoch,
             total_steps=config.epochs * self.steps_per_epoch,
         )
+        if not (directory.is_pretrained or directory.is_trained or recipe.freeze_backbone):
+            shorten_filters(self.network, self.schedule.peak_lr, config.batch_size * world.size)
         is_on_cpu = world.device.type == "cpu"
         self.length = RunLength(len(inputs.training), config.epochs, self.steps_per_epoch, is_on_cpu)
         model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)

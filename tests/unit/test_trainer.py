@@ -73,14 +73,23 @@ def test_a_look_taken_again_is_the_one_that_was_kept(trainer: Trainer) -> None:
     assert columns(again.outcomes) == columns(kept.outcomes)
 
 
-@pytest.mark.parametrize(("is_pretrained", "shortened"), [(False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("is_pretrained", "recipe", "shortened"),
+    [
+        (False, Recipe(), True),
+        (True, Recipe(), False),
+        (False, Recipe(freeze_backbone=True), False),  # its batch norms do not take part in what is trained
+    ],
+)
 def test_only_weights_that_know_nothing_are_changed(
-    trainer: Trainer, tmp_path: Path, is_pretrained: bool, shortened: bool
+    trainer: Trainer, tmp_path: Path, is_pretrained: bool, recipe: Recipe, shortened: bool
 ) -> None:
     first = torchvision.models.mobilenet_v3_small().state_dict()
     torch.save(first, tmp_path / "weights.pt")
     weights = tmp_path / "weights.pt" if is_pretrained else None
-    InitModel(output=tmp_path / "model", architecture="mobilenet_v3_small", weights_file=weights).run()
+    InitModel(
+        output=tmp_path / "model", architecture="mobilenet_v3_small", weights_file=weights, recipe=recipe
+    ).run()
     inputs = open_training_inputs(
         tmp_path / "model", trainer.inputs.training.root, trainer.inputs.validation.root
     )
