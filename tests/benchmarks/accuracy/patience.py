@@ -1,0 +1,59 @@
+"""What early stopping gives up: recorded curves of trainings to the end, replayed with less patience."""
+
+import argparse
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from train_pytorch_model.early_stopping import Patience
+
+PATIENCES = (1, 2, 3, 4, 5)
+
+
+def stopping_epoch(losses: Sequence[float], patience: int) -> int:
+    """The last epoch that is trained, counted from 1."""
+    watch = Patience(patience)
+    for epoch, loss in enumerate(losses, 1):
+        watch.observe(loss)
+        if watch.is_exhausted:
+            return epoch
+    return len(losses)
+
+
+def main() -> None:
+    """A table of all recordings: for each contender and patience the epochs, and what the rest would have given."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "records", type=Path, nargs="+", help="files of --record, of trainings with much patience"
+    )
+    curves = defaultdict(list)
+    for path in parser.parse_args().records:
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
+            key, result = record["key"], record["result"]
+            name = f"{key['images']}, {key['epochs']} epochs, {result['contender']}"
+            curves[name].append((result["curve"], result["curve_top1"]))
+    print("| | seeds | patience | epochs | top-1 of the best epoch, % | given up, points |")
+    print("|---|---|---|---|---|---|")
+    for name, own in curves.items():
+        whole = [_kept(losses, top1, len(losses)) for losses, top1 in own]
+        for patience in PATIENCES:
+            stops = [stopping_epoch(losses, patience) for losses, _ in own]
+            kept = [_kept(losses, top1, stop) for (losses, top1), stop in zip(own, stops, strict=True)]
+            given_up = statistics.mean(full - now for full, now in zip(whole, kept, strict=True))
+            print(
+                f"| {name} | {len(own)} | {patience} | {statistics.mean(stops):.1f}"
+                f" | {100 * statistics.mean(kept):.1f} | {100 * given_up:.1f} |"
+            )
+
+
+def _kept(losses: Sequence[float], top1: Sequence[float], epochs: int) -> float:
+    """Top-1 of the epoch with the lowest loss among the first ones: the model that would be written."""
+    best = min(range(epochs), key=lambda epoch: losses[epoch])
+    return top1[best]
+
+
+if __name__ == "__main__":
+    main()
