@@ -23,7 +23,7 @@ def stopping_epoch(losses: Sequence[float], patience: int) -> int:
 
 
 def main() -> None:
-    """A table of all recordings: for each contender and patience the epochs, and what the rest would have given."""
+    """A table of all recordings: for each contender and patience the epochs, and what the rest adds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "records", type=Path, nargs="+", help="files of --record, of trainings with much patience"
