@@ -27,9 +27,8 @@ MAX_FILE_CLASSES = 22_000  # ImageNet-21k's head is the largest that weights com
 def build_model(directory: ModelDirectory, num_classes: int) -> nn.Module:
     """The directory's network with its weights, for `num_classes` categories.
 
-    A head of another size is replaced by zeros: all categories are equally likely, and what the network has
-    learned before is not disturbed by what a random head makes of it. The network maps (B, 3, H, W), float32,
-    to logits (B, num_classes). Raises `InvalidModelDirectoryError`.
+    A head of another size is replaced by a fresh one, drawn from torch's global generator. The network maps
+    (B, 3, H, W), float32, to logits (B, num_classes). Raises `InvalidModelDirectoryError`.
     """
     network = build(directory.architecture, directory.option, num_classes)
     try:
@@ -58,7 +57,7 @@ def load_weights(network: nn.Module, architecture: str, path: Path) -> None:
     else:
         state = fold_extra_head(read_state_dict(path, cap), head)
     if _is_other_head(state, expected, head):
-        state |= {name: torch.zeros_like(expected[name]) for name in head_names}
+        state |= {name: expected[name] for name in head_names}
     _check_shapes(state, expected)
     network.load_state_dict(state)
 

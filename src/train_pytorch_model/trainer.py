@@ -22,7 +22,7 @@ from train_pytorch_model.errors import (
     ParameterError,
     TrainingError,
 )
-from train_pytorch_model.first_weights import shorten_filters
+from train_pytorch_model.first_weights import begin_from_scratch
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import left_out, without_bad_images
 from train_pytorch_model.image_classifier.normalization import Normalize
@@ -72,6 +72,7 @@ class Trainer:
         self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
 
         self.precision = choose_precision(recipe.precision, world.device)
+        torch.manual_seed(derive_seed(config.random_seed, "weights"))
         self.network = build_model(directory, len(inputs.categories))
         if recipe.freeze_backbone:
             freeze_backbone(self.network, directory.architecture)
@@ -83,7 +84,9 @@ class Trainer:
             total_steps=config.epochs * self.steps_per_epoch,
         )
         if not (directory.is_pretrained or directory.is_trained or recipe.freeze_backbone):
-            shorten_filters(self.network, self.schedule.peak_lr, config.batch_size * world.size)
+            begin_from_scratch(
+                self.network, directory.architecture, self.schedule.peak_lr, config.batch_size * world.size
+            )
         is_on_cpu = world.device.type == "cpu"
         self.length = RunLength(len(inputs.training), config.epochs, self.steps_per_epoch, is_on_cpu)
         model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from train_pytorch_model.first_weights import shorten_filters
+from train_pytorch_model.first_weights import begin_from_scratch, shorten_filters
 from train_pytorch_model.image_classifier.architectures import build
 
 
@@ -33,7 +33,7 @@ def test_the_length_goes_with_the_root_of_the_rate_of_an_image(
     learning_rate: float, batch_size: int, length: float
 ) -> None:
     network = build("resnet18", False, 3)
-    shorten_filters(network, learning_rate, batch_size)
+    begin_from_scratch(network, "resnet18", learning_rate, batch_size)
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             assert torch.allclose(lengths(layer), torch.tensor(length))
@@ -49,7 +49,7 @@ def test_the_network_computes_the_same(architecture: str) -> None:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     shortened = copy.deepcopy(network)
-    shorten_filters(shortened, 0.001, 16)
+    shorten_filters(shortened, 0.2)
     images = torch.randn(4, 3, 64, 64, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(shortened(images), network(images), rtol=1e-6, atol=1e-9)
@@ -63,7 +63,7 @@ def test_the_network_computes_the_same(architecture: str) -> None:
 def test_a_network_without_batch_norms_stays_as_it_is(architecture: str) -> None:
     network = build(architecture, False, 3)
     before = copy.deepcopy(network.state_dict())
-    shorten_filters(network, 0.001, 16)
+    shorten_filters(network, 0.2)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
@@ -72,6 +72,14 @@ def test_a_filter_that_passes_nothing_still_does() -> None:
     with torch.no_grad():
         first.weight[0] = 0.0
     before = last.weight.detach().clone()
-    shorten_filters(nn.Sequential(first, nn.BatchNorm2d(2), last, nn.ReLU()), 0.001, 16)
+    shorten_filters(nn.Sequential(first, nn.BatchNorm2d(2), last, nn.ReLU()), 0.2)
     assert lengths(first).tolist() == pytest.approx([0.0, 0.2])
     assert torch.equal(last.weight, before)  # no batch norm follows
+
+
+@pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "mobilenet_v3_small", "vit_b_32"])
+def test_at_first_all_categories_are_equally_likely(architecture: str) -> None:
+    network = build(architecture, False, 3).eval()
+    begin_from_scratch(network, architecture, 0.001, 16)
+    with torch.no_grad():
+        assert torch.equal(network(torch.randn(2, 3, 224, 224)), torch.zeros(2, 3))

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from tests.benchmarks.accuracy.ours import Prepare
-from train_pytorch_model.first_weights import RATE_PER_IMAGE, shorten_filters
+from train_pytorch_model.first_weights import shorten_filters
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.models import build_model
 from train_pytorch_model.recipe import Recipe
@@ -107,8 +107,16 @@ def head_rate(factor: float, body_from: int = 1) -> Prepare:
 
 
 def random_head(trainer: Trainer) -> nn.Module:
-    """The head begins as PyTorch has it, and not with zeros."""
+    """The head begins as PyTorch has it."""
     ours.head_of(trainer.network, trainer.inputs.model.architecture).reset_parameters()
+    return trainer.network
+
+
+def zero_head(trainer: Trainer) -> nn.Module:
+    """The head begins with zeros."""
+    with torch.no_grad():
+        for parameter in ours.head_of(trainer.network, trainer.inputs.model.architecture).parameters():
+            parameter.zero_()
     return trainer.network
 
 
@@ -120,7 +128,7 @@ def filters_of_length(length: float | None) -> Prepare:
         if length is None:
             trainer.network.load_state_dict(given)
         else:
-            shorten_filters(trainer.network, RATE_PER_IMAGE * length**2, 1)
+            shorten_filters(trainer.network, length)
         return trainer.network
 
     return prepare
@@ -146,6 +154,7 @@ CONTENDERS = (
     Contender("judged at 1.15 of the size", functools.partial(ours.train, judged_at=1.15)),
     Contender("judged at 1.3 of the size", functools.partial(ours.train, judged_at=1.3)),
     Contender("head begins at random", functools.partial(ours.train, prepare=random_head)),
+    Contender("head begins with zeros", functools.partial(ours.train, prepare=zero_head)),
     Contender("head at 10 times the rate", functools.partial(ours.train, prepare=head_rate(10))),
     Contender("head alone for an epoch", functools.partial(ours.train, prepare=head_rate(1, body_from=2))),
     Contender(

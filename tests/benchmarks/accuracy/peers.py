@@ -95,7 +95,6 @@ def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
     pixels, targets = ours.held_out(inputs, framing)
     torch.manual_seed(config.random_seed)
     network = build_model(inputs.model, len(inputs.categories))
-    ours.head_of(network, inputs.model.architecture).reset_parameters()  # as PyTorch begins, not with zeros
     model = nn.Sequential(Normalize(peer.mean, peer.std), network).to(memory_format=torch.channels_last)
     augment = framing.apply if peer.transform is None else peer.transform((framing.height, framing.width))
     optimizer = _optimizer(network, peer)
