@@ -35,13 +35,21 @@ def begin_from_scratch(network: nn.Module, architecture: str, peak_lr: float, ba
 
 
 def shorten_filters(network: nn.Module, length: float) -> None:
-    """Give every filter before a batch norm this length, or `MIN_LENGTH`.
+    """Give every filter before a batch norm of its own this length, or `MIN_LENGTH`.
 
-    The network computes the same as before, up to rounding. Those that have no batch norm stay as they are.
+    The network computes the same as before, up to rounding; so the running statistics change with them.
+    Filters without such a batch norm stay as they are.
     """
     layers = [module for module in network.modules() if not list(module.children())]
     with torch.no_grad():
-        for layer, following in pairwise(layers):
-            if isinstance(layer, _ConvNd) and isinstance(following, _BatchNorm):
-                own = torch.linalg.vector_norm(layer.weight, dim=(1, 2, 3), keepdim=True)
-                layer.weight.mul_(max(length, MIN_LENGTH) / own.clamp_min(torch.finfo(own.dtype).tiny))
+        for layer, norm in pairwise(layers):
+            if not (isinstance(layer, _ConvNd) and isinstance(norm, _BatchNorm)):
+                continue
+            # A DenseNet has some that also normalise what layers before have passed on.
+            if layer.out_channels == norm.num_features:
+                own = torch.linalg.vector_norm(layer.weight, dim=(1, 2, 3))
+                factor = torch.where(own > 0, max(length, MIN_LENGTH) / own, 1.0)
+                layer.weight.mul_(factor[:, None, None, None])
+                if norm.running_mean is not None and norm.running_var is not None:
+                    norm.running_mean.mul_(factor)
+                    norm.running_var.mul_(factor**2)

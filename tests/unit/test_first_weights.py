@@ -39,10 +39,11 @@ def test_the_length_goes_with_the_root_of_the_rate_of_an_image(
             assert torch.allclose(lengths(layer), torch.tensor(length))
 
 
+@pytest.mark.parametrize("is_training", [True, False])
 @pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "mobilenet_v3_small"])
-def test_the_network_computes_the_same(architecture: str) -> None:
+def test_the_network_computes_the_same(architecture: str, is_training: bool) -> None:
     torch.manual_seed(1)
-    network = build(architecture, False, 3).double().train()
+    network = build(architecture, False, 3).double().train(is_training)
     for module in network.modules():
         if isinstance(module, _BatchNorm):
             module.eps = 1e-30  # what it adds to a variance is the only difference
