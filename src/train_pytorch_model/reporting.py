@@ -3,9 +3,11 @@
 import platform
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,6 +58,23 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
         "Precision": str(trainer.precision),
         "Device": f"{world.device.type}, {world.cores} threads for decoding",
         "Decoding": trainer.cache_plan.summary,
+    }
+
+
+def params_of(trainer: Trainer) -> dict[str, Any]:
+    """What tells one run from another where runs are compared: parameters, model, images, decided recipe."""
+    inputs, world = trainer.inputs, trainer.world
+    return {
+        **trainer.config.as_params(),
+        "architecture": inputs.model.architecture,
+        "pretrained": inputs.model.is_pretrained or inputs.model.is_trained,
+        "processes": world.size,
+        "device": world.device.type,
+        "training_images": len(inputs.training),
+        "validation_images": len(inputs.validation),
+        "categories": len(inputs.categories),
+        **asdict(inputs.recipe),
+        "precision": trainer.precision.name,
     }
 
 

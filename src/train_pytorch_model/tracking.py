@@ -85,7 +85,8 @@ class MlflowTracker:
         self._params = params
         self._run_id_path = run_id_path
         self._voice = voice
-        self._queue: queue.Queue[Mapping[str, float] | None] = queue.Queue()
+        self._begun_ms = _now_ms()
+        self._queue: queue.Queue[_Epoch | None] = queue.Queue()
         self._attachments: list[Attachment] = []
         self._thread = threading.Thread(target=self._send_all, daemon=True, name="mlflow")
         self._ends_as: str | None = None
@@ -111,7 +112,7 @@ class MlflowTracker:
             self._warn(f"no answer within {timeout_s:.0f} s")
 
     def log(self, record: Mapping[str, float]) -> None:
-        self._queue.put(record)
+        self._queue.put(_Epoch(record, _now_ms()))
 
     def attach(self, attachment: Attachment) -> None:
         self._attachments.append(attachment)
@@ -122,14 +123,14 @@ class MlflowTracker:
     def _send_all(self) -> None:
         step_back()  # importing mlflow and making a new store take two to four seconds of computing
         run: _MlflowRun | None = None
-        unsent: list[Mapping[str, float]] = []
+        unsent: list[_Epoch] = []
         failures = 0
-        while (record := self._queue.get()) is not None:
-            unsent.append(record)
+        while (epoch := self._queue.get()) is not None:
+            unsent.append(epoch)
             if failures >= MAX_FAILURES:
                 continue  # nobody is there; once more at the end
             try:
-                run = run or _MlflowRun.open(self._params, self._run_id_path)
+                run = run or _MlflowRun.open(self._params, self._run_id_path, self._begun_ms)
                 if failures:
                     run.note_sent()  # what has failed may have arrived all the same
                 while unsent:
@@ -139,11 +140,11 @@ class MlflowTracker:
             except Exception:  # whatever a server, a network or a client library comes up with
                 failures += 1
         try:
-            run = run or _MlflowRun.open(self._params, self._run_id_path)
+            run = run or _MlflowRun.open(self._params, self._run_id_path, self._begun_ms)
             if unsent:
                 run.note_sent()
-            for record in unsent:
-                run.send(record)
+            for epoch in unsent:
+                run.send(epoch)
             self._send_attachments(run)
             if self._ends_as:
                 run.end(self._ends_as)
@@ -158,6 +159,18 @@ class MlflowTracker:
             self._voice.warn(f"MLflow does not have the report ({_reason(error)}).")
 
 
+@dataclass(frozen=True)
+class _Epoch:
+    """What is known of an epoch, and when: MLflow may not be there yet."""
+
+    record: Mapping[str, float]
+    ended_ms: int
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
@@ -170,7 +183,7 @@ class _MlflowRun:
         self._sent: set[int] = set()
 
     @classmethod
-    def open(cls, params: Mapping[str, Any], run_id_path: Path) -> Self:
+    def open(cls, params: Mapping[str, Any], run_id_path: Path, begun_ms: int) -> Self:
         """The run that the environment or an earlier start names, else a new one. Raises anything."""
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(REQUEST_TIMEOUT_S))
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(REQUEST_RETRIES))
@@ -189,27 +202,28 @@ class _MlflowRun:
                 client.update_run(begun, "RUNNING")
                 return run
             except mlflow.MlflowException:  # of another store, or deleted
-                run = cls(client, cls._create(client), is_ours=True)
+                run = cls(client, cls._create(client, begun_ms), is_ours=True)
         else:
-            run = cls(client, cls._create(client), is_ours=True)
+            run = cls(client, cls._create(client, begun_ms), is_ours=True)
         run._log_params(params)
         with suppress(OSError):
             run_id_path.write_text(run._run_id)
         return run
 
-    def send(self, record: Mapping[str, float]) -> None:
-        """The metrics of an epoch, with the epoch as step, unless the run has them."""
+    def send(self, epoch: "_Epoch") -> None:
+        """The metrics of an epoch, with its number as step, unless the run has them."""
         from mlflow.entities import Metric
 
-        epoch = int(record["epoch"])
-        if epoch in self._sent:
+        number = int(epoch.record["epoch"])
+        if number in self._sent:
             return
-        now_ms = time.time_ns() // 1_000_000
         batch = [
-            Metric(name, value, now_ms, epoch) for name, value in record.items() if name not in POSITIONS
+            Metric(name, value, epoch.ended_ms, number)
+            for name, value in epoch.record.items()
+            if name not in POSITIONS
         ]
         self._client.log_batch(self._run_id, metrics=batch)
-        self._sent.add(epoch)
+        self._sent.add(number)
 
     def attach(self, attachment: Attachment) -> None:
         """A file of the run, in place of one of this name."""
@@ -221,7 +235,7 @@ class _MlflowRun:
             self._client.set_terminated(self._run_id, status)
 
     @staticmethod
-    def _create(client: Any) -> str:
+    def _create(client: Any, begun_ms: int) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
         experiment = client.get_experiment_by_name(name)
         experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID") or (
@@ -229,7 +243,7 @@ class _MlflowRun:
             if experiment
             else client.create_experiment(name, artifact_location=_beside_database(client.tracking_uri))
         )
-        return str(client.create_run(experiment_id).info.run_id)
+        return str(client.create_run(experiment_id, start_time=begun_ms).info.run_id)
 
     def note_sent(self) -> None:
         """Ask which epochs the run has. Raises anything."""

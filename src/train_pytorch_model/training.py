@@ -22,7 +22,7 @@ from train_pytorch_model.loop import NotFiniteError, StepReport
 from train_pytorch_model.metrics import Metrics
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.publishing import FLAG, publish
-from train_pytorch_model.reporting import budget, plan_of, report_on, stopped_early
+from train_pytorch_model.reporting import budget, params_of, plan_of, report_on, stopped_early
 from train_pytorch_model.run_folder import RunFolder, is_azure_job
 from train_pytorch_model.run_lock import run_lock
 from train_pytorch_model.stop_requests import StopRequests, stop_requests
@@ -95,8 +95,8 @@ def _train_epochs(
     trainer: Trainer, run: RunFolder, output: Path, keep: Callable[[History], None], stop: StopRequests
 ) -> tuple[Checkpoint | None, str]:
     """Until no epoch is left; what is to be written then, where it could not be, and the report."""
-    config, state, world, voice = trainer.config, trainer.state, trainer.world, trainer.voice
-    tracker = MlflowTracker(config.as_params(), run.mlflow_run, voice) if world.is_main else NoTracker()
+    state, world, voice = trainer.state, trainer.world, trainer.voice
+    tracker = MlflowTracker(params_of(trainer), run.mlflow_run, voice) if world.is_main else NoTracker()
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     surroundings = trainer.surroundings()
     with (

@@ -128,7 +128,7 @@ def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
     assert logged(server, run) == {name: [1, 2] for name in METRICS}
     client = mlflow.MlflowClient(server.server_behind)
     now = client.get_run(run.info.run_id)
-    assert now.data.params == {key: str(value) for key, value in PARAMS.items()}
+    assert {key: str(value) for key, value in PARAMS.items()}.items() <= now.data.params.items()
     assert now.info.status == "RUNNING"  # whose run it is ends it
     assert {file.path for file in client.list_artifacts(run.info.run_id)} >= {"report.html"}
     # A batch for the parameters and one for each epoch, all of rank 0; nothing that Azure does not have.
