@@ -1,5 +1,6 @@
 """Which images may be mirrored: those of which the mirror images look alike."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,13 @@ from tests.painting import paint_folders
 
 from train_pytorch_model.chirality import MAX_IMAGES, count_told_apart, with_flips_decided
 from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.distributed import World
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
+from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.reporting import plan_of
+from train_pytorch_model.trainer import Trainer
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 NOISE = np.random.default_rng(1).uniform(0, 255, (400, 16, 16))
@@ -69,7 +74,12 @@ def test_images_with_a_left_and_a_right_are_not_mirrored(
 ) -> None:
     inputs = with_flips_decided(inputs_of(draw_arrows(tmp_path / "arrows", per_category, directions)), ALONE)
     assert inputs.recipe.horizontal_flip is False
-    told, looked_at = (int(word) for word in inputs.flip_reason.split() if word.isdigit())
+    plan = plan_of(Trainer(TrainConfig(), inputs, ALONE, Silence()))["Augmenting"]
+    found = re.fullmatch(
+        r"none, no flip \((\d+) of (\d+) images can be told from their mirror images\)", plan
+    )
+    assert found, plan
+    told, looked_at = (int(number) for number in found.groups())
     assert 0.9 * looked_at < told <= looked_at <= MAX_IMAGES
 
 
@@ -84,6 +94,7 @@ def test_images_without_sides_are_mirrored_whatever_cannot_be_read(tmp_path: Pat
     truncated.write_bytes(truncated.read_bytes()[:-900])
     inputs = with_flips_decided(inputs_of(folders), ALONE)
     assert (inputs.recipe.horizontal_flip, inputs.flip_reason) == (True, "")
+    assert plan_of(Trainer(TrainConfig(), inputs, ALONE, Silence()))["Augmenting"] == "none and flip"
 
 
 @pytest.mark.parametrize("flip", [True, False])

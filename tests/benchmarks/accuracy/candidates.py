@@ -154,7 +154,6 @@ CONTENDERS = (
     Contender("judged at 1.15 of the size", functools.partial(ours.train, judged_at=1.15)),
     Contender("judged at 1.3 of the size", functools.partial(ours.train, judged_at=1.3)),
     Contender("head begins at random", functools.partial(ours.train, prepare=random_head)),
-    Contender("head begins with zeros", functools.partial(ours.train, prepare=zero_head)),
     Contender("head at 10 times the rate", functools.partial(ours.train, prepare=head_rate(10))),
     Contender("head alone for an epoch", functools.partial(ours.train, prepare=head_rate(1, body_from=2))),
     Contender(
@@ -169,6 +168,7 @@ CONTENDERS = (
     ),
     Contender("filters begin 0.1 long", functools.partial(ours.train, prepare=filters_of_length(0.1))),
     Contender("filters begin 0.4 long", functools.partial(ours.train, prepare=filters_of_length(0.4))),
+    Contender("head begins with zeros", functools.partial(ours.train, prepare=zero_head)),
 )
 
 
