@@ -23,7 +23,7 @@ from train_pytorch_model.inputs import TrainingInputs
 
 MAX_IMAGES = 256  # looked at: 0.4 s for photographs of 500 x 375 px on two cores
 MAX_CATEGORIES = 8  # evenly spaced: 32 images of each tell more than four of 64
-MIN_IMAGES = 16  # of a category; where there are fewer, all are taken together
+MIN_IMAGES = 16  # of a category; those that have fewer are taken together
 SIDE = 16  # px of a thumbnail
 FOLDS = 5
 TOLD = 0.65  # of the images, and …
@@ -80,9 +80,9 @@ def _told_apart(images: ImageDirectory, threads: int) -> tuple[int, int]:
             ]
     finally:
         decoders.end()
-    if any(len(group) < MIN_IMAGES for group in groups):
-        groups = [[thumbnail for group in groups for thumbnail in group]]
-    told = sum(count_told_apart(np.stack(group)) for group in groups if group)
+    large = [group for group in groups if len(group) >= MIN_IMAGES]
+    rest = [thumbnail for group in groups if len(group) < MIN_IMAGES for thumbnail in group]
+    told = sum(count_told_apart(np.stack(group)) for group in (*large, rest) if group)
     return told, sum(len(group) for group in groups)
 
 

@@ -12,7 +12,6 @@ from itertools import pairwise
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 
@@ -43,7 +42,7 @@ def shorten_filters(network: nn.Module, length: float) -> None:
     layers = [module for module in network.modules() if not list(module.children())]
     with torch.no_grad():
         for layer, norm in pairwise(layers):
-            if not (isinstance(layer, _ConvNd) and isinstance(norm, _BatchNorm)):
+            if not (isinstance(layer, nn.Conv2d) and isinstance(norm, _BatchNorm)):
                 continue
             # A DenseNet has some that also normalise what layers before have passed on.
             if layer.out_channels == norm.num_features:

@@ -250,9 +250,12 @@ class _MlflowRun:
         self._sent = {metric.step for metric in self._client.get_metric_history(self._run_id, LAST_METRIC)}
 
     def _log_params(self, params: Mapping[str, Any]) -> None:
+        """Those that the run does not have: none can be changed, and a job that goes on may have others."""
         from mlflow.entities import Param
 
-        self._client.log_batch(self._run_id, params=[Param(key, str(value)) for key, value in params.items()])
+        known = self._client.get_run(self._run_id).data.params
+        missing = [Param(name, str(value)) for name, value in params.items() if name not in known]
+        self._client.log_batch(self._run_id, params=missing)
 
 
 def _beside_database(store: str) -> str | None:

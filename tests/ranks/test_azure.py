@@ -195,15 +195,18 @@ def test_a_server_that_dies_midway_costs_a_warning(
     assert [json.loads(record)["epoch"] for record in records] == [1, 2]
 
 
-def test_a_job_that_is_restarted_sends_no_epoch_twice(
+def test_a_job_that_is_restarted_sends_no_epoch_twice_and_changes_no_parameter(
     server: Door, run: mlflow.entities.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter_job(monkeypatch, tmp_path, variables(server, run))
     for epochs in (1, 3):
-        with MlflowTracker(PARAMS, tmp_path / "mlflow_run", Silence()) as tracker:
+        params = {**PARAMS, "processes": epochs}  # the second time on other machines
+        with MlflowTracker(params, tmp_path / "mlflow_run", Silence()) as tracker:
             for epoch in range(1, epochs + 1):
                 tracker.log({"epoch": epoch, "step": 4 * epoch, "Learning rate": 0.1 / epoch})
     assert logged(server, run) == {"Learning rate": [1, 2, 3]}
+    told = mlflow.MlflowClient(server.server_behind).get_run(run.info.run_id).data.params
+    assert told["processes"] == "1"
 
 
 @pytest.mark.parametrize(
