@@ -106,10 +106,7 @@ def readable_images(directory: ImageDirectory, bad: dict[int, str]) -> tuple[Ima
     records = [_record(directory, index, reason) for index, reason in sorted(bad.items())]
     if len(bad) == len(directory):
         raise InvalidDatasetError(directory.title, "none of its images can be read.", _hint(records))
-    if not bad:
-        return directory, records
-    keep = np.setdiff1d(np.arange(len(directory)), np.fromiter(bad, np.int64, len(bad)))
-    return directory.select(keep), records
+    return directory.without(np.fromiter(bad, np.int64, len(bad))), records
 
 
 def left_out(bad_images: Sequence[BadImage]) -> str:

@@ -161,6 +161,19 @@ def evaluate(
     return sums, Look(np.concatenate(places), rows.outcomes(), rejected)
 
 
+def documented_metrics(trained: StepReport, validated: Metrics) -> dict[str, float]:
+    """The metrics of an epoch under the component's documented names; fractions from 0 to 1."""
+    return {
+        "Train images per second": trained.images_per_second,
+        "Train loss": trained.metrics.loss,
+        "Train error": 1 - trained.metrics.top1,
+        "Valid loss": validated.loss,
+        "Top 1 accuracy": validated.top1,
+        "Top 5 accuracy": validated.top5,
+        "Learning rate": trained.lr,
+    }
+
+
 def _report(state: TrainState, lr: float, world: World) -> StepReport:
     metrics = state.sums.reduce(world)  # waits for the device
     elapsed_s = max(state.position.elapsed_s, 1e-9)

@@ -41,15 +41,15 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     recipe, framing = inputs.recipe, inputs.framing
     kind = "pretrained " if inputs.model.is_pretrained else ""
     kind = "trained " if inputs.model.is_trained else kind
-    flip = " and flip" if recipe.horizontal_flip else ", no flip" if inputs.flip_reason else ""
-    because = f" ({inputs.flip_reason})" if inputs.flip_reason else ""
+    flip = f", no flip ({inputs.flip_reason})" if inputs.flip_reason else ""
+    flip = " and flip" if recipe.horizontal_flip else flip
     processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
     warmup = f"{trainer.schedule.warmup_steps:,} warmup steps"
     return {
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
         "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason})",
-        "Augmenting": f"{recipe.augmentation}{flip}{because}",
+        "Augmenting": f"{recipe.augmentation}{flip}",
         "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
         f" {config.batch_size * world.size} images a step"
         f" = batch size {config.batch_size} x {processes}",

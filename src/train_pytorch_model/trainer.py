@@ -32,6 +32,7 @@ from train_pytorch_model.loop import (
     NotFiniteError,
     StepReport,
     TrainStep,
+    documented_metrics,
     evaluate,
     train_one_epoch,
 )
@@ -115,12 +116,12 @@ class Trainer:
     @property
     def training(self) -> ImageDirectory:
         """The training images, without those found unreadable in the epochs before."""
-        return _without(self.inputs.training, self.state.position.left_out["training"])
+        return self.inputs.training.without(self.state.position.left_out["training"])
 
     @property
     def validation(self) -> ImageDirectory:
         """The same of the validation images."""
-        return _without(self.inputs.validation, self.state.position.left_out["validation"])
+        return self.inputs.validation.without(self.state.position.left_out["validation"])
 
     def train(self, loader: Loader, after_step: AfterStep, max_steps: int | None = None) -> StepReport:
         """What is left of the open epoch, on the training images."""
@@ -365,30 +366,11 @@ class Trainer:
         )
 
 
-def documented_metrics(trained: StepReport, validated: Metrics) -> dict[str, float]:
-    """The metrics of an epoch under the component's documented names; fractions from 0 to 1."""
-    return {
-        "Train images per second": trained.images_per_second,
-        "Train loss": trained.metrics.loss,
-        "Train error": 1 - trained.metrics.top1,
-        "Valid loss": validated.loss,
-        "Top 1 accuracy": validated.top1,
-        "Top 5 accuracy": validated.top5,
-        "Learning rate": trained.lr,
-    }
-
-
 def _places(
     given: ImageDirectory, directory: ImageDirectory, places: Sequence[int] | np.ndarray
 ) -> np.ndarray:
     """Of images that have these places in a part of the given ones, the places among those."""
     return np.searchsorted(given.rows, directory.rows[places])
-
-
-def _without(directory: ImageDirectory, places: Sequence[int]) -> ImageDirectory:
-    if not places:
-        return directory
-    return directory.select(np.setdiff1d(np.arange(len(directory)), places))
 
 
 def _steps_per_epoch(config: TrainConfig, inputs: TrainingInputs, min_share: int, world: World) -> int:

@@ -1,13 +1,25 @@
 """Painted folders and what was trained on them, made once for all tests of programs; read only."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from requests.adapters import HTTPAdapter
 
 from tests.painting import paint_folders
+from tests.programs.azure_service import (
+    GROUP,
+    SUBSCRIPTION,
+    WORKSPACE,
+    AzureService,
+    Credential,
+    cluster,
+)
 from tests.programs.program import Ended, run_program, train_arguments
+from tests.programs.submitting import T4
 
 
 @dataclass(frozen=True)
@@ -108,3 +120,29 @@ def _train(
     ended = run_program(*arguments)
     assert ended.status == 0, ended.stderr
     return Trained(arguments, output, ended)
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AzureService:
+    """A workspace with a cluster of at most four nodes of one GPU; time passes only while somebody sleeps."""
+    from azure.ai.ml.operations._run_history_constants import RunHistoryConstants
+    from azure.core.pipeline.transport import RequestsTransport
+
+    from train_pytorch_model import submitting
+
+    azure_service = AzureService(computes={"gpu-cluster": cluster("gpu-cluster", T4, 4)})
+    now = itertools.count(0.0, submitting.POLL_S)
+    clock = SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None)
+    monkeypatch.setattr(submitting, "time", clock)
+    monkeypatch.setattr(submitting, "DefaultAzureCredential", Credential)
+    monkeypatch.setattr(
+        HTTPAdapter, "send", lambda adapter, request, **_: azure_service.send(adapter, request)
+    )
+    monkeypatch.setattr(RequestsTransport, "sleep", lambda *_: None)  # between retries
+    for name in ("_WAIT_COMPLETION_POLLING_INTERVAL_MIN", "_WAIT_COMPLETION_POLLING_INTERVAL_MAX"):
+        monkeypatch.setattr(RunHistoryConstants, name, 0)
+    monkeypatch.setenv("AZUREML_ARM_SUBSCRIPTION", SUBSCRIPTION)
+    monkeypatch.setenv("AZUREML_ARM_RESOURCEGROUP", GROUP)
+    monkeypatch.setenv("AZUREML_ARM_WORKSPACE_NAME", WORKSPACE)
+    monkeypatch.chdir(tmp_path)
+    return azure_service

@@ -1,22 +1,16 @@
 """`submit` against azure-ai-ml itself: its validation, its REST objects, its HTTP pipeline."""
 
-import itertools
 import shutil
 import sys
-from importlib.metadata import distributions
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import requests
-from requests.adapters import HTTPAdapter
 
 from tests.painting import paint_folders
 from tests.programs.azure_service import (
     GROUP,
     ID,
-    SECRET,
     SUBSCRIPTION,
     WORKSPACE,
     AzureService,
@@ -24,54 +18,10 @@ from tests.programs.azure_service import (
     Credential,
     cluster,
 )
-from tests.programs.program import Ended, assert_refused, run_process, run_program
-from train_pytorch_model.manifest import write_manifest
+from tests.programs.program import assert_refused, run_process
+from tests.programs.submitting import DATA, FOUR_T4, MODEL, ON_A_WORKSTATION, T4, submit
 
-DATA = ("--training-dataset", "azureml:flowers:1", "--validation-dataset", "azureml:flowers-validation:2")
-MODEL = ("--untrained-model", "azureml://datastores/models/paths/resnet50")
-pytestmark = [
-    # The client's own, on import and later; `run_program` makes errors of ours.
-    pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(
-        not any(distribution.name == "azure-ai-ml" for distribution in distributions()),
-        reason="azure-ai-ml is of workstations, and not in the environment of jobs",
-    ),
-]
-
-T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AzureService:
-    """A workspace with a cluster of at most four nodes of one GPU; time passes only while somebody sleeps."""
-    from azure.ai.ml.operations._run_history_constants import RunHistoryConstants
-    from azure.core.pipeline.transport import RequestsTransport
-
-    from train_pytorch_model import submitting
-
-    azure_service = AzureService(computes={"gpu-cluster": cluster("gpu-cluster", T4, 4)})
-    now = itertools.count(0.0, submitting.POLL_S)
-    clock = SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None)
-    monkeypatch.setattr(submitting, "time", clock)
-    monkeypatch.setattr(submitting, "DefaultAzureCredential", Credential)
-    monkeypatch.setattr(
-        HTTPAdapter, "send", lambda adapter, request, **_: azure_service.send(adapter, request)
-    )
-    monkeypatch.setattr(RequestsTransport, "sleep", lambda *_: None)  # between retries
-    for name in ("_WAIT_COMPLETION_POLLING_INTERVAL_MIN", "_WAIT_COMPLETION_POLLING_INTERVAL_MAX"):
-        monkeypatch.setattr(RunHistoryConstants, name, 0)
-    monkeypatch.setenv("AZUREML_ARM_SUBSCRIPTION", SUBSCRIPTION)
-    monkeypatch.setenv("AZUREML_ARM_RESOURCEGROUP", GROUP)
-    monkeypatch.setenv("AZUREML_ARM_WORKSPACE_NAME", WORKSPACE)
-    monkeypatch.chdir(tmp_path)
-    return azure_service
-
-
-def submit(*options: str | Path) -> Ended:
-    """The verb; whatever happens, no signature is shown."""
-    ended = run_program("submit", *options)
-    assert SECRET not in ended.stdout + ended.stderr
-    return ended
+pytestmark = ON_A_WORKSTATION
 
 
 # ── What is sent ─────────────────────────────────────────────────────────────────────────────────
@@ -297,161 +247,6 @@ def test_what_the_cluster_cannot_do_is_refused_before_anything_is_made(
     assert service.uploaded() == set()
 
 
-# ── Mistakes ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_everything_that_is_wrong_is_refused_at_once_and_nothing_is_asked(service: AzureService) -> None:
-    options = ("--instance-count", "0", "--environment", "AzureML-pytorch:1", "--compute", "local")
-    assert_refused(
-        submit(*DATA, *options),
-        2,
-        "ParameterError: Give either --untrained-model, ",
-        '\nParameter "Node count" value should be greater than 0: --instance-count is 0.\n',
-        "\n--environment AzureML-pytorch:1: names that begin with AzureML are reserved",
-        "--compute 'local' is no name of a cluster",
-    )
-    assert_refused(submit(*DATA, *MODEL, "--epochs", "0"), 2, 'ParameterError: Parameter "Epochs" value ')
-    assert service.calls == []
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--wait-limit", "-1"), "The wait limit should not be negative: --wait-limit is -1."),
-        (
-            ("--wait-limit", "0", "--download", "model"),
-            "--wait-limit 0 only submits: there is nothing to --download yet.",
-        ),
-    ],
-)
-def test_limits_that_make_no_sense_are_refused(
-    options: tuple[str, ...], sentence: str, service: AzureService
-) -> None:
-    assert_refused(submit(*DATA, *MODEL, *options), 2, f"ParameterError: {sentence}")
-    assert service.calls == []
-
-
-@pytest.mark.parametrize("flag", ["--download", "--dry-run"])
-def test_an_output_that_holds_something_is_refused(flag: str, service: AzureService, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    ended = submit(*DATA, *MODEL, flag, tmp_path)
-    assert_refused(ended, 2, f"OutputDirectoryError: {flag} {tmp_path} is not empty: it holds notes.txt.")
-    assert service.calls == []
-
-
-def test_local_data_are_checked_before_anything_is_sent(
-    service: AzureService, tmp_path: Path, untrained_resnet18: Path
-) -> None:
-    training = paint_folders(tmp_path / "training", 2)
-    validation = paint_folders(tmp_path / "validation", 2, categories=("blue", "red"))
-    nothing = tmp_path / "nothing"
-    both = ("--training-dataset", training, "--validation-dataset", validation)
-    for model in (("--architecture", "resnet18"), ("--untrained-model", untrained_resnet18)):
-        assert_refused(submit(*both, *model), 3, "InvalidDatasetError: Validation dataset", "'green'")
-    for port, more in (
-        ("--training-dataset", ("--validation-dataset", "azureml:a:1")),
-        ("--validation-dataset", ("--training-dataset", "azureml:a:1")),
-    ):
-        assert_refused(submit(port, nothing, *more, *MODEL), 3, "InvalidDatasetError: ", "no such directory")
-    ended = submit(*DATA, "--untrained-model", nothing)
-    assert_refused(ended, 3, 'InvalidModelDirectoryError: ModelDirectory "Untrained model ')
-    assert service.calls == []
-
-
-def test_a_category_without_images_is_warned_of(tmp_path: Path, untrained_resnet18: Path) -> None:
-    training, validation = paint_folders(tmp_path / "a", 2), paint_folders(tmp_path / "b", 2)
-    shutil.rmtree(validation / "green")
-    (validation / "green").mkdir()
-    ended = submit(
-        *("--training-dataset", training, "--validation-dataset", validation),
-        *("--untrained-model", untrained_resnet18, "--dry-run", tmp_path / "job"),
-    )
-    assert ended.status == 0, ended.stderr
-    assert "Warning: " in ended.stdout
-    assert "'green'" in ended.stdout
-
-
-def test_a_workspace_that_is_not_there_is_named(service: AzureService) -> None:
-    service.fault = lambda _: (404, {"error": {"code": "ResourceNotFound", "message": "no"}})
-    assert_refused(
-        submit(*DATA, *MODEL),
-        2,
-        f"ParameterError: There is no workspace {WORKSPACE} in resource group {GROUP} of subscription"
-        f" {SUBSCRIPTION}, or it is not shown to you.",
-    )
-
-
-class NoCredential:
-    """In place of DefaultAzureCredential where nobody is signed in."""
-
-    def get_token(self, *scopes: str, **_: Any) -> None:  # noqa: ARG002
-        from azure.core.exceptions import ClientAuthenticationError
-
-        raise ClientAuthenticationError(
-            "DefaultAzureCredential failed.\nAttempted:\n  AADSTS700082: The token has expired. And so on."
-        )
-
-
-def test_without_a_credential_one_message_says_how_to_sign_in(
-    service: AzureService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from train_pytorch_model import submitting
-
-    monkeypatch.setattr(submitting, "DefaultAzureCredential", NoCredential)
-    assert_refused(
-        submit(*DATA, *MODEL),
-        4,
-        "ServiceError: Opening workspace workspace: no credential works here. Sign in with `az login`, or set"
-        " AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET.",
-        "CLIENT_SECRET. AADSTS700082: The token has expired.\n",
-    )
-    assert service.calls == []
-
-
-def test_a_token_that_azure_does_not_take_is_told_in_its_words(service: AzureService) -> None:
-    service.fault = lambda _: (401, {"error": {"code": "WrongTenant", "message": "Of another tenant."}})
-    assert_refused(
-        submit(*DATA, *MODEL),
-        4,
-        "ServiceError: Opening workspace workspace: no credential works here. Sign in with",
-        "(WrongTenant) Of another tenant.",
-    )
-
-
-def test_without_a_network_one_message_says_so(service: AzureService) -> None:
-    service.fault = lambda _: requests.exceptions.ConnectionError("Name or service not known")
-    assert_refused(
-        submit(*DATA, *MODEL),
-        4,
-        "ServiceError: Opening workspace workspace: Azure cannot be reached. Name or service not known\n",
-    )
-
-
-def test_what_azure_refuses_is_told_without_signatures(service: AzureService) -> None:
-    def refuse(call: Call) -> tuple[int, Any] | None:
-        message = f"No quota.\nSee https://portal.azure.com/quota?{SECRET}&x=1 for more."
-        is_job = call.method == "PUT" and "/jobs/" in call.path
-        return (409, {"error": {"code": "Conflict", "message": message}}) if is_job else None
-
-    service.fault = refuse
-    assert_refused(
-        submit(*DATA, *MODEL),
-        4,
-        "ServiceError: Submitting the job: Azure answers 409. (Conflict) No quota. See"
-        " https://portal.azure.com/quota?… for more.",
-    )
-
-
-def test_a_job_that_the_client_refuses_is_told_in_one_sentence(tmp_path: Path) -> None:
-    from train_pytorch_model import submitting
-
-    submit(*DATA, "--architecture", "resnet18", "--dry-run", tmp_path / "job")
-    job = tmp_path / "job" / "job.yaml"
-    job.write_text(job.read_text().replace("      untrained_model:", "      another_model:"))
-    with pytest.raises(submitting.ServiceError, match=r"azure-ai-ml refuses the job: .*untrained_model"):
-        submitting.validate(job.parent)
-
-
 # ── Watching ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -538,69 +333,3 @@ def test_a_job_goes_on_after_an_interrupt(service: AzureService) -> None:
     assert f"Job {service.job['name']} goes on: https://ml.azure.com/" in ended.stdout
     assert f"az ml job cancel --name {service.job['name']} --resource-group" in ended.stdout
     assert "Traceback" not in ended.stderr
-
-
-# ── The model ────────────────────────────────────────────────────────────────────────────────────
-
-
-def trained(service: AzureService, tmp_path: Path) -> None:
-    """Let every job of the service have written a model."""
-    root = tmp_path / "made"
-    (root / "code").mkdir(parents=True)
-    (root / "model").write_bytes(b"weights")
-    (root / "code" / "serving.py").write_text("")
-    write_manifest(root, {})
-    (root / "_meta.yaml").write_text("type: ModelDirectory\n")
-
-    def write(call: Call) -> None:
-        if call.method == "PUT" and "/jobs/" in call.path:
-            output = f"azureml/{call.path.rpartition('/')[2]}/trained_model"
-            for path in root.rglob("*"):
-                if path.is_file():
-                    service.blobs[f"{output}/{path.relative_to(root).as_posix()}"] = path.read_bytes()
-
-    service.fault = write
-
-
-def test_the_trained_model_is_downloaded(service: AzureService, tmp_path: Path) -> None:
-    trained(service, tmp_path)
-    ended = submit(*DATA, *MODEL, "--download", tmp_path / "new" / "model")
-    assert (ended.status, ended.stderr) == (0, "")
-    assert ended.stdout.endswith(f"The trained model is in {tmp_path}/new/model\n")
-    names = {path.name for path in (tmp_path / "new" / "model").iterdir()}
-    assert names == {"_meta.yaml", "manifest.json", "model", "code"}
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["model"]
-
-
-def test_a_damaged_download_is_refused_and_leaves_nothing(service: AzureService, tmp_path: Path) -> None:
-    trained(service, tmp_path)
-    (tmp_path / "made" / "model").write_bytes(b"others!")
-    (tmp_path / "made" / "code" / "serving.py").unlink()
-    (tmp_path / "downloads" / "model").mkdir(parents=True)
-    ended = submit(*DATA, *MODEL, "--download", tmp_path / "downloads" / "model")
-    assert_refused(
-        ended,
-        4,
-        "ServiceError: The downloaded model of job ",
-        " is damaged:\n  code/serving.py is missing.\n  model is not as it was written\n",
-    )
-    assert [path.name for path in (tmp_path / "downloads").iterdir()] == ["model"]
-    assert list((tmp_path / "downloads" / "model").iterdir()) == []
-
-
-def test_a_full_disk_is_told(service: AzureService, tmp_path: Path) -> None:
-    trained(service, tmp_path)
-    write, full = service.fault, OSError(28, "No space left on device")
-    service.fault = lambda call: (
-        full if call.method == "GET" and call.path.startswith("/container/azureml/") else write(call)
-    )
-    ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
-    assert_refused(ended, 4, "ServiceError: Downloading the model of job ", "No space left on device\n")
-    assert not (tmp_path / "model").exists()
-
-
-@pytest.mark.usefixtures("service")
-def test_a_job_without_a_model_is_told(tmp_path: Path) -> None:
-    ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
-    assert_refused(ended, 4, "ServiceError: The downloaded model of job ", "_meta.yaml is missing")
-    assert not (tmp_path / "model").exists()

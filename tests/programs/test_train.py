@@ -117,6 +117,12 @@ def test_the_model_knows_its_categories(trained: Trained) -> None:
     assert weights["model.conv1.weight"].shape == (64, 3, 7, 7)
 
 
+def test_the_model_keeps_what_its_recipe_leaves_to_each_training(trained: Trained) -> None:
+    recipe = yaml.safe_load((trained.output / "model_spec.yaml").read_text())["recipe"]
+    assert recipe["image_size"] == [32, 32]  # this is for scoring, too
+    assert {"augmentation", "horizontal_flip"}.isdisjoint(recipe)
+
+
 def test_the_manifest_describes_every_file(trained: Trained) -> None:
     files = json.loads((trained.output / "manifest.json").read_text())["files"]
     found = {

@@ -13,12 +13,10 @@ import gzip
 import io
 import os
 import stat
-import struct
 import sys
 import tarfile
 import threading
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,29 +30,15 @@ from train_pytorch_model.formats.copying import CHUNK_BYTES, UnreadableFileError
 from train_pytorch_model.formats.files import META, MalformedFileError, is_inner_path
 from train_pytorch_model.formats.listing import Listing, list_folders
 from train_pytorch_model.formats.plain_folders import SUFFIXES
+from train_pytorch_model.formats.tar_stream import DAMAGE, MAX_HEADER_BYTES, TarStream, damaged, one_line
 
 KINDS = ".zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2"
 MAX_NAME_BYTES = 255  # of one folder or file: file systems take no more
-MAX_HEADER_BYTES = 4 << 20  # of what a tar says about one member
 MAX_INDEX_BYTES = 256 << 20  # of a zip, which is read at once: about two million members
 UTF8_NAME = 0x800
 ENCRYPTED = 0x1
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile unpacks what the others hold all at once
 MACOS_FOLDER = "__MACOSX"
-
-# What a stream of damaged data makes of gzip, bz2, zipfile and tarfile.
-DAMAGE = (
-    EOFError,
-    NotImplementedError,
-    OSError,
-    OverflowError,
-    RecursionError,
-    ValueError,
-    struct.error,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 @dataclass(frozen=True)
@@ -154,7 +138,7 @@ class ZipArchive:
                 with self._lock:
                     file.close()
         except DAMAGE as error:
-            raise UnreadableFileError(f"damaged in the archive: {_one_line(error)}") from error
+            raise UnreadableFileError(f"damaged in the archive: {one_line(error)}") from error
 
 
 class TarArchive:
@@ -194,8 +178,9 @@ class TarArchive:
                     yield wanted[member.name], info.size, stream.chunks(info.offset_data, info.size)
 
     @contextmanager
-    def _stream(self) -> "Iterator[_TarStream]":
-        packed_bytes = self._path.stat().st_size
+    def _stream(self) -> Iterator[TarStream]:
+        # What is not packed cannot grow.
+        packed_bytes = self._path.stat().st_size if self._compression else sys.maxsize
         with self._path.open("rb") as file:
             unpacked: IO[bytes] = file
             if self._compression == "gzip":
@@ -203,7 +188,11 @@ class TarArchive:
             elif self._compression == "bzip2":
                 unpacked = cast(IO[bytes], bz2.BZ2File(file))
             with unpacked:
-                yield _TarStream(unpacked, packed_bytes, is_plain=not self._compression)
+                yield TarStream(
+                    unpacked,
+                    can_seek=not self._compression,
+                    check=lambda position: LIMITS.check_total(position, packed_bytes),
+                )
 
 
 class _ZipFile(io.BufferedReader):
@@ -268,7 +257,7 @@ def _opened(path: Path) -> Archive:
         if tarfile.is_tarfile(path):  # from before 1988
             return TarArchive(path, "")
     except DAMAGE as error:
-        raise _damaged(error) from error
+        raise damaged(error) from error
     raise MalformedFileError("it is no archive that is known here.")
 
 
@@ -346,12 +335,12 @@ def _zip_name(info: zipfile.ZipInfo) -> str:
     return name.replace("\\", "/")
 
 
-def _tar_members(stream: "_TarStream") -> Iterator[tuple[_Member, tarfile.TarInfo]]:
+def _tar_members(stream: TarStream) -> Iterator[tuple[_Member, tarfile.TarInfo]]:
     stream.allow(MAX_HEADER_BYTES)
     try:
         tar = tarfile.TarFile(fileobj=stream, mode="r", encoding="utf-8")
     except DAMAGE as error:
-        raise MalformedFileError(f"there is no tar in it: {_one_line(error)}.") from error
+        raise MalformedFileError(f"there is no tar in it: {one_line(error)}.") from error
     with tar:
         while (info := _next(tar)) is not None:
             # Both only ever grow: a list of all members so far, and what was said about all of them at once.
@@ -369,77 +358,4 @@ def _next(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
     try:
         return tar.next()
     except DAMAGE as error:
-        raise _damaged(error) from error
-
-
-class _TarStream(io.RawIOBase):
-    """Unpacked bytes as tarfile reads them: forwards, and counted."""
-
-    def __init__(self, stream: IO[bytes], packed_bytes: int, is_plain: bool) -> None:
-        self._stream = stream
-        self._packed_bytes = packed_bytes
-        self._is_plain = is_plain
-        self._position = 0
-        self._behind = 0  # tarfile steps one byte back to see whether there was one
-        self._allowed = 0
-        self.last_read = b""
-
-    def allow(self, count: int) -> None:
-        """From here on, no more than `count` bytes may be read; skipping is free."""
-        self._allowed = count
-
-    def tell(self) -> int:
-        return self._position - self._behind
-
-    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
-        assert whence == os.SEEK_SET
-        back = self._position - position
-        if back > 1:
-            raise tarfile.ReadError("its members overlap")
-        self._behind = max(back, 0)
-        if back < 0 and self._is_plain:
-            self._position = self._stream.seek(position)
-        while self._position < position and self._take(min(position - self._position, CHUNK_BYTES)):
-            pass
-        return position
-
-    def read(self, size: int = -1) -> bytes:
-        self._allowed -= size
-        if size < 0 or self._allowed < 0:
-            raise MalformedFileError(f"it says more than {MAX_HEADER_BYTES:,} bytes about one member.")
-        seen = bytes(min(self._behind, size))
-        self._behind = 0
-        self.last_read = seen + self._take(size - len(seen))
-        return self.last_read
-
-    def chunks(self, position: int, size: int) -> Iterator[bytes]:
-        """The `size` bytes from `position` on."""
-        self.seek(position)
-        while size:
-            chunk = self._take(min(size, CHUNK_BYTES))
-            if not chunk:
-                raise _damaged(EOFError("the end came within a file"))
-            size -= len(chunk)
-            yield chunk
-
-    def drain(self) -> None:
-        """Read to the end, where gzip and bzip2 have their checksums."""
-        while self._take(CHUNK_BYTES):
-            pass
-
-    def _take(self, size: int) -> bytes:
-        try:
-            data = self._stream.read(size)
-        except DAMAGE as error:
-            raise _damaged(error) from error
-        self._position += len(data)
-        LIMITS.check_total(self._position, sys.maxsize if self._is_plain else self._packed_bytes)
-        return data
-
-
-def _damaged(error: Exception) -> MalformedFileError:
-    return MalformedFileError(f"it is damaged or cut short: {_one_line(error)}.")
-
-
-def _one_line(error: BaseException) -> str:
-    return (" ".join(str(error).split()) or type(error).__name__)[:200]
+        raise damaged(error) from error

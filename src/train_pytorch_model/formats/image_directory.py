@@ -100,6 +100,10 @@ class ImageDirectory:
             rows=self.rows[indices],
         )
 
+    def without(self, indices: Sequence[int] | np.ndarray) -> "ImageDirectory":
+        """The same directory with all images but those at `indices`."""
+        return self.select(np.setdiff1d(np.arange(len(self)), indices)) if len(indices) else self
+
     def with_categories(self, categories: Sequence[str]) -> "ImageDirectory":
         """The same images, class indices counted in `categories`: in another order, or of more."""
         place = {name: index for index, name in enumerate(categories)}

@@ -1,0 +1,24 @@
+"""How many images of folders are told from their mirror images, and how long that takes."""
+
+import sys
+import time
+from pathlib import Path
+
+from tests.benchmarks.timing import machine
+from train_pytorch_model.chirality import told_apart
+from train_pytorch_model.cores import usable_cores
+from train_pytorch_model.formats.image_directory import open_image_directory
+
+
+def main() -> None:
+    """A line for each directory that is named."""
+    print(machine())
+    for name in sys.argv[1:]:
+        images = open_image_directory(Path(name), "Images")
+        started_at = time.perf_counter()
+        told, count = told_apart(images, usable_cores())
+        print(f"{name}: {told} of {count}, {time.perf_counter() - started_at:.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What `submit` downloads of a job that has ended: the trained model, whole or not at all."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.programs.azure_service import (
+    AzureService,
+    Call,
+)
+from tests.programs.program import assert_refused
+from tests.programs.submitting import DATA, MODEL, ON_A_WORKSTATION, submit
+from train_pytorch_model.manifest import write_manifest
+
+pytestmark = ON_A_WORKSTATION
+
+
+def trained(service: AzureService, tmp_path: Path) -> None:
+    """Let every job of the service have written a model."""
+    root = tmp_path / "made"
+    (root / "code").mkdir(parents=True)
+    (root / "model").write_bytes(b"weights")
+    (root / "code" / "serving.py").write_text("")
+    write_manifest(root, {})
+    (root / "_meta.yaml").write_text("type: ModelDirectory\n")
+
+    def write(call: Call) -> None:
+        if call.method == "PUT" and "/jobs/" in call.path:
+            output = f"azureml/{call.path.rpartition('/')[2]}/trained_model"
+            for path in root.rglob("*"):
+                if path.is_file():
+                    service.blobs[f"{output}/{path.relative_to(root).as_posix()}"] = path.read_bytes()
+
+    service.fault = write
+
+
+def test_the_trained_model_is_downloaded(service: AzureService, tmp_path: Path) -> None:
+    trained(service, tmp_path)
+    ended = submit(*DATA, *MODEL, "--download", tmp_path / "new" / "model")
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.stdout.endswith(f"The trained model is in {tmp_path}/new/model\n")
+    names = {path.name for path in (tmp_path / "new" / "model").iterdir()}
+    assert names == {"_meta.yaml", "manifest.json", "model", "code"}
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["model"]
+
+
+def test_a_damaged_download_is_refused_and_leaves_nothing(service: AzureService, tmp_path: Path) -> None:
+    trained(service, tmp_path)
+    (tmp_path / "made" / "model").write_bytes(b"others!")
+    (tmp_path / "made" / "code" / "serving.py").unlink()
+    (tmp_path / "downloads" / "model").mkdir(parents=True)
+    ended = submit(*DATA, *MODEL, "--download", tmp_path / "downloads" / "model")
+    assert_refused(
+        ended,
+        4,
+        "ServiceError: The downloaded model of job ",
+        " is damaged:\n  code/serving.py is missing.\n  model is not as it was written\n",
+    )
+    assert [path.name for path in (tmp_path / "downloads").iterdir()] == ["model"]
+    assert list((tmp_path / "downloads" / "model").iterdir()) == []
+
+
+def test_a_full_disk_is_told(service: AzureService, tmp_path: Path) -> None:
+    trained(service, tmp_path)
+    write, full = service.fault, OSError(28, "No space left on device")
+    service.fault = lambda call: (
+        full if call.method == "GET" and call.path.startswith("/container/azureml/") else write(call)
+    )
+    ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
+    assert_refused(ended, 4, "ServiceError: Downloading the model of job ", "No space left on device\n")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.usefixtures("service")
+def test_a_job_without_a_model_is_told(tmp_path: Path) -> None:
+    ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
+    assert_refused(ended, 4, "ServiceError: The downloaded model of job ", "_meta.yaml is missing")
+    assert not (tmp_path / "model").exists()

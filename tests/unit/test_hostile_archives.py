@@ -1,0 +1,252 @@
+"""Archives that mean harm, of which nothing is taken: links, names that lead out, bombs."""
+
+import io
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.archives import COMPRESS, KINDS, contents, listed, pack, refused
+
+from train_pytorch_model.formats import archive as archives
+from train_pytorch_model.formats.archive import (
+    Limits,
+)
+
+# ── Links and special files ──────────────────────────────────────────────────────────────────────
+
+
+def special_tar(path: Path) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for name, kind in (
+            ("a/link.png", tarfile.SYMTYPE),
+            ("a/hard.png", tarfile.LNKTYPE),
+            ("a/fifo.png", tarfile.FIFOTYPE),
+            ("a/device.png", tarfile.CHRTYPE),
+            ("away", tarfile.SYMTYPE),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "/etc/passwd"
+            tar.addfile(info)
+        sparse = tarfile.TarInfo("a/sparse.png")
+        sparse.pax_headers = {"GNU.sparse.map": "0,1", "GNU.sparse.size": "1000000"}
+        sparse.size = 1
+        tar.addfile(sparse, io.BytesIO(b"x"))
+        for name in ("a/real.png", "b/real.png"):
+            info = tarfile.TarInfo(name)
+            info.size = 1
+            tar.addfile(info, io.BytesIO(b"r"))
+    return path
+
+
+def special_zip(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as zip_:
+        for name, kind in (
+            ("a/link.png", stat.S_IFLNK),
+            ("a/hard.png", stat.S_IFLNK),
+            ("a/fifo.png", stat.S_IFIFO),
+            ("a/device.png", stat.S_IFCHR),
+            ("a/sparse.png", stat.S_IFSOCK),
+            ("away/", stat.S_IFLNK),
+        ):
+            info = zipfile.ZipInfo(name)
+            info.external_attr = (kind | 0o777) << 16
+            zip_.writestr(info, "/etc/passwd")
+        zip_.writestr("a/real.png", b"r")
+        zip_.writestr("b/real.png", b"r")
+    return path
+
+
+@pytest.mark.parametrize("make", [special_tar, special_zip])
+def test_links_and_special_files_are_counted_and_not_read(
+    tmp_path: Path, make: Callable[[Path], Path]
+) -> None:
+    path = make(tmp_path / "archive")
+    assert listed(path).ignored == {"links and special files": 6}
+    assert contents(path) == {"a/real.png": b"r", "b/real.png": b"r"}
+
+
+def test_a_link_of_the_same_name_does_not_stand_in_for_a_file(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "zip", "w") as zip_:
+        zip_.writestr("a.png", b"real")
+        link = zipfile.ZipInfo("./a.png")
+        link.external_attr = stat.S_IFLNK << 16
+        zip_.writestr(link, "/etc/passwd")
+    with tarfile.open(tmp_path / "tar", "w") as tar:
+        info = tarfile.TarInfo("./a.png")
+        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(info)
+        info = tarfile.TarInfo("a.png")
+        info.size = 4
+        tar.addfile(info, io.BytesIO(b"real"))
+    assert contents(tmp_path / "zip") == contents(tmp_path / "tar") == {"a.png": b"real"}
+
+
+# ── Names that lead out ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../x.png", "a/../../x.png", "a/..", "/x.png", "//server/share/x.png", "/"),
+        *("..\\x.png", "a\\..\\..\\x.png", "C:\\x.png", "C:/x.png", "\\x.png", "\\\\server\\share\\x.png"),
+    ],
+)
+def test_an_archive_with_a_member_that_leads_out_is_refused(tmp_path: Path, kind: str, name: str) -> None:
+    path = pack(tmp_path / "archive", {"a/1.png": b"1", name: b"x"}, kind)
+    assert refused(path).endswith("leads out of it. Do not trust this archive.")
+
+
+def test_an_outward_link_is_refused_by_its_own_name_only(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "tar", "w") as tar:
+        info = tarfile.TarInfo("../link")
+        info.type, info.linkname = tarfile.SYMTYPE, "a"
+        tar.addfile(info)
+    assert refused(tmp_path / "tar") == "its member '../link' leads out of it. Do not trust this archive."
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["C:x.png", "a..b.png", "...png"])
+def test_a_strange_name_is_no_way_out(tmp_path: Path, kind: str, name: str) -> None:
+    assert len(listed(pack(tmp_path / "archive", {f"a/{name}": b"1", "b/1.png": b""}, kind)).file_names) >= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_of_more_than_255_bytes_is_refused(tmp_path: Path, kind: str) -> None:
+    path = pack(tmp_path / "archive", {"a/" + "図" * 84 + ".png": b""}, kind)
+    assert refused(path) == f"its member {'a/' + '図' * 38!r}… has a name of more than 255 bytes."
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_files_of_one_name_are_refused(tmp_path: Path, kind: str) -> None:
+    path = pack(tmp_path / "archive", {"a/1.png": b"1", "a/./1.png": b"2", "b/1.png": b""}, kind)
+    assert refused(path) == "it holds 'a/1.png' twice."
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["_meta.yaml", "images.lst", "_schema.json"])
+def test_an_image_directory_in_an_archive_is_not_taken_for_folders(
+    tmp_path: Path, kind: str, name: str
+) -> None:
+    path = pack(tmp_path / "archive", {f"x/{name}": b"", "x/image/0_0.png": b""}, kind)
+    assert refused(path) == "it holds an ImageDirectory already. Unpack it: the programs take it as it is."
+
+
+# ── Bombs ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
+    monkeypatch.setattr(archives, "LIMITS", Limits(**limits))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_members_than_allowed_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = pack(tmp_path / "archive", {f"a/{index}": b"" for index in range(5)}, kind)
+    limit(monkeypatch, members=5)
+    assert len(listed(path).file_names) == 0
+    limit(monkeypatch, members=4)
+    assert refused(path) == "it has more than 4 members."
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_more_bytes_than_allowed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = pack(tmp_path / "archive", {"a.png": b"x" * 1001, "b.txt": b"x" * 2000}, kind)
+    limit(monkeypatch, member_bytes=1001)
+    assert listed(path).ignored == {"files of another kind (.txt)": 1}
+    limit(monkeypatch, member_bytes=1000)
+    assert refused(path) == "'a.png' has 1,001 bytes; no image has more than 1,000."
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_bytes_than_allowed_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = pack(tmp_path / "archive", {f"{index}.png": b"x" * 1000 for index in range(40)}, kind)
+    limit(monkeypatch, total_bytes=200_000)
+    assert len(listed(path).file_names) == 40
+    limit(monkeypatch, total_bytes=35_000)
+    assert refused(path) == "it unpacks to more than 35,000 bytes."
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "tar"])
+def test_what_unpacks_to_many_times_its_bytes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = pack(tmp_path / "archive", {"black.png": bytes(1 << 20)}, kind)
+    assert len(listed(path).file_names) == 1  # so little is no bomb
+    limit(monkeypatch, ratio_from_bytes=1 << 19)
+    message = (
+        f"it unpacks to more than 200 times its {path.stat().st_size:,} bytes. No archive of images does."
+    )
+    assert refused(path) == message
+
+
+def test_members_of_a_zip_that_share_their_bytes_count_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = pack(tmp_path / "archive", {f"{index:02}.png": os.urandom(10_000) for index in range(30)})
+    data = bytearray(path.read_bytes())
+    index = data.index(b"PK\1\2")
+    entry = 46 + len("00.png")
+    for number in range(30):  # all point to the first
+        data[index + number * entry + 42 : index + number * entry + 46] = bytes(4)
+    limit(monkeypatch, ratio=20, ratio_from_bytes=100)
+    small = bytes(data[: data.index(b"PK\3\4", 4)]) + bytes(data[index:])
+    moved = len(small) - len(data)
+    end = small.index(b"PK\5\6")
+    offset = int.from_bytes(small[end + 16 : end + 20], "little") + moved
+    path.write_bytes(small[: end + 16] + offset.to_bytes(4, "little") + small[end + 20 :])
+    assert refused(path).startswith("it unpacks to more than 20 times its ")
+
+
+def test_the_index_of_a_zip_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = pack(tmp_path / "archive", {f"{index}.png": b"" for index in range(2000)})
+    assert len(listed(path).file_names) == 2000
+    monkeypatch.setattr(archives, "MAX_INDEX_BYTES", 100_000)
+    assert refused(path) == "its index has more than 100,000 bytes."
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_of_another_compression_is_refused(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "archive", "w", method) as zip_:
+        zip_.writestr("a.png", bytes(1000))
+    message = (
+        f"'a.png' is compressed by method {method}; what a zip stores or deflates is read. Unpack it first."
+    )
+    assert refused(tmp_path / "archive") == message
+
+
+@pytest.mark.parametrize("kind", ["tar", "tar.gz"])
+def test_what_a_tar_says_about_one_member_is_bounded(tmp_path: Path, kind: str) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        info = tarfile.TarInfo("a.png")
+        tar.addfile(info)
+        info = tarfile.TarInfo("b.png")
+        info.pax_headers = {"comment": "x" * (5 << 20)}
+        tar.addfile(info)
+    (tmp_path / "archive").write_bytes(COMPRESS[kind](buffer.getvalue()))
+    assert refused(tmp_path / "archive") == "it says more than 4,194,304 bytes about one member."
+
+
+def test_what_a_tar_says_about_all_members_is_not_kept(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "archive", "w", pax_headers={"comment": "x" * 1000}) as tar:
+        tar.addfile(tarfile.TarInfo("a.png"))
+    assert list(listed(tmp_path / "archive").file_names) == ["a.png"]
+
+
+def test_a_password_is_asked_for_elsewhere(tmp_path: Path) -> None:
+    path = pack(tmp_path / "archive", {"a.png": b"1"})
+    data = bytearray(path.read_bytes())
+    data[6] |= 1
+    data[data.index(b"PK\1\2") + 8] |= 1
+    path.write_bytes(data)
+    assert refused(path) == "'a.png' is encrypted. Unpack it with its password first."
