@@ -112,6 +112,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server.shutdown()
     server.server_close()
     thread.join()
+    for left in threading.enumerate():  # a tracker that nobody waits for would find the next test's server
+        if left.name == "mlflow":
+            left.join(60)
+            assert not left.is_alive()
 
 
 @contextmanager
