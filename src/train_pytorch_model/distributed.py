@@ -1,6 +1,7 @@
 """The processes of a run: who we are, and the few things we say to each other."""
 
 import functools
+import importlib
 import os
 import socket
 import time
@@ -249,6 +250,9 @@ def join_world() -> Iterator[World]:
 
 def _joined(world: World, stack: ExitStack) -> World:
     """The same, connected with all others, who are its members, and may ask for it until the stack ends."""
+    # It takes the group of the moment in which it is loaded, as DDP does, for a default argument. The group
+    # would outlive the interpreter, and a thread of it that drops a tensor then aborts the process.
+    importlib.import_module("torch.distributed.nn")
     # A launcher that restarts its processes may give them the same store, with the addresses of those before.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=TIMEOUT))

@@ -26,7 +26,14 @@ def main() -> None:
             os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{own}/mlflow.db"
             train_and_publish(inputs, world, own / "trained")
             record["written"] = sorted(path.name for path in own.iterdir())
+        record["threads_before"] = threads()
+    record["threads"] = threads()
     (output / f"{world.rank}.json").write_text(json.dumps(record))
+
+
+def threads() -> list[str]:
+    """The names of this process's threads, those of PyTorch too."""
+    return [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
 
 
 if __name__ == "__main__":
