@@ -30,14 +30,14 @@ def plan_training(
     """One epoch of one process: every image once over all processes, in an order of its own each epoch.
 
     The first `images_done` of that order are left out: they were trained before.
-    The last step is split evenly. No share is below `min_share` images: what is too little for all goes to
-    fewer processes, and what is too little for one is left out.
+    All steps have as many images, or one less: a last step of the two that are left over would move the
+    weights as far as one of sixteen, by what two images say. No share is below `min_share` images: what is
+    too little for all goes to fewer processes, and what is too little for one is left out.
     """
-    order = np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_images)
-    global_batch_size = batch_size * world_size
+    order = np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_images)[images_done:]
+    steps = max(1, _steps_of_all(len(order), batch_size * world_size))
     batches = []
-    for start in range(images_done, num_images, global_batch_size):
-        indices = order[start : start + global_batch_size]
+    for indices in np.array_split(order, steps):
         shares = _split(indices, world_size, min_share)
         if shares is not None:
             # A copy: a view would keep the order of all processes.
@@ -47,8 +47,15 @@ def plan_training(
 
 def num_training_steps(num_images: int, batch_size: int, min_share: int, world_size: int) -> int:
     """Steps of an epoch: the length of every process's plan."""
-    full, rest = divmod(num_images, batch_size * world_size)
-    return full + (rest >= min_share)
+    steps = max(1, _steps_of_all(num_images, batch_size * world_size))
+    fewest, larger = divmod(num_images, steps)
+    if fewest >= min_share:
+        return steps
+    return larger if fewest + 1 >= min_share else 0
+
+
+def _steps_of_all(num_images: int, global_batch_size: int) -> int:
+    return -(-num_images // global_batch_size)
 
 
 def plan_validation(num_images: int, batch_size: int, rank: int, world_size: int) -> list[PlannedBatch]:

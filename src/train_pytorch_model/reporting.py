@@ -44,6 +44,8 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     flip = f", no flip ({inputs.flip_reason})" if inputs.flip_reason else ""
     flip = " and flip" if recipe.horizontal_flip else flip
     processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
+    images_a_step = config.batch_size * world.size
+    up_to = "up to " if len(inputs.training) % images_a_step else ""
     warmup = f"{trainer.schedule.warmup_steps:,} warmup steps"
     return {
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
@@ -51,8 +53,7 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
         "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason})",
         "Augmenting": f"{recipe.augmentation}{flip}",
         "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
-        f" {config.batch_size * world.size} images a step"
-        f" = batch size {config.batch_size} x {processes}",
+        f" {up_to}{images_a_step} images a step = batch size {config.batch_size} x {processes}",
         "Peak rate": f"{trainer.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
         f" {warmup}, then polynomial decay",
         "Precision": str(trainer.precision),

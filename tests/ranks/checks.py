@@ -37,8 +37,8 @@ from train_pytorch_model.trainer import Trainer
 from train_pytorch_model.training import train
 
 CATEGORIES = 7  # more than five, so that the top-5 accuracy says something
-NUM_TRAINING, NUM_VALIDATION = 27, 11
-BATCH_SIZE = 4  # 27 = 3 x 8 + 3 = 2 x 12 + 3: the last step leaves processes without an image
+NUM_TRAINING, NUM_VALIDATION = 26, 11
+BATCH_SIZE = 2  # 26 = 5 x 4 + 2 x 3 = 6 + 4 x 5: batch norm needs two, so that one process has no image
 LEARNING_RATE = 0.01
 SEED = 3
 
@@ -72,7 +72,7 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
         "rank": world.rank,
         "validated": {str(size): validate(inputs, world, size) for size in (2, 4, 16)},
         "trained": train_an_epoch(inputs, world),
-        "gradients": {str(count): compare_gradients(inputs, world, count) for count in (11, 25)},
+        "gradients": {str(count): compare_gradients(inputs, world, count) for count in (11, 1)},
         "not_finite": diverge(inputs, world),
         "decoding": {
             name: decode_two_epochs(inputs, world, name == "once") for name in ("each time", "once")

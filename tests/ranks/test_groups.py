@@ -38,10 +38,11 @@ def test_all_processes_report_the_images_of_the_whole_epoch(records: Records, si
     assert [record["trained"]["images"] for record in records[size]] == [NUM_TRAINING] * size
 
 
-@SEVERAL
-def test_processes_without_an_image_take_part_in_the_last_step(records: Records, size: int) -> None:
-    last = [len(record["trained"]["steps"][-1]) for record in records[size]]
-    assert last == [3, *[0] * (size - 1)]
+@pytest.mark.parametrize(("size", "shares"), [(2, [3, 0]), (3, [3, 2, 0])])
+def test_processes_without_an_image_take_part_in_the_last_step(
+    records: Records, size: int, shares: list[int]
+) -> None:
+    assert [len(record["trained"]["steps"][-1]) for record in records[size]] == shares
     assert all(record["trained"]["is_finite"] for record in records[size])
 
 
@@ -72,7 +73,7 @@ def test_all_processes_validate_the_same_network_and_keep_it(records: Records, s
 
 
 @SEVERAL
-@pytest.mark.parametrize("num_images", ["11", "25"])
+@pytest.mark.parametrize("num_images", ["11", "1"])
 def test_gradients_are_those_of_one_process_on_the_images_of_all(
     records: Records, size: int, num_images: str
 ) -> None:
@@ -84,7 +85,7 @@ def test_gradients_are_those_of_one_process_on_the_images_of_all(
 
 @pytest.mark.parametrize(
     ("size", "num_images", "shares"),
-    [(2, "11", [2, 1]), (2, "25", [1, 0]), (3, "11", [4, 4, 3]), (3, "25", [1, 0, 0])],
+    [(2, "11", [2, 1]), (2, "1", [1, 0]), (3, "11", [2, 2, 1]), (3, "1", [1, 0, 0])],
 )
 def test_gradients_are_compared_on_uneven_and_on_empty_shares(
     records: Records, size: int, num_images: str, shares: list[int]
@@ -118,6 +119,14 @@ def test_the_processes_of_a_machine_decode_each_image_once(records: Records, siz
 
     assert decoded("each time") == 2 * (NUM_TRAINING + NUM_VALIDATION)
     assert decoded("once") == NUM_TRAINING + NUM_VALIDATION
+
+
+@SEVERAL
+def test_no_thread_of_the_group_outlives_it(records: Records, size: int) -> None:
+    """It would end a process whose work is done by SIGABRT, now and then."""
+    for record in records[size]:
+        assert [name for name in record["threads"] if "gloo" in name or "tcpstore" in name] == []
+        assert [name for name in record["threads_before"] if "gloo" in name]
 
 
 def test_only_rank_0_writes_files(records: Records) -> None:

@@ -1,5 +1,7 @@
 """Who takes which images when."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -39,8 +41,8 @@ def test_every_image_is_trained_exactly_once(
     seen = [
         index for plan in plans(num_images, batch_size, min_share, world_size) for index in images_of(plan)
     ]
-    rest = num_images % (batch_size * world_size)
-    left_out = rest if rest < min_share else 0
+    # Batches of two images at most, of which one is left, or one image in all.
+    left_out = min_share == 2 and num_images % 2 == 1 and (num_images == 1 or batch_size * world_size == 2)
     assert len(seen) == len(set(seen)) == num_images - left_out
     assert set(seen) <= set(range(num_images))
 
@@ -68,7 +70,7 @@ def test_all_processes_have_the_same_steps_and_agree_on_their_sizes(
 
 
 @given(sizes, batch_sizes, min_shares, world_sizes)
-def test_the_last_step_is_split_evenly(
+def test_every_step_is_split_evenly(
     num_images: int, batch_size: int, min_share: int, world_size: int
 ) -> None:
     for batches in zip(*plans(num_images, batch_size, min_share, world_size), strict=True):
@@ -76,16 +78,39 @@ def test_the_last_step_is_split_evenly(
         assert max(shares) - min(shares) <= 1
 
 
+@given(sizes, batch_sizes, min_shares, world_sizes)
+def test_an_epoch_has_as_few_steps_as_it_can_and_all_have_as_many_images_or_one_less(
+    num_images: int, batch_size: int, min_share: int, world_size: int
+) -> None:
+    plan, *_ = plans(num_images, batch_size, min_share, world_size)
+    counts = [batch.global_count for batch in plan]
+    assert max(counts, default=0) - min(counts, default=0) <= 1
+    assert len(plan) <= math.ceil(num_images / (batch_size * world_size))
+
+
+@given(sizes, batch_sizes, min_shares, world_sizes, st.integers(0, 200))
+def test_what_is_left_of_an_epoch_is_the_end_of_its_plan(
+    num_images: int, batch_size: int, min_share: int, world_size: int, steps_done: int
+) -> None:
+    whole = plan_training(num_images, batch_size, min_share, 1, 0, 0, world_size)
+    images_done = sum(batch.global_count for batch in whole[:steps_done])
+    rest = plan_training(num_images, batch_size, min_share, 1, 0, 0, world_size, images_done)
+    assert images_of(rest) == images_of(whole[steps_done:])
+    assert [batch.global_count for batch in rest] == [batch.global_count for batch in whole[steps_done:]]
+
+
 @pytest.mark.parametrize(
     ("num_images", "batch_size", "min_share", "world_size", "expected"),
     [
-        pytest.param(10, 4, 1, 1, [[4, 4, 2]], id="one process"),
-        pytest.param(9, 4, 2, 1, [[4, 4]], id="a last batch of one that batch norm cannot take"),
-        pytest.param(9, 4, 1, 1, [[4, 4, 1]], id="a last batch of one"),
-        pytest.param(11, 4, 1, 2, [[4, 2], [4, 1]], id="the rest is split"),
-        pytest.param(9, 4, 1, 2, [[4, 1], [4, 0]], id="one image for two processes"),
-        pytest.param(11, 4, 2, 2, [[4, 3], [4, 0]], id="too little for two shares of two"),
-        pytest.param(13, 4, 2, 3, [[4], [4], [4]], id="too little for one"),
+        pytest.param(10, 4, 1, 1, [[4, 3, 3]], id="one process"),
+        pytest.param(12, 4, 1, 1, [[4, 4, 4]], id="whole batches"),
+        pytest.param(9, 4, 2, 1, [[3, 3, 3]], id="a last batch of one is avoided"),
+        pytest.param(5, 2, 2, 1, [[2, 2]], id="a last batch of one that batch norm cannot take"),
+        pytest.param(5, 2, 1, 1, [[2, 2, 1]], id="a last batch of one"),
+        pytest.param(11, 4, 1, 2, [[3, 3], [3, 2]], id="two processes"),
+        pytest.param(9, 4, 1, 2, [[3, 2], [2, 2]], id="one image more than the batch of two processes"),
+        pytest.param(3, 4, 2, 2, [[3], [0]], id="too little for two shares of two"),
+        pytest.param(13, 4, 2, 3, [[3, 2], [2, 2], [2, 2]], id="three processes"),
         pytest.param(2, 16, 1, 4, [[1], [1], [0], [0]], id="fewer images than processes"),
         pytest.param(1, 16, 2, 1, [[]], id="nothing that can be trained"),
     ],
