@@ -328,11 +328,11 @@ def imbalance(counts: np.ndarray, recipe: Recipe) -> str:
     `counts` (number of categories,) are the training images of each.
     """
     counts = counts[counts > 0]
-    if len(counts) == 0 or counts.max() < IMBALANCE * counts.min() or recipe.class_weights != "none":
+    if len(counts) == 0 or counts.max() < IMBALANCE * counts.min() or recipe.balance_classes:
         return ""
     return (
         f"The largest category has {counts.max() / counts.min():,.0f} times as many training images as the"
-        " smallest. `init-model --class-weights balanced` lets each category count the same."
+        " smallest. `init-model --balance-classes` learns to tell the rare ones as well."
     )
 
 

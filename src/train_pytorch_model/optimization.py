@@ -34,16 +34,18 @@ def make_optimizer(network: nn.Module) -> SGD:
 
 
 def make_loss(inputs: TrainingInputs, world: World) -> LossSum:
-    """Cross entropy as the recipe has it, summed over a batch."""
-    weight = None
-    if inputs.recipe.class_weights == "balanced":
-        counts = np.maximum(inputs.training.class_counts(), 1)
-        # Their mean over the images is 1: the loss keeps its scale, and the learning rate its meaning.
-        balanced = len(inputs.training) / (np.count_nonzero(counts) * counts)
-        weight = torch.tensor(balanced, dtype=torch.float32, device=world.device)
-    return functools.partial(
-        F.cross_entropy,
-        weight=weight,
-        label_smoothing=inputs.recipe.label_smoothing,
-        reduction="sum",
+    """Cross entropy as the recipe has it, summed over a batch.
+
+    With `balance_classes` of logits adjusted by how frequent the categories are (Menon and others, ICLR 2021,
+    equation 10, tau 1), so that the logits themselves need not say it.
+    """
+    cross_entropy = functools.partial(
+        F.cross_entropy, label_smoothing=inputs.recipe.label_smoothing, reduction="sum"
     )
+    if not inputs.recipe.balance_classes:
+        return cross_entropy
+    # Weights instead, of one over the size of a category, are worse than nothing: where it has one image of a
+    # thousand, a step that has met it forgets the others.
+    counts = np.maximum(inputs.training.class_counts(), 1)
+    log_shares = torch.tensor(np.log(counts / counts.sum()), dtype=torch.float32, device=world.device)
+    return lambda logits, targets: cross_entropy(logits + log_shares, targets)

@@ -43,8 +43,8 @@ class Recipe:
     label_smoothing: float = 0.0
     """Share of the target spread over all categories, in the training loss only. 0 or more, below 1."""
 
-    class_weights: Literal["none", "balanced"] = "none"
-    """balanced: images count in inverse proportion to the size of their category."""
+    balance_classes: bool = False
+    """Learn to tell the categories as if all had as many training images."""
 
     freeze_backbone: bool = False
     """Train the last layer only."""

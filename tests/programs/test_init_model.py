@@ -31,7 +31,7 @@ def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: 
     output = tmp_path / "model"
     ended = run_program(
         *("init-model", "--architecture", "densenet121", "--memory-efficient", "--image-size", "64"),
-        *("--label-smoothing", "0.1", "--horizontal-flip", "False", "--class-weights", "balanced"),
+        *("--label-smoothing", "0.1", "--horizontal-flip", "False", "--balance-classes"),
         *("--mean", "0.1", "0.2", "0.3", "--std", "0.4", "0.5", "0.6", "--output", output),
     )
     assert (ended.status, ended.stderr) == (0, "")
@@ -48,7 +48,7 @@ def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: 
         "image_size": 64,
         "horizontal_flip": False,
         "label_smoothing": 0.1,
-        "class_weights": "balanced",
+        "balance_classes": True,
         "mean": [0.1, 0.2, 0.3],
         "std": [0.4, 0.5, 0.6],
     }
@@ -143,7 +143,7 @@ def test_a_trained_directory_is_trained_further_from_its_weights(
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("class_weights", "none"), ("class_weights", "balanced"), ("label_smoothing", "0.3")],
+    [("balance_classes", "False"), ("balance_classes", "True"), ("label_smoothing", "0.3")],
 )
 def test_the_recipe_shapes_the_training_loss(option: str, value: str, folders: Path, tmp_path: Path) -> None:
     """At a rate of 1e-30 the weights stay, and the loss can be recomputed from the scores."""
@@ -168,13 +168,13 @@ def test_the_recipe_shapes_the_training_loss(option: str, value: str, folders: P
         rows = list(csv.DictReader(file))
     assert len(rows) == 11
     losses = []
+    images_of = {"blue": 7, "green": 2, "red": 2}
     for row in rows:
-        surprise = {
-            name: -math.log(float(row[f"Scored Probabilities_{name}"])) for name in ("blue", "green", "red")
-        }
-        weight = {"blue": 11 / 3 / 7, "green": 11 / 3 / 2, "red": 11 / 3 / 2}[row["category"]]
-        if value == "balanced":
-            losses.append(weight * surprise[row["category"]])
+        scores = {name: float(row[f"Scored Probabilities_{name}"]) for name in images_of}
+        surprise = {name: -math.log(score) for name, score in scores.items()}
+        if value == "True":
+            frequent = {name: score * images_of[name] for name, score in scores.items()}
+            losses.append(-math.log(frequent[row["category"]] / sum(frequent.values())))
         elif option == "label_smoothing":
             losses.append(0.7 * surprise[row["category"]] + 0.3 * sum(surprise.values()) / 3)
         else:

@@ -1,7 +1,7 @@
 """Three inputs, checked against each other, and what the data decide."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -209,25 +209,23 @@ def test_categories_that_differ_much_in_size_are_a_warning(tmp_path: Path) -> No
     warnings = open_painted(tmp_path).warnings
     assert warnings[0] == (
         "The largest category has 10 times as many training images as the smallest."
-        " `init-model --class-weights balanced` lets each category count the same."
+        " `init-model --balance-classes` learns to tell the rare ones as well."
     )
 
 
 @pytest.mark.parametrize(
-    ("counts", "class_weights", "times"),
+    ("counts", "is_balanced", "times"),
     [
-        ([10, 1, 5], "none", "10 times"),
-        ([9, 1, 5], "none", ""),
-        ([5000, 0, 5], "none", "1,000 times"),
-        ([5, 0, 0], "none", ""),
-        ([0, 0], "none", ""),
-        ([10, 1, 5], "balanced", ""),
+        ([10, 1, 5], False, "10 times"),
+        ([9, 1, 5], False, ""),
+        ([5000, 0, 5], False, "1,000 times"),
+        ([5, 0, 0], False, ""),
+        ([0, 0], False, ""),
+        ([10, 1, 5], True, ""),
     ],
 )
-def test_categories_are_uneven_from_ten_to_one_on(
-    counts: list[int], class_weights: Literal["none", "balanced"], times: str
-) -> None:
-    note = imbalance(np.array(counts), Recipe(class_weights=class_weights))
+def test_categories_are_uneven_from_ten_to_one_on(counts: list[int], is_balanced: bool, times: str) -> None:
+    note = imbalance(np.array(counts), Recipe(balance_classes=is_balanced))
     assert (f" {times} as many training images" in note) if times else note == ""
 
 

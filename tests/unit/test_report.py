@@ -114,7 +114,7 @@ def test_epochs_without_a_finite_loss_are_gaps_and_are_told() -> None:
 def test_skewed_categories_are_told_with_the_option_against_it() -> None:
     page = page_of(make_report(training=training_of(400, 40, 41)))
     assert "The largest category has 10 times as many training images as the smallest." in page.text
-    assert "init-model --class-weights balanced" in page.texts("code")
+    assert "init-model --balance-classes" in page.texts("code")
     assert "`" not in page.text
 
 

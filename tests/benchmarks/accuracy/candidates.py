@@ -144,7 +144,7 @@ CONTENDERS = (
     Contender("crops of 35 to 100 %", by_recipe(augmentation="random-resized-crop", crop_area=0.35)),
     Contender("crops of 70 to 100 %", by_recipe(augmentation="random-resized-crop", crop_area=0.7)),
     Contender("label smoothing of 0.1", by_recipe(label_smoothing=0.1)),
-    Contender("balanced classes", by_recipe(class_weights="balanced")),
+    Contender("balanced classes", by_recipe(balance_classes=True)),
     Contender("blocks begin as the identity", functools.partial(ours.train, zero_init=True)),
     Contender("batch norm momentum 0.01", functools.partial(ours.train, prepare=batch_norm_momentum(0.01))),
     Contender("batch norm momentum 0.03", functools.partial(ours.train, prepare=batch_norm_momentum(0.03))),
