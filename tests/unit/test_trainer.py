@@ -7,6 +7,7 @@ import pytest
 import torch
 import torchvision.models
 from tests.painting import paint_folders
+from torch import nn
 
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config import TrainConfig
@@ -97,3 +98,9 @@ def test_only_weights_that_know_nothing_are_changed(
     own = Trainer(trainer.config, inputs, trainer.world, Silence()).network.state_dict()
     name = "features.0.0.weight"
     assert torch.equal(own[name], given[name]) is not shortened
+
+
+def test_the_statistics_of_short_epochs_are_quick(trainer: Trainer) -> None:
+    norms = [module for module in trainer.network.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert trainer.steps_per_epoch == 3
+    assert {norm.momentum for norm in norms} == {0.3}

@@ -32,6 +32,7 @@ from train_pytorch_model.models import (
     freeze_backbone,
     load_weights,
     min_share,
+    quicken_batch_norms,
     set_training_mode,
 )
 
@@ -414,6 +415,26 @@ def test_the_option_reaches_the_network() -> None:
     network = build("resnet18", True, 2)
     assert not network.get_parameter("layer1.0.bn2.weight").any()
     assert build("resnet18", False, 2).get_parameter("layer1.0.bn2.weight").all()
+
+
+@pytest.mark.parametrize(
+    ("own", "steps_per_epoch", "momentum"),
+    [
+        (0.1, 1000, 0.1),
+        (0.1, 10, 0.15),
+        (0.1, 1, 0.3),
+        (0.01, 1000, 0.01),
+        (0.01, 50, 0.03),
+        (0.4, 1, 0.4),
+        (None, 1, None),  # the plain mean of all steps
+    ],
+)
+def test_running_statistics_follow_short_epochs(
+    own: float | None, steps_per_epoch: int, momentum: float | None
+) -> None:
+    norm = nn.BatchNorm2d(3, momentum=own)
+    quicken_batch_norms(nn.Sequential(nn.Conv2d(3, 3, 1), norm), steps_per_epoch)
+    assert norm.momentum == momentum
 
 
 # ── Predicting ───────────────────────────────────────────────────────────────────────────────────
