@@ -43,12 +43,15 @@ class TrainStep:
     micro_batch: int | None = None
     """Images that fit into memory at once; None where all of a batch do."""
     min_share: int = 1
-    """Images that batch norm needs at once; a part of a batch may be that much larger than what fits."""
+    """Images that batch norm needs at once: of fewer none are taken, and a part of a batch may be that much
+    larger than what fits."""
 
     def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
         """The sum of the losses, detached and not waited for."""
-        images = batch.images.to(self.world.device, non_blocking=True)  # (B, 3, H, W)
-        targets = batch.targets.to(self.world.device, non_blocking=True)  # (B,)
+        # The others of a share may have been unreadable; what is left has its turn in the next epoch.
+        taken = len(batch.targets) if len(batch.targets) >= self.min_share else 0
+        images = batch.images[:taken].to(self.world.device, non_blocking=True)  # (B, 3, H, W)
+        targets = batch.targets[:taken].to(self.world.device, non_blocking=True)  # (B,)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         parts = self._num_parts(len(images))

@@ -92,6 +92,15 @@ def test_an_empty_share_is_one_part() -> None:
     assert network.given == [0]
 
 
+def test_an_image_that_is_left_of_a_share_whose_others_are_unreadable_is_not_taken_alone() -> None:
+    network, sums = Network(), Sums(CPU)
+    before = network.linear.weight.detach().clone()
+    step_of(network, None, min_share=2)(batch_of(1), 0.1, sums)
+    assert network.given == [0]
+    assert not sums.values.any()
+    torch.testing.assert_close(network.linear.weight, before, rtol=1e-4, atol=0)  # but for its decay
+
+
 class Nobody:
     def after_step(self, loss_sum: torch.Tensor) -> None:
         pass
