@@ -35,9 +35,8 @@ def plan_training(
     too little for all goes to fewer processes, and what is too little for one is left out.
     """
     order = np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_images)[images_done:]
-    steps = max(1, _steps_of_all(len(order), batch_size * world_size))
     batches = []
-    for indices in np.array_split(order, steps):
+    for indices in np.array_split(order, _num_steps(len(order), batch_size * world_size)):
         shares = _split(indices, world_size, min_share)
         if shares is not None:
             # A copy: a view would keep the order of all processes.
@@ -47,15 +46,16 @@ def plan_training(
 
 def num_training_steps(num_images: int, batch_size: int, min_share: int, world_size: int) -> int:
     """Steps of an epoch: the length of every process's plan."""
-    steps = max(1, _steps_of_all(num_images, batch_size * world_size))
+    steps = _num_steps(num_images, batch_size * world_size)
     fewest, larger = divmod(num_images, steps)
     if fewest >= min_share:
         return steps
     return larger if fewest + 1 >= min_share else 0
 
 
-def _steps_of_all(num_images: int, global_batch_size: int) -> int:
-    return -(-num_images // global_batch_size)
+def _num_steps(num_images: int, global_batch_size: int) -> int:
+    """As few as can take all images; one, which then is empty, for none."""
+    return max(1, -(-num_images // global_batch_size))
 
 
 def plan_validation(num_images: int, batch_size: int, rank: int, world_size: int) -> list[PlannedBatch]:

@@ -12,9 +12,7 @@ import pytest
 from tests.archives import COMPRESS, KINDS, contents, listed, pack, refused
 
 from train_pytorch_model.formats import archive as archives
-from train_pytorch_model.formats.archive import (
-    Limits,
-)
+from train_pytorch_model.formats.archive import Limits
 
 # ── Links and special files ──────────────────────────────────────────────────────────────────────
 

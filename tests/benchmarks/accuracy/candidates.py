@@ -169,6 +169,9 @@ CONTENDERS = (
     Contender("filters begin 0.1 long", functools.partial(ours.train, prepare=filters_of_length(0.1))),
     Contender("filters begin 0.4 long", functools.partial(ours.train, prepare=filters_of_length(0.4))),
     Contender("head begins with zeros", functools.partial(ours.train, prepare=zero_head)),
+    Contender("batch norm momentum 0.1", functools.partial(ours.train, prepare=batch_norm_momentum(0.1))),
+    Contender("batch norm momentum 0.2", functools.partial(ours.train, prepare=batch_norm_momentum(0.2))),
+    Contender("batch norm momentum 0.3", functools.partial(ours.train, prepare=batch_norm_momentum(0.3))),
 )
 
 
