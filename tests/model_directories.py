@@ -1,0 +1,33 @@
+"""Model directories that tests write, and what the classic components call their networks."""
+
+from pathlib import Path
+
+from train_pytorch_model.formats.files import write_yaml
+from train_pytorch_model.formats.model_directory import write_spec
+from train_pytorch_model.recipe import Recipe
+
+RESNET = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.resnet"
+DENSENET = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.densenet"
+HALF = (0.5, 0.5, 0.5)
+
+
+def write_model(
+    root: Path,
+    recipe: Recipe = Recipe(),  # noqa: B008, frozen
+    is_pretrained: bool = False,
+    categories: tuple[str, ...] = (),
+    architecture: str = "resnet18",
+) -> Path:
+    """A model directory whose weights nobody reads here."""
+    root.mkdir(parents=True)
+    meta = write_spec(
+        root,
+        architecture=architecture,
+        option=False,
+        is_pretrained=is_pretrained,
+        recipe=recipe,
+        categories=categories,
+    )
+    write_yaml(root / "_meta.yaml", meta)
+    (root / "model").write_bytes(b"weights")
+    return root

@@ -1,0 +1,239 @@
+"""What the data decide where a recipe leaves it open: size, crops, flips, normalisation."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.model_directories import HALF, write_model
+
+from train_pytorch_model.errors import (
+    InvalidModelDirectoryError,
+)
+from train_pytorch_model.formats.model_directory import (
+    ModelDirectory,
+    open_model_directory,
+)
+from train_pytorch_model.image_classifier.preprocessing import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+)
+from train_pytorch_model.inputs import (
+    decide,
+)
+from train_pytorch_model.recipe import MAX_IMAGE_SIZE, Recipe
+
+IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
+
+
+def model_of(
+    tmp_path: Path, recipe: Recipe, is_pretrained: bool = False, trained: bool = False
+) -> ModelDirectory:
+    categories = ("x", "y") if trained else ()
+    return open_model_directory(write_model(tmp_path / "model", recipe, is_pretrained, categories), "Model")
+
+
+@pytest.mark.parametrize(
+    ("entries", "common_size", "size", "crop_fraction", "augmentation", "reason"),
+    [
+        pytest.param(
+            {}, (32, 32), (32, 32), 1.0, "padded-crop", "the size of the images", id="small and common"
+        ),
+        pytest.param({}, (31, 40), (31, 40), 1.0, "none", "the size of the images", id="digits"),
+        pytest.param(
+            {}, (320, 32), (320, 32), 1.0, "padded-crop", "the size of the images", id="at the limit"
+        ),
+        pytest.param(
+            {},
+            (321, 32),
+            (224, 224),
+            0.875,
+            "random-resized-crop",
+            "the images are larger",
+            id="a camera's common size",
+        ),
+        pytest.param(
+            {},
+            None,
+            (224, 224),
+            0.875,
+            "random-resized-crop",
+            "the images differ in size",
+            id="no common size",
+        ),
+        pytest.param(
+            {"image_size": 64},
+            (32, 32),
+            (64, 64),
+            0.875,
+            "random-resized-crop",
+            "the recipe says so",
+            id="the recipe's side",
+        ),
+        pytest.param(
+            {"image_size": (48, 64), "crop_fraction": 1.0, "augmentation": "none"},
+            None,
+            (48, 64),
+            1.0,
+            "none",
+            "the recipe says so",
+            id="the recipe's everything",
+        ),
+        pytest.param(
+            {"crop_fraction": 0.5},
+            (32, 32),
+            (32, 32),
+            0.5,
+            "padded-crop",
+            "the size of the images",
+            id="the recipe's crop",
+        ),
+        pytest.param(
+            {"augmentation": "random-resized-crop"},
+            (32, 32),
+            (32, 32),
+            1.0,
+            "random-resized-crop",
+            "the size of the images",
+            id="the recipe's augmentation",
+        ),
+    ],
+)
+def test_data_and_recipe_decide_size_and_crops(
+    tmp_path: Path,
+    entries: dict[str, Any],
+    common_size: tuple[int, int] | None,
+    size: tuple[int, int],
+    crop_fraction: float,
+    augmentation: str,
+    reason: str,
+) -> None:
+    decided, why = decide(model_of(tmp_path, Recipe(**entries)), common_size, epochs=15)
+    assert (decided.image_size, decided.crop_fraction, decided.augmentation, why) == (
+        size,
+        crop_fraction,
+        augmentation,
+        reason,
+    )
+
+
+@pytest.mark.parametrize(
+    ("common_size", "crop_fraction", "augmentation"),
+    [((224, 224), 1.0, "padded-crop"), ((32, 32), 0.875, "random-resized-crop")],
+)
+def test_a_network_of_one_size_takes_no_other(
+    tmp_path: Path, common_size: tuple[int, int], crop_fraction: float, augmentation: str
+) -> None:
+    model = open_model_directory(write_model(tmp_path / "model", architecture="vit_b_16"), "Model")
+    decided, reason = decide(model, common_size, epochs=15)
+    assert decided.image_size == (224, 224)
+    assert (decided.crop_fraction, decided.augmentation) == (crop_fraction, augmentation)
+    assert reason == "the only size of a vit_b_16"
+
+
+@pytest.mark.parametrize(
+    ("common_size", "recipe", "epochs", "augmentation"),
+    [
+        ((32, 32), Recipe(), 14, "none"),
+        ((32, 32), Recipe(), 15, "padded-crop"),
+        ((32, 32), Recipe(augmentation="padded-crop"), 1, "padded-crop"),
+        (None, Recipe(), 1, "random-resized-crop"),
+    ],
+)
+def test_small_images_are_moved_only_in_a_training_of_many_epochs(
+    tmp_path: Path,
+    common_size: tuple[int, int] | None,
+    recipe: Recipe,
+    epochs: int,
+    augmentation: str,
+) -> None:
+    decided, _ = decide(model_of(tmp_path, recipe), common_size, epochs=epochs)
+    assert decided.augmentation == augmentation
+
+
+@pytest.mark.parametrize(
+    ("categories", "tell_nothing"),
+    [
+        (tuple("0123456789"), False),
+        (("A", "b", "ß"), False),
+        (("turn_left", "straight"), False),
+        (("Right hand", "other"), False),
+        (("left2", "up"), False),
+        (("bright", "cleft"), True),
+        (("1", "22"), True),
+        (("daisy", "tulip"), True),
+    ],
+)
+def test_images_are_not_mirrored_where_names_tell_that_it_matters(
+    tmp_path: Path, categories: tuple[str, ...], tell_nothing: bool
+) -> None:
+    expected = "auto" if tell_nothing else False
+    assert decide(model_of(tmp_path, Recipe()), None, categories)[0].horizontal_flip is expected
+    for number, asked in enumerate((True, False)):
+        model = model_of(tmp_path / str(number), Recipe(horizontal_flip=asked))
+        assert decide(model, None, categories)[0].horizontal_flip is asked
+
+
+@pytest.mark.parametrize("size", [224, (224, 224)])
+def test_a_recipe_may_name_the_only_size(tmp_path: Path, size: int | tuple[int, int]) -> None:
+    root = write_model(tmp_path / "model", Recipe(image_size=size), architecture="vit_b_16")
+    assert decide(open_model_directory(root, "Model"), None)[0].image_size == (224, 224)
+
+
+def test_a_recipe_that_names_another_size_than_the_only_one_is_refused(tmp_path: Path) -> None:
+    root = write_model(tmp_path / "model", Recipe(image_size=256), architecture="vit_b_16")
+    with pytest.raises(
+        InvalidModelDirectoryError,
+        match=r"its recipe names image_size 256; the only size of a vit_b_16 is 224\.",
+    ):
+        decide(open_model_directory(root, "Model"), None)
+
+
+def test_scoring_takes_a_larger_common_size(tmp_path: Path) -> None:
+    model = model_of(tmp_path, Recipe())
+    largest = MAX_IMAGE_SIZE
+    assert decide(model, (largest, 100), max_common_side=largest)[0].image_size == (largest, 100)
+    assert decide(model, (largest + 1, 100), max_common_side=largest)[0].image_size == (224, 224)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "is_pretrained", "trained", "expected"),
+    [
+        pytest.param(Recipe(), False, False, (HALF, HALF), id="from scratch"),
+        pytest.param(Recipe(), True, False, IMAGENET, id="pretrained"),
+        pytest.param(
+            Recipe(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)),
+            True,
+            False,
+            ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
+            id="the recipe's",
+        ),
+        pytest.param(
+            Recipe(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)),
+            False,
+            True,
+            ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
+            id="a trained directory's",
+        ),
+    ],
+)
+def test_the_normalisation_is_the_one_that_the_weights_were_made_with(
+    tmp_path: Path,
+    recipe: Recipe,
+    is_pretrained: bool,
+    trained: bool,
+    expected: tuple[tuple[float, ...], tuple[float, ...]],
+) -> None:
+    decided, _ = decide(model_of(tmp_path, recipe, is_pretrained, trained), None)
+    assert (decided.mean, decided.std) == expected
+
+
+def test_a_designer_models_pre_processor_is_kept_when_it_is_trained_further(tmp_path: Path) -> None:
+    root = write_model(
+        tmp_path / "model", Recipe(mean=HALF, std=HALF), is_pretrained=True, categories=("x", "y")
+    )
+    spec = (root / "model_spec.yaml").read_text()
+    (root / "model_spec.yaml").write_text(spec[: spec.index("recipe:")])
+    model = open_model_directory(root, "Model")
+    assert model.recipe == Recipe()
+    decided, _ = decide(model, None)
+    assert (decided.mean, decided.std) == (HALF, HALF)
