@@ -8,7 +8,7 @@ from train_pytorch_model.commands.evaluate import Evaluate
 from train_pytorch_model.commands.export import Export
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.init_transformation import InitTransformation
-from train_pytorch_model.commands.program import Command, run_verbs
+from train_pytorch_model.commands.program import Command, leave_after, run_verbs
 from train_pytorch_model.commands.quickstart import Quickstart
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.split import Split
@@ -32,7 +32,7 @@ VERBS: Mapping[str, type[Command]] = {
 
 
 def main() -> None:
-    """The console script."""
+    """Run the verb of this process's command line; exits with its status."""
     run_verbs(
         VERBS,
         prog="train-pytorch-model",
@@ -41,5 +41,10 @@ def main() -> None:
     )
 
 
+def console_script() -> None:
+    """The same, as all that this process does."""
+    leave_after(main)
+
+
 if __name__ == "__main__":
-    main()
+    console_script()

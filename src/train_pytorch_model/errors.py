@@ -5,7 +5,7 @@ where, what was expected, what was found and what to do. Anything else that esca
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 MAX_LISTED_PROBLEMS = 10
 
@@ -16,6 +16,10 @@ class UserError(Exception):
     exit_status: ClassVar[int]
     code: ClassVar[str]
     """The designer's number for the error; empty where the designer has none."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle: by its text, not by what `__init__` of each kind takes."""
+        return UserError.__new__, (type(self), *self.args), self.__dict__
 
 
 class ParameterError(UserError):

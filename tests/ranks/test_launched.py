@@ -1,6 +1,7 @@
 """The program, started as several processes: by torchrun, and by itself."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -54,6 +55,18 @@ def arguments(folders: Path, untrained_model: Path, output: Path, *more: str) ->
     ]
 
 
+# What the interpreter runs before a program: notes who lists which folder.
+LISTINGS = """
+import os, sys
+
+def note(event, details):
+    if event == "os.scandir":
+        with open(os.environ["LISTINGS"], "a") as file:
+            print(os.getpid(), details[0], file=file)
+
+sys.addaudithook(note)
+"""
+
 AGENT = """
 import sys
 from train_pytorch_model.launch import Agent, start_workers
@@ -73,10 +86,22 @@ def free_port() -> int:
         return port
 
 
-def test_torchrun_trains_with_two_processes(folders: Path, float32_resnet18: Path, tmp_path: Path) -> None:
-    output = tmp_path / "trained"
+def test_torchrun_trains_with_two_processes(
+    folders: Path,
+    float32_resnet18: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output, site = tmp_path / "trained", tmp_path_factory.mktemp("site")
+    (site / "sitecustomize.py").write_text(LISTINGS)
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    monkeypatch.setenv("LISTINGS", str(site / "listings"))
     ended = torchrun(2, *RUN, *arguments(folders, float32_resnet18, output, "--epochs", "1"))
     assert ended.returncode == 0, ended.stderr
+    listings = [line.split(maxsplit=1) for line in (site / "listings").read_text().splitlines()]
+    listed_by = {pid for pid, folder in listings if Path(folder).is_relative_to(folders)}
+    assert len(listed_by) == 1  # for both
     assert {"_meta.yaml", "manifest.json", "metrics.jsonl", "model", "MLmodel"} <= {
         entry.name for entry in output.iterdir()
     }

@@ -33,7 +33,7 @@ def test_a_work_has_quick_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(_: World) -> None:
         intervals.append(sys.getswitchinterval())
 
-    work_or_start_workers(work, ["train"], Silence())
+    work_or_start_workers(work, ["train"], None, Silence())
     assert intervals == [pytest.approx(SWITCH_S, rel=0.01)]
 
 

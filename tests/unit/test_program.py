@@ -1,5 +1,6 @@
-"""What all verbs share: booleans as Azure ML writes them, and how to get at the programs beside this one."""
+"""What all verbs share: booleans as Azure ML writes them, the programs beside this one, the end."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,3 +52,53 @@ def test_an_environment_that_is_not_active_is_activated_first(
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # no virtual environment: nothing to activate
     monkeypatch.setenv("PATH", str(tmp_path))
     assert list(activation()) == []
+
+
+# Another process, as this one should not end.
+LEAVING = """
+import atexit, sys, threading, time
+from train_pytorch_model.commands.program import leave_after
+
+class Loaded:
+    def __del__(self):
+        print("taken apart")
+
+loaded = Loaded()
+atexit.register(print, "registered")
+
+def work():
+    time.sleep(0.1)
+    print("of a thread")
+
+def main():
+    threading.Thread(target=work).start()
+    print("printed", end=", ")
+    print("said", end=", ", file=sys.stderr)
+    {end}
+
+leave_after(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("pass", 0), ("sys.exit()", 0), ("sys.exit(3)", 3), ("sys.exit(False)", 0)]
+)
+def test_a_process_ends_without_taking_apart_what_it_has_loaded(end: str, status: int) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LEAVING.format(end=end)], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == status
+    assert ended.stdout == "printed, of a thread\nregistered\n"
+    assert ended.stderr == "said, "
+
+
+@pytest.mark.parametrize(
+    ("end", "said"), [("sys.exit('a word')", "a word\n"), ("1 / 0", "ZeroDivisionError: division by zero\n")]
+)
+def test_a_fault_ends_a_process_as_python_does(end: str, said: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LEAVING.format(end=end)], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stdout == "printed, of a thread\nregistered\ntaken apart\n"
+    assert ended.stderr.endswith(said)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from train_pytorch_model.commands.processes import spelled, work_or_start_workers
+from train_pytorch_model.commands.processes import opened_once, spelled, work_or_start_workers
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.evaluation import Evaluation, worst_categories
 from train_pytorch_model.formats.evaluation_directory import PAGE
@@ -44,7 +44,9 @@ class Evaluate:
         """Evaluate, and say the main numbers."""
         is_main = rank_of(os.environ) == 0
         voice = make_voice(is_main, self.quiet)
-        inputs, warnings = open_evaluation_inputs(self.trained_model, self.dataset)
+        arguments = ["evaluate", *self._arguments()]
+        opened = opened_once(lambda: open_evaluation_inputs(self.trained_model, self.dataset), arguments)
+        inputs, warnings = opened
         check_output(self.output, FLAG, by_writing=is_main)
         for warning in warnings:
             voice.warn(warning)
@@ -61,7 +63,7 @@ class Evaluate:
                 voice.say(line)
             voice.say(f"The evaluation is in {self.output}/{PAGE}")
 
-        work_or_start_workers(work, ["evaluate", *self._arguments()], voice)
+        work_or_start_workers(work, arguments, opened, voice)
 
     def _arguments(self) -> list[str]:
         """The command line of this command, for processes that it starts."""

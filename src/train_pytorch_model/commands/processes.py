@@ -1,12 +1,15 @@
 """A command's work in this process, in those that somebody has started, or in one for each GPU."""
 
 import os
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from train_pytorch_model.launch import LAUNCHER, Worker, decide, start_workers
+from train_pytorch_model.launch import LAUNCHER, Agent, LaunchError, Worker, decide, start_workers
 from train_pytorch_model.memory import keep_freed_memory
+from train_pytorch_model.once_per_node import Launch, offered, once_per_node
 from train_pytorch_model.priority import quick_turns
 from train_pytorch_model.process_table import end_with_parent
 from train_pytorch_model.progress import Voice
@@ -14,12 +17,36 @@ from train_pytorch_model.progress import Voice
 if TYPE_CHECKING:
     from train_pytorch_model.distributed import World
 
+T = TypeVar("T")
 
-def work_or_start_workers(work: "Callable[[World], None]", arguments: Sequence[str], voice: Voice) -> None:
+# What the processes of a launch have alike on a node, and those of another not: restarted ones neither.
+OF_LAUNCH = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+OF_NODE = ("GROUP_RANK", "NODE_RANK")  # two "nodes" of one host, as tests have them
+
+
+def opened_once(open_inputs: Callable[[], T], arguments: Sequence[str]) -> T:
+    """What `open_inputs` returns, or raises; of the processes of this node one calls it, for all.
+
+    `arguments` are the command line, the verb first.
+    """
+    try:
+        part = decide(os.environ, num_gpus=0)
+    except LaunchError:  # a mistake in the inputs comes first
+        return open_inputs()
+    if isinstance(part, Agent) or part.local_size == 1:
+        return open_inputs()
+    started_by = os.environ.get(LAUNCHER) or [os.environ.get(name) for name in (*OF_LAUNCH, *OF_NODE)]
+    return once_per_node(_launch(started_by, arguments, part.local_size), open_inputs)
+
+
+def work_or_start_workers(
+    work: "Callable[[World], None]", arguments: Sequence[str], inputs: object, voice: Voice
+) -> None:
     """Do the work as one of its processes, or start these by `arguments`, the verb first.
 
-    Call it when the inputs are known to be good: it loads PyTorch, which takes seconds. Processes that fail
-    end this one with their status. Raises `LaunchError`, and what the work raises.
+    Call it when the inputs are known to be good: it loads PyTorch, which takes seconds. Processes that are
+    started find them opened. If they fail, they end this one with their status. Raises `LaunchError`, and
+    what the work raises.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         launcher = os.environ.get(LAUNCHER)
@@ -34,7 +61,9 @@ def work_or_start_workers(work: "Callable[[World], None]", arguments: Sequence[s
         _work(part, work, voice)
     else:
         voice.say(part.torchrun_line(arguments))
-        if (status := start_workers(part, arguments)) != 0:
+        with offered(_launch(str(os.getpid()), arguments, part.num_processes), inputs):
+            status = start_workers(part, arguments)
+        if status != 0:
             sys.exit(status)
 
 
@@ -44,6 +73,11 @@ def spelled(flags: Mapping[str, object], switches: Mapping[str, bool]) -> list[s
         *(text for flag, value in flags.items() if value is not None for text in (flag, str(value))),
         *(switch for switch, is_on in switches.items() if is_on),
     ]
+
+
+def _launch(started_by: object, arguments: Sequence[str], num_processes: int) -> Launch:
+    """`started_by` tells launches of the same command apart."""
+    return Launch(repr([socket.gethostname(), started_by, str(Path.cwd()), *arguments]), num_processes)
 
 
 def _work(worker: Worker, work: "Callable[[World], None]", voice: Voice) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from train_pytorch_model.commands.processes import spelled, work_or_start_workers
+from train_pytorch_model.commands.processes import opened_once, spelled, work_or_start_workers
 from train_pytorch_model.commands.program import OptionalInt, Switch
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import check_output
@@ -50,7 +50,8 @@ class Score:
             raise ParameterError(
                 f'Parameter "Top k" value should be greater than 0: --top-k is {self.top_k}.'
             )
-        inputs = open_scoring_inputs(self.trained_model, self.dataset)
+        arguments = ["score", *self._arguments()]
+        inputs = opened_once(lambda: open_scoring_inputs(self.trained_model, self.dataset), arguments)
         check_output(self.scored_dataset, FLAG, by_writing=is_main)
 
         def work(world: "World") -> None:
@@ -66,7 +67,7 @@ class Score:
                 voice.say(f"Accuracy {accuracy:.1%}: {scored.correct} of {scored.labelled} images")
             voice.say(f"The scores of {scored.images:,} images are in {self.scored_dataset}/scores.csv")
 
-        work_or_start_workers(work, ["score", *self._arguments()], voice)
+        work_or_start_workers(work, arguments, inputs, voice)
 
     def _arguments(self) -> list[str]:
         """The command line of this command, for processes that it starts."""

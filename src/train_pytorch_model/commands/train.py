@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.processes import spelled, work_or_start_workers
+from train_pytorch_model.commands.processes import opened_once, spelled, work_or_start_workers
 from train_pytorch_model.commands.program import Switch, activation
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.errors import TrainingError, UserError
 from train_pytorch_model.formats.files import check_output
-from train_pytorch_model.inputs import open_training_inputs
+from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.manifest import published_fingerprint
 from train_pytorch_model.progress import Recorded, Voice, make_voice
@@ -75,9 +75,8 @@ class Train:
             raise
 
     def _run(self, voice: Voice) -> None:
-        inputs = open_training_inputs(
-            self.untrained_model, self.training_dataset, self.validation_dataset, self.parameters.epochs
-        )
+        arguments = ["train", *self._arguments()]
+        inputs = opened_once(self._open, arguments)
         is_main = rank_of(os.environ) == 0
         run = RunFolder.beside(self.trained_model)
         fingerprint = inputs.fingerprint(self.parameters)
@@ -105,7 +104,12 @@ class Train:
                 training.train(self.parameters, agreed, self.trained_model, world, own, self.fresh)
                 self._say_what_next(own)
 
-        work_or_start_workers(work, ["train", *self._arguments()], voice)
+        work_or_start_workers(work, arguments, inputs, voice)
+
+    def _open(self) -> TrainingInputs:
+        return open_training_inputs(
+            self.untrained_model, self.training_dataset, self.validation_dataset, self.parameters.epochs
+        )
 
     def _arguments(self) -> list[str]:
         """The command line of this command, for processes that it starts."""

@@ -307,7 +307,7 @@ def _listing(entries: list[str], ignored: Counter[str]) -> Listing:
             files[category].append(rest[0])
     if nested:
         ignored["folders inside category folders"] = len(nested)
-    return list_folders({**files}, loose, ignored)
+    return list_folders(tuple(files), files.pop, loose, ignored)
 
 
 def _is_image(name: str, ignored: Counter[str]) -> bool:

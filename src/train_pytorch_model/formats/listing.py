@@ -3,14 +3,14 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from train_pytorch_model.errors import listed
 from train_pytorch_model.formats.files import MalformedFileError
-from train_pytorch_model.formats.packed import PackedNames
+from train_pytorch_model.formats.packed import PackedNames, Packer
 
 UNLABELLED = -1
 
@@ -37,11 +37,14 @@ class Listing:
 
 
 def list_folders(
-    folders: MutableMapping[str, Sequence[str]], loose: Sequence[str], ignored: Counter[str]
+    folders: Iterable[str],
+    names_in: Callable[[str], Iterable[str]],
+    loose: Sequence[str],
+    ignored: Counter[str],
 ) -> Listing:
-    """The listing of category → its images, in natural order; without categories, of loose images.
+    """The listing of category folders, each with its images, in natural order; without any, of loose images.
 
-    Empties `folders` on the way: there should not be two copies of a million names. Raises
+    Asks for the names of one folder at a time, which may count what it has `ignored`. Raises
     `MalformedFileError` for categories that have no proper name.
     """
     categories = sorted(folders, key=natural_order)
@@ -52,13 +55,13 @@ def list_folders(
         return Listing(names, class_indices, categories=(), columns=("id",), ignored=dict(ignored))
     if loose:
         ignored["images beside the category folders"] = len(loose)
-    counts = [len(folders[category]) for category in categories]
+    packer, counts = Packer(), []
+    for category in categories:
+        own = sorted(names_in(category), key=natural_order)
+        packer.extend(f"{category}/{name}" for name in own)
+        counts.append(len(own))
     return Listing(
-        file_names=PackedNames.pack(
-            f"{category}/{name}"
-            for category in categories
-            for name in sorted(folders.pop(category), key=natural_order)
-        ),
+        file_names=packer.finish(),
         class_indices=np.repeat(np.arange(len(categories), dtype=np.int32), counts),
         categories=tuple(categories),
         columns=("id", "category"),

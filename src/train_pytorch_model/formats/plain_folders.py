@@ -2,12 +2,10 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from train_pytorch_model.formats.files import MalformedFileError, is_really_inside
 from train_pytorch_model.formats.listing import Listing, list_folders
-from train_pytorch_model.formats.packed import PackedNames
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
 
@@ -16,10 +14,11 @@ def read_plain_folders(root: Path) -> Listing:
     """`<category>/<file>`, or unlabelled files at the root. Raises `MalformedFileError`."""
     ignored: Counter[str] = Counter()
     folders, loose_files = _list_folder(root, root, ignored)
-    files: dict[str, Sequence[str]] = {
-        folder: PackedNames.pack(_list_folder(root, root / folder, ignored)[1]) for folder in folders
-    }
-    return list_folders(files, loose_files, ignored)
+
+    def images_in(folder: str) -> list[str]:
+        return _list_folder(root, root / folder, ignored)[1]
+
+    return list_folders(folders, images_in, loose_files, ignored)
 
 
 def _list_folder(root: Path, folder: Path, ignored: Counter[str]) -> tuple[list[str], list[str]]:

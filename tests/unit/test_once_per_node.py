@@ -1,0 +1,243 @@
+"""What all processes of a node need alike is made by one of them, and nothing remains of it."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from train_pytorch_model import once_per_node as module
+from train_pytorch_model.errors import InvalidDatasetError
+from train_pytorch_model.formats.packed import PackedNames
+from train_pytorch_model.once_per_node import PREFIX, Launch, offered, once_per_node
+
+TWO = Launch("train --epochs 2", 2)
+THREE = Launch("train --epochs 2", 3)
+
+# One of several processes: says how often it made the thing, and what it has.
+PROCESS = """
+import json, sys, time
+from pathlib import Path
+from train_pytorch_model.errors import InvalidDatasetError
+from train_pytorch_model.formats.packed import PackedNames
+from train_pytorch_model.once_per_node import Launch, once_per_node
+
+made = []
+
+def make():
+    made.append(1)
+    time.sleep(float(sys.argv[2]))
+    if sys.argv[3] == "refuse":
+        raise InvalidDatasetError("Training dataset", "it is empty.")
+    return PackedNames.pack(["1.jpg", "\\udcff.jpg"])
+
+try:
+    names = once_per_node(Launch("train", int(sys.argv[1])), make)
+    has = [ascii(name) for name in names]
+except InvalidDatasetError as error:
+    has = str(error)
+print(json.dumps([len(made), has]), flush=True)
+sys.stdin.read()  # all are alive until the last has it
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder, in which files of this module are only of this test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def start(number: int, seconds: float = 0.0, what: str = "make") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROCESS, str(number), str(seconds), what]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def answers(processes: "list[subprocess.Popen[str]]") -> list[Any]:
+    """What each says; then they end."""
+    said = []
+    for process in processes:
+        assert process.stdout is not None
+        said.append(json.loads(process.stdout.readline()))
+    for process in processes:
+        process.communicate("")
+        assert process.returncode == 0
+    return said
+
+
+def of(value: object) -> Callable[[], Any]:
+    return lambda: value
+
+
+def never() -> Any:
+    raise AssertionError("it is made already")
+
+
+def in_another_process(make: Callable[[], object]) -> int:
+    """The exit status of a process that is forked from this one and has its memory."""
+    if (child := os.fork()) == 0:
+        try:
+            make()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_one_of_three_processes_makes_it_and_all_have_it(folder: Path) -> None:
+    said = answers([start(3, 0.2) for _ in range(3)])
+    assert sorted(count for count, _ in said) == [0, 0, 1]
+    assert [has for _, has in said] == [["'1.jpg'", "'\\udcff.jpg'"]] * 3
+    assert list(folder.iterdir()) == []
+
+
+def test_all_are_refused_what_one_was_refused(folder: Path) -> None:
+    said = answers([start(2, 0.2, "refuse") for _ in range(2)])
+    assert sorted(count for count, _ in said) == [0, 1]
+    assert {has for _, has in said} == {"Training dataset is not valid, reason: it is empty."}
+    assert list(folder.iterdir()) == []
+
+
+def test_if_who_makes_it_is_killed_another_makes_it(folder: Path) -> None:
+    first = start(2, 60)
+    while not list(folder.iterdir()):
+        time.sleep(0.01)
+    time.sleep(0.1)
+    second = start(2)
+    first.kill()
+    first.communicate()
+    assert answers([second]) == [[1, ["'1.jpg'", "'\\udcff.jpg'"]]]
+    assert list(folder.iterdir()) == []  # one of two has never read it: it goes with the process
+
+
+def test_what_an_ended_process_has_made_is_made_anew(folder: Path) -> None:
+    in_another_process(lambda: once_per_node(TWO, of("old")))
+    assert len(list(folder.iterdir())) == 1
+    assert once_per_node(TWO, of("new")) == "new"
+    assert once_per_node(TWO, never) == "new"
+    assert list(folder.iterdir()) == []
+
+
+def test_what_killed_processes_have_left_goes_with_the_next_start(folder: Path) -> None:
+    in_another_process(lambda: once_per_node(Launch("another command", 2), of("left")))
+    (folder / "other file").touch()
+    once_per_node(THREE, of("mine"))
+    once_per_node(THREE, never)
+    assert len(list(folder.glob(f"{PREFIX}*"))) == 1  # mine, for the third
+    once_per_node(THREE, never)
+    assert [path.name for path in folder.iterdir()] == ["other file"]
+
+
+def test_what_living_processes_share_stays_when_others_start(folder: Path) -> None:
+    once_per_node(TWO, of("first"))
+    other = Launch("another command", 2)
+    assert [once_per_node(other, of("second")) for _ in range(2)] == ["second"] * 2
+    assert once_per_node(TWO, never) == "first"
+    assert list(folder.iterdir()) == []
+
+
+def test_arrays_and_names_are_mapped_and_not_copied(folder: Path) -> None:
+    array = np.arange(1 << 20)
+    names = PackedNames.pack(f"image/{index}.jpg" for index in range(1000))
+    empty = np.zeros(0)
+    kept = once_per_node(TWO, of((array, names, empty, names)))
+    others_array, others_names, others_empty, same = once_per_node(TWO, never)
+    np.testing.assert_array_equal(kept[0], array)
+    np.testing.assert_array_equal(others_array, array)
+    assert not others_array.flags.writeable
+    assert not others_array.flags.owndata
+    assert list(others_names) == list(names)
+    assert isinstance(others_names.blob, memoryview)
+    assert others_names.select(np.array([3, 1]))[0] == "image/3.jpg"
+    assert same is others_names
+    assert others_empty.shape == (0,)
+    assert list(folder.iterdir()) == []
+
+
+def test_who_is_no_process_of_the_launch_offers_what_it_has(folder: Path) -> None:
+    with offered(TWO, "mine"):
+        assert once_per_node(TWO, never) == "mine"
+        assert len(list(folder.iterdir())) == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_nobody_takes_what_another_could_have_written(folder: Path) -> None:
+    once_per_node(TWO, of("first"))
+    (path,) = folder.iterdir()
+    path.chmod(0o622)
+    assert once_per_node(TWO, of("own")) == "own"
+
+
+def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    once_per_node(TWO, of("first"))
+    (path,) = folder.iterdir()
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert once_per_node(TWO, of("own")) == "own"
+
+
+def test_without_a_temporary_folder_each_makes_its_own(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "gone"))
+    assert [once_per_node(TWO, of(value)) for value in ("first", "second")] == ["first", "second"]
+
+
+def test_where_there_is_no_room_each_makes_its_own_without_waiting(folder: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        values = [once_per_node(THREE, of(np.full(10_000, number))) for number in range(3)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert [value[0] for value in values] == [0, 1, 2]
+    (path,) = folder.iterdir()
+    assert path.stat().st_size < 100
+
+
+def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    process = start(2, 60)
+    while not list(folder.iterdir()):
+        time.sleep(0.01)
+    time.sleep(0.1)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+    assert once_per_node(Launch("train", 2), of("own")) == "own"
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("missing", ["locks", "processes"])
+def test_on_other_systems_each_makes_its_own(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    if missing == "locks":
+        monkeypatch.setattr(module, "fcntl", None)
+    else:
+        monkeypatch.setattr(module, "start_of", lambda _: None)
+    assert [once_per_node(TWO, of(value)) for value in ("first", "second")] == ["first", "second"]
+
+
+def test_a_fault_of_ours_is_not_shared() -> None:
+    def fault() -> None:
+        raise ValueError("a fault")
+
+    with pytest.raises(ValueError, match="a fault"):
+        once_per_node(TWO, fault)
+    assert once_per_node(TWO, of("made")) == "made"
+
+
+def test_a_refusal_arrives_as_it_was() -> None:
+    def refuse() -> None:
+        raise InvalidDatasetError('Training dataset "x"', "it is empty.", "Fill it.")
+
+    for make in (refuse, never):
+        with pytest.raises(InvalidDatasetError) as raised:
+            once_per_node(TWO, make)
+        assert str(raised.value) == 'Training dataset "x" is not valid, reason: it is empty. Fill it.'
