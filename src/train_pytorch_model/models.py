@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.exported_program import (
     is_exported_program,
     read_exported_weights,
@@ -87,34 +85,6 @@ def quicken_batch_norms(network: nn.Module, steps_per_epoch: int) -> None:
     for module in network.modules():
         if isinstance(module, _BatchNorm) and module.momentum is not None:
             module.momentum = max(module.momentum, momentum)
-
-
-def min_share(network: nn.Module, height: int, width: int) -> int:
-    """How many images a training step takes at least: 2 where batch norm meets a feature map of 1 x 1.
-
-    A dry run on the meta device: shapes only, a few milliseconds, no memory. Raises `ParameterError` for
-    images that are too small for the network.
-    """
-    tensors = (*network.named_parameters(), *network.named_buffers())
-    shapes = {name: tensor.detach().to("meta") for name, tensor in tensors}
-    set_training_mode(network)
-
-    def dry_run(num_images: int) -> None:
-        images = torch.empty(num_images, 3, height, width, device="meta")
-        torch.func.functional_call(network, shapes, (images,))
-
-    try:
-        try:
-            dry_run(1)
-        except ValueError:  # "Expected more than 1 value per channel when training"
-            dry_run(2)
-            return 2
-    except RuntimeError as error:
-        raise ParameterError(
-            f"Images of {height} x {width} px are too small for a {type(network).__name__}"
-            f" ({' '.join(str(error).split())[:120]}). Name a larger --image-size in init-model."
-        ) from error
-    return 1
 
 
 def _is_other_head(state: dict[str, Tensor], expected: dict[str, Tensor], head: str) -> bool:

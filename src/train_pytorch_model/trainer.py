@@ -41,10 +41,10 @@ from train_pytorch_model.metrics import Metrics, Sums
 from train_pytorch_model.models import (
     build_model,
     freeze_backbone,
-    min_share,
     quicken_batch_norms,
     set_training_mode,
 )
+from train_pytorch_model.network_shapes import keep_unseen_weights, min_share
 from train_pytorch_model.optimization import make_loss, make_optimizer
 from train_pytorch_model.plan import num_training_steps, plan_training, plan_validation
 from train_pytorch_model.precision import choose_precision
@@ -84,6 +84,7 @@ class Trainer:
         if recipe.freeze_backbone:
             freeze_backbone(self.network, directory.architecture)
         self.min_share = min_share(self.network, framing.height, framing.width)
+        keep_unseen_weights(self.network, framing.height, framing.width)
         self.steps_per_epoch = _steps_per_epoch(config, inputs, self.min_share, world)
         quicken_batch_norms(self.network, self.steps_per_epoch)
         self.schedule = PolynomialSchedule(

@@ -15,7 +15,7 @@ import torchvision.models
 from PIL import Image
 from torch import Tensor, nn
 
-from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
+from train_pytorch_model.errors import InvalidModelDirectoryError
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, build
 from train_pytorch_model.image_classifier.classifier import ImageClassifier, max_bytes
@@ -31,7 +31,6 @@ from train_pytorch_model.models import (
     build_model,
     freeze_backbone,
     load_weights,
-    min_share,
     quicken_batch_norms,
     set_training_mode,
 )
@@ -366,29 +365,6 @@ def test_without_freezing_batch_norms_follow_the_data() -> None:
     after = network.state_dict()
     assert not torch.equal(after["bn1.running_mean"], before["bn1.running_mean"])
     assert after["bn1.num_batches_tracked"] == 1
-
-
-@pytest.mark.parametrize(("side", "least"), [(32, 2), (33, 1), (64, 1)])
-def test_where_batch_norm_meets_one_pixel_a_step_takes_two_images(side: int, least: int) -> None:
-    network = fresh()
-    before = copy.deepcopy(network.state_dict())
-    assert min_share(network, side, side) == least
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-
-
-def test_a_frozen_network_takes_one_image() -> None:
-    network = fresh()
-    freeze_backbone(network, "resnet18")
-    assert min_share(network, 32, 32) == 1
-
-
-def test_images_too_small_for_the_network_are_named() -> None:
-    network = build("densenet121", False, 2)
-    with pytest.raises(
-        ParameterError,
-        match=r"^Images of 8 x 8 px are too small for a DenseNet \(.*\). Name a larger --image-size",
-    ):
-        min_share(network, 8, 8)
 
 
 # ── Architectures ────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,87 @@
+"""What a network makes of images of one size: dry runs on the meta device, of shapes only.
+
+A few milliseconds each, and no memory.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor, nn
+
+from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.models import set_training_mode
+
+
+def min_share(network: nn.Module, height: int, width: int) -> int:
+    """How many images a training step takes at least: 2 where batch norm meets a feature map of 1 x 1.
+
+    Raises `ParameterError` for images that are too small for the network.
+    """
+    try:
+        try:
+            _dry_run(network, 1, height, width)
+        except ValueError:  # "Expected more than 1 value per channel when training"
+            _dry_run(network, 2, height, width)
+            return 2
+    except RuntimeError as error:
+        raise ParameterError(
+            f"Images of {height} x {width} px are too small for a {type(network).__name__}"
+            f" ({' '.join(str(error).split())[:120]}). Name a larger --image-size in init-model."
+        ) from error
+    return 1
+
+
+def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
+    """See to it that weights of convolutions that meet nothing but padding have the gradient zero.
+
+    Of a 3 x 3 filter with a stride of 2, only the middle meets a map of 1 x 1, which a ResNet has in images
+    of 16 px. oneDNN's bfloat16 leaves the gradient of the rest as the memory happens to be: 1e30, or NaN.
+    """
+    for convolution, size in _inputs_of_convolutions(network, height, width):
+        if max(convolution.stride) > 1:
+            seen_by_axis = [_seen(convolution, axis, length) for axis, length in enumerate(size)]
+            seen = seen_by_axis[0][:, None] & seen_by_axis[1]
+            if not seen.all():
+                convolution.weight.register_hook(_zero_unless(seen))  # type: ignore[no-untyped-call]
+
+
+def _seen(convolution: nn.Conv2d, axis: int, length: int) -> Tensor:
+    """(kernel size,), bool: the places of a filter that meet the image somewhere, along one axis."""
+    assert isinstance(convolution.padding, tuple)
+    size, stride = convolution.kernel_size[axis], convolution.stride[axis]
+    padding, dilation = convolution.padding[axis], convolution.dilation[axis]
+    reach = dilation * (size - 1)
+    starts = torch.arange(-padding, length + padding - reach, stride)
+    places = starts[:, None] + dilation * torch.arange(size)
+    return ((places >= 0) & (places < length)).any(dim=0)
+
+
+def _zero_unless(seen: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda gradient: torch.where(seen.to(gradient.device), gradient, 0.0)
+
+
+def _inputs_of_convolutions(
+    network: nn.Module, height: int, width: int
+) -> Iterator[tuple[nn.Conv2d, tuple[int, int]]]:
+    """Convolutions that are trained, and the height and width of what comes in."""
+    found: list[tuple[nn.Conv2d, tuple[int, int]]] = []
+
+    def note(module: nn.Module, inputs: tuple[Tensor]) -> None:
+        assert isinstance(module, nn.Conv2d)
+        found.append((module, (inputs[0].shape[-2], inputs[0].shape[-1])))
+
+    with ExitStack() as hooks:
+        for module in network.modules():
+            if isinstance(module, nn.Conv2d) and module.weight.requires_grad:
+                hooks.callback(module.register_forward_pre_hook(note).remove)
+        _dry_run(network, 2, height, width)
+    yield from found
+
+
+def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> None:
+    tensors = (*network.named_parameters(), *network.named_buffers())
+    shapes = {name: tensor.detach().to("meta") for name, tensor in tensors}
+    set_training_mode(network)
+    images = torch.empty(num_images, 3, height, width, device="meta")
+    torch.func.functional_call(network, shapes, (images,))
