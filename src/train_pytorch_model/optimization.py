@@ -39,9 +39,9 @@ def make_loss(inputs: TrainingInputs, world: World) -> LossSum:
     With `balance_classes` of logits adjusted by how frequent the categories are (Menon and others, ICLR 2021,
     equation 10, tau 1), so that the logits themselves need not say it.
     """
-    cross_entropy = functools.partial(
-        F.cross_entropy, label_smoothing=inputs.recipe.label_smoothing, reduction="sum"
-    )
+    smoothing = inputs.recipe.label_smoothing
+    assert smoothing is not None  # `inputs.decide` has decided
+    cross_entropy = functools.partial(F.cross_entropy, label_smoothing=smoothing, reduction="sum")
     if not inputs.recipe.balance_classes:
         return cross_entropy
     # Weights instead, of one over the size of a category, are worse than nothing: where it has one image of a

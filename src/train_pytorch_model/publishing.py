@@ -77,6 +77,7 @@ def _build(
             inputs.recipe,
             augmentation=model.recipe.augmentation,
             horizontal_flip=model.recipe.horizontal_flip,
+            label_smoothing=model.recipe.label_smoothing,
         ),
         categories=categories,
     )

@@ -31,7 +31,7 @@ class Recipe:
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
 
     augmentation: Augmentation = "auto"
-    """Training crops. auto: random-resized-crop; at a common size padded-crop from 32 px and 15 epochs up,
+    """Training crops. auto: random-resized-crop; at a common size padded-crop from 32 px and 10 epochs up,
     else none."""
 
     crop_area: float = 0.08
@@ -40,8 +40,9 @@ class Recipe:
     horizontal_flip: Literal["auto"] | bool = "auto"
     """Mirror half of the training images. auto: unless they have a left and a right, as digits and text."""
 
-    label_smoothing: float = 0.0
-    """Share of the target spread over all categories, in the training loss only. 0 or more, below 1."""
+    label_smoothing: Annotated[float | None, _shown("FLOAT")] = None
+    """Share of the target spread over all categories, in the training loss only; from 0, below 1. By default
+    0.1 from 15 epochs up, else 0."""
 
     balance_classes: bool = False
     """Learn to tell the categories as if all had as many training images."""
@@ -73,7 +74,7 @@ class Recipe:
             "crop_area should be above 0 and at most 1": (self.crop_area, 0 < self.crop_area <= 1),
             "label_smoothing should be at least 0 and below 1": (
                 self.label_smoothing,
-                0 <= self.label_smoothing < 1,
+                self.label_smoothing is None or 0 <= self.label_smoothing < 1,
             ),
             "mean should be three values from 0 to 1": (
                 self.mean,

@@ -133,8 +133,8 @@ def test_a_network_of_one_size_takes_no_other(
 @pytest.mark.parametrize(
     ("common_size", "recipe", "epochs", "augmentation"),
     [
-        ((32, 32), Recipe(), 14, "none"),
-        ((32, 32), Recipe(), 15, "padded-crop"),
+        ((32, 32), Recipe(), 9, "none"),
+        ((32, 32), Recipe(), 10, "padded-crop"),
         ((32, 32), Recipe(augmentation="padded-crop"), 1, "padded-crop"),
         (None, Recipe(), 1, "random-resized-crop"),
     ],
@@ -148,6 +148,22 @@ def test_small_images_are_moved_only_in_a_training_of_many_epochs(
 ) -> None:
     decided, _ = decide(model_of(tmp_path, recipe), common_size, epochs=epochs)
     assert decided.augmentation == augmentation
+
+
+@pytest.mark.parametrize(
+    ("recipe", "epochs", "smoothing"),
+    [
+        (Recipe(), 14, 0.0),
+        (Recipe(), 15, 0.1),
+        (Recipe(label_smoothing=0.0), 15, 0.0),
+        (Recipe(label_smoothing=0.2), 1, 0.2),
+    ],
+)
+def test_targets_are_smoothed_in_a_training_of_many_epochs(
+    tmp_path: Path, recipe: Recipe, epochs: int, smoothing: float
+) -> None:
+    decided, _ = decide(model_of(tmp_path, recipe), None, epochs=epochs)
+    assert decided.label_smoothing == smoothing
 
 
 @pytest.mark.parametrize(

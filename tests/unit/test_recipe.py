@@ -60,6 +60,7 @@ def test_all_entries_out_of_range_are_named_at_once() -> None:
         {"crop_fraction": 1.0},
         {"crop_area": 1.0},
         {"label_smoothing": 0.0},
+        {"label_smoothing": None},
         {"mean": (0.0, 0.5, 1.0), "std": (1.0, 1.0, 1.0)},
     ],
 )
