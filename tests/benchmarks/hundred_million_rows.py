@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.hundred_million_rows [--rows 100000000] [--ranks 64] [--batch-size 64]
 
-Every rank of a large job does all of it before its first step. The list is as long as it says; its rows
-name the same 50,000 files again and again. It takes 10 GB of disk (--folder) and 7 GB of memory.
+The ranks of a large job do it before their first step: one of a node reads the list, each makes its own plan.
+The list is as long as it says; its rows name the same 50,000 files again and again. It takes 10 GB of disk
+(--folder) and 7 GB of memory.
 """
 
 import argparse

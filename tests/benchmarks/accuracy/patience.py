@@ -33,7 +33,8 @@ def main() -> None:
         for line in path.read_text().splitlines():
             record = json.loads(line)
             key, result = record["key"], record["result"]
-            name = f"{key['images']}, {key['epochs']} epochs, {result['contender']}"
+            told = ("images", "per_category", "categories", "weights", "epochs")
+            name = ", ".join(str(key[what]) for what in told) + f" epochs, {result['contender']}"
             curves[name].append((result["curve"], result["curve_top1"]))
     print("| | seeds | patience | epochs | top-1 of the best epoch, % | given up, points |")
     print("|---|---|---|---|---|---|")
