@@ -42,7 +42,7 @@ class Recipe:
 
     label_smoothing: Annotated[float | None, _shown("FLOAT")] = None
     """Share of the target spread over all categories, in the training loss only; from 0, below 1. By default
-    0.1 from 15 epochs up, else 0."""
+    0.1 at a common size from 15 epochs up, else 0."""
 
     balance_classes: bool = False
     """Learn to tell the categories as if all had as many training images."""

@@ -151,18 +151,19 @@ def test_small_images_are_moved_only_in_a_training_of_many_epochs(
 
 
 @pytest.mark.parametrize(
-    ("recipe", "epochs", "smoothing"),
+    ("common_size", "recipe", "epochs", "smoothing"),
     [
-        (Recipe(), 14, 0.0),
-        (Recipe(), 15, 0.1),
-        (Recipe(label_smoothing=0.0), 15, 0.0),
-        (Recipe(label_smoothing=0.2), 1, 0.2),
+        ((8, 8), Recipe(), 14, 0.0),
+        ((8, 8), Recipe(), 15, 0.1),
+        (None, Recipe(), 15, 0.0),
+        ((8, 8), Recipe(label_smoothing=0.0), 15, 0.0),
+        (None, Recipe(label_smoothing=0.2), 1, 0.2),
     ],
 )
-def test_targets_are_smoothed_in_a_training_of_many_epochs(
-    tmp_path: Path, recipe: Recipe, epochs: int, smoothing: float
+def test_targets_of_small_images_are_smoothed_in_a_training_of_many_epochs(
+    tmp_path: Path, common_size: tuple[int, int] | None, recipe: Recipe, epochs: int, smoothing: float
 ) -> None:
-    decided, _ = decide(model_of(tmp_path, recipe), None, epochs=epochs)
+    decided, _ = decide(model_of(tmp_path, recipe), common_size, epochs=epochs)
     assert decided.label_smoothing == smoothing
 
 
