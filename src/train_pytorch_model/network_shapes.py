@@ -33,7 +33,7 @@ def min_share(network: nn.Module, height: int, width: int) -> int:
 
 
 def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
-    """See to it that weights of convolutions that meet nothing but padding have the gradient zero.
+    """On a CPU: see to it that weights of convolutions that meet nothing but padding have the gradient zero.
 
     Of a 3 x 3 filter with a stride of 2, only the middle meets a map of 1 x 1, which a ResNet has in images
     of 16 px. oneDNN's bfloat16 leaves the gradient of the rest as the memory happens to be: 1e30, or NaN.
@@ -58,7 +58,7 @@ def _seen(convolution: nn.Conv2d, axis: int, length: int) -> Tensor:
 
 
 def _zero_unless(seen: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda gradient: torch.where(seen.to(gradient.device), gradient, 0.0)
+    return lambda gradient: torch.where(seen, gradient, 0.0)
 
 
 def _inputs_of_convolutions(

@@ -84,7 +84,6 @@ class Trainer:
         if recipe.freeze_backbone:
             freeze_backbone(self.network, directory.architecture)
         self.min_share = min_share(self.network, framing.height, framing.width)
-        keep_unseen_weights(self.network, framing.height, framing.width)
         self.steps_per_epoch = _steps_per_epoch(config, inputs, self.min_share, world)
         quicken_batch_norms(self.network, self.steps_per_epoch)
         self.schedule = PolynomialSchedule(
@@ -97,6 +96,8 @@ class Trainer:
                 self.network, directory.architecture, self.schedule.peak_lr, config.batch_size * world.size
             )
         is_on_cpu = world.device.type == "cpu"
+        if is_on_cpu:
+            keep_unseen_weights(self.network, framing.height, framing.width)
         self.length = RunLength(len(inputs.training), config.epochs, self.steps_per_epoch, is_on_cpu)
         model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)
         self._model = model.to(world.device).to(memory_format=torch.channels_last)

@@ -1,8 +1,8 @@
 """What all processes of a node need alike is made by one of them, and nothing remains of it."""
 
 import json
+import mmap
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +22,8 @@ from train_pytorch_model.once_per_node import PREFIX, Launch, offered, once_per_
 
 TWO = Launch("train --epochs 2", 2)
 THREE = Launch("train --epochs 2", 3)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each process makes its own")
 
 # One of several processes: says how often it made the thing, and what it has.
 PROCESS = """
@@ -63,6 +65,11 @@ def start(number: int, seconds: float = 0.0, what: str = "make") -> subprocess.P
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+def wait_until_it_is_being_made(folder: Path) -> None:
+    while not any(path.stat().st_size for path in folder.iterdir()):
+        time.sleep(0.01)
+
+
 def answers(processes: "list[subprocess.Popen[str]]") -> list[Any]:
     """What each says; then they end."""
     said = []
@@ -83,14 +90,15 @@ def never() -> Any:
     raise AssertionError("it is made already")
 
 
-def in_another_process(make: Callable[[], object]) -> int:
-    """The exit status of a process that is forked from this one and has its memory."""
+def in_another_process(make: Callable[[], object]) -> None:
+    """In a process that is forked from this one, and killed as soon as it is done."""
     if (child := os.fork()) == 0:
         try:
             make()
+            os.kill(os.getpid(), signal.SIGKILL)
         finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 def test_one_of_three_processes_makes_it_and_all_have_it(folder: Path) -> None:
@@ -109,9 +117,7 @@ def test_all_are_refused_what_one_was_refused(folder: Path) -> None:
 
 def test_if_who_makes_it_is_killed_another_makes_it(folder: Path) -> None:
     first = start(2, 60)
-    while not list(folder.iterdir()):
-        time.sleep(0.01)
-    time.sleep(0.1)
+    wait_until_it_is_being_made(folder)
     second = start(2)
     first.kill()
     first.communicate()
@@ -121,7 +127,8 @@ def test_if_who_makes_it_is_killed_another_makes_it(folder: Path) -> None:
 
 def test_what_an_ended_process_has_made_is_made_anew(folder: Path) -> None:
     in_another_process(lambda: once_per_node(TWO, of("old")))
-    assert len(list(folder.iterdir())) == 1
+    (left,) = folder.iterdir()
+    assert left.stat().st_size > 32
     assert once_per_node(TWO, of("new")) == "new"
     assert once_per_node(TWO, never) == "new"
     assert list(folder.iterdir()) == []
@@ -189,8 +196,16 @@ def test_without_a_temporary_folder_each_makes_its_own(monkeypatch: pytest.Monke
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "gone"))
     assert [once_per_node(TWO, of(value)) for value in ("first", "second")] == ["first", "second"]
 
+    def none() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    assert once_per_node(TWO, of("third")) == "third"
+
 
 def test_where_there_is_no_room_each_makes_its_own_without_waiting(folder: Path) -> None:
+    import resource
+
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
@@ -204,15 +219,57 @@ def test_where_there_is_no_room_each_makes_its_own_without_waiting(folder: Path)
     assert path.stat().st_size < 100
 
 
-def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_who_makes_it_is_waited_for_however_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    process = start(2, 1)
+    wait_until_it_is_being_made(folder)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    assert once_per_node(Launch("train", 2), never)[0] == "1.jpg"
+    answers([process])
+
+
+def test_who_is_stopped_while_it_makes_it_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     process = start(2, 60)
-    while not list(folder.iterdir()):
-        time.sleep(0.01)
-    time.sleep(0.1)
+    wait_until_it_is_being_made(folder)
+    process.send_signal(signal.SIGSTOP)
     monkeypatch.setattr(module, "PATIENCE_S", 0.2)
     assert once_per_node(Launch("train", 2), of("own")) == "own"
     process.kill()
     process.communicate()
+
+
+def test_what_a_process_has_mapped_stays_when_it_is_made_anew(folder: Path) -> None:
+    maker = start(3)
+    assert maker.stdout is not None
+    maker.stdout.readline()
+    mapped = once_per_node(Launch("train", 3), never)
+    maker.kill()
+    maker.communicate()
+    assert once_per_node(Launch("train", 3), of("new")) == "new"
+    assert list(mapped) == ["1.jpg", "\udcff.jpg"]
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_where_files_cannot_be_mapped_each_makes_its_own(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no such device")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    assert [once_per_node(TWO, of(value)) for value in ("first", "second")] == ["first", "second"]
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_file_of_two_names_is_not_taken(folder: Path) -> None:
+    once_per_node(TWO, of("first"))
+    (path,) = folder.iterdir()
+    os.link(path, folder / "another name")
+    assert once_per_node(TWO, of("own")) == "own"
+    assert (folder / "another name").stat().st_size > 32
 
 
 @pytest.mark.parametrize("missing", ["locks", "processes"])
@@ -224,12 +281,13 @@ def test_on_other_systems_each_makes_its_own(monkeypatch: pytest.MonkeyPatch, mi
     assert [once_per_node(TWO, of(value)) for value in ("first", "second")] == ["first", "second"]
 
 
-def test_a_fault_of_ours_is_not_shared() -> None:
+def test_a_fault_of_ours_is_not_shared(folder: Path) -> None:
     def fault() -> None:
         raise ValueError("a fault")
 
     with pytest.raises(ValueError, match="a fault"):
         once_per_node(TWO, fault)
+    assert list(folder.iterdir()) == []
     assert once_per_node(TWO, of("made")) == "made"
 
 

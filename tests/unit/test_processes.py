@@ -1,6 +1,7 @@
 """The inputs of a command are opened once on a node, however its processes were started."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from train_pytorch_model.commands.processes import opened_once, work_or_start_wo
 from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.launch import LAUNCHER, Agent
 from train_pytorch_model.progress import Silence
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each process opens its own")
 
 COMMAND = ["train", "--untrained-model", "untrained"]
 

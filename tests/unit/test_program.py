@@ -1,5 +1,6 @@
 """What all verbs share: booleans as Azure ML writes them, the programs beside this one, the end."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,12 @@ def test_a_fault_ends_a_process_as_python_does(end: str, said: str) -> None:
     assert ended.returncode == 1
     assert ended.stdout == "printed, of a thread\nregistered\ntaken apart\n"
     assert ended.stderr.endswith(said)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell closes the streams")
+@pytest.mark.parametrize("closing", ["2>&-", ">/dev/full"])
+def test_a_process_keeps_its_status_where_nobody_takes_what_it_says(closing: str) -> None:
+    code = LEAVING.format(end="sys.exit(3)")
+    shell = ["sh", "-c", f'"$0" -c "$1" {closing}', sys.executable, code]
+    ended = subprocess.run(shell, check=False)
+    assert ended.returncode == 3

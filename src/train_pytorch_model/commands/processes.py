@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # What the processes of a launch have alike on a node, and those of another not: restarted ones neither.
-OF_LAUNCH = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+OF_LAUNCH = (
+    *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+    *("OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"),  # Open MPI's, of different versions
+)
 OF_NODE = ("GROUP_RANK", "NODE_RANK")  # two "nodes" of one host, as tests have them
 
 

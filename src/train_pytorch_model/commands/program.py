@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import reduce
 from operator import or_
@@ -75,13 +76,14 @@ def leave_after(main: Callable[[], None]) -> None:
     try:
         main()
     except SystemExit as end:
-        if isinstance(end.code, str):  # Python prints it
+        if not isinstance(end.code, int | None):  # Python prints it
             raise
         status = end.code or 0
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, AttributeError):  # closed by who started this: then it is None
+            stream.flush()
     os._exit(status)
 
 
