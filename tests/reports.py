@@ -97,6 +97,7 @@ def make_report(
             crop_fraction=1.0,
             augmentation="none",
             horizontal_flip=True,
+            label_smoothing=0.0,
             mean=HALF,
             std=HALF,
         ),

@@ -26,6 +26,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 from train_pytorch_model import checkpointing, decoders, distributed, publishing, training
 from train_pytorch_model.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.checkpointing import Checkpointer
+from train_pytorch_model.commands import processes
 from train_pytorch_model.data import Batch
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.loop import TrainStep
@@ -238,7 +239,8 @@ def remove_file_at_open(number: int, below: str, path: str, rank: int = 0) -> No
 
 
 def unreadable_for_rank(rank: int, path: str) -> None:
-    """A file that one process cannot read, as when the mount of its host fails."""
+    """A file that one process cannot read, as when the mount of its host fails; each has its own host."""
+    _replace(processes, "once_per_node", lambda _, make: make())
     if rank_of(os.environ) != rank:
         return
     _replace(decoders, "PROGRAM", "")  # none comes up, and this process decodes

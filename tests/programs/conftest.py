@@ -93,8 +93,9 @@ def other_seed(tmp_path_factory: pytest.TempPathFactory, folders: Path, untraine
 
 
 @pytest.fixture(scope="session")
-def stopped(tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: Path) -> Trained:
+def stopped(tmp_path_factory: pytest.TempPathFactory, folders: Path) -> Trained:
     """A learning rate that only rises, too far: the last epoch is not the best."""
+    untrained = _init_model(tmp_path_factory, "--precision", "float32", "--augmentation", "none")
     options = ("--epochs", "12", "--warmup-step-number", "12", "--learning-rate", "0.03", "--patience", "2")
     return _train(tmp_path_factory, folders, untrained, *options)
 
