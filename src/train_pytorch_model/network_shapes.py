@@ -3,7 +3,7 @@
 A few milliseconds each, and no memory.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import torch
@@ -63,7 +63,7 @@ def _zero_unless(seen: Tensor) -> Callable[[Tensor], Tensor]:
 
 def _inputs_of_convolutions(
     network: nn.Module, height: int, width: int
-) -> Iterator[tuple[nn.Conv2d, tuple[int, int]]]:
+) -> list[tuple[nn.Conv2d, tuple[int, int]]]:
     """Convolutions that are trained, and the height and width of what comes in."""
     found: list[tuple[nn.Conv2d, tuple[int, int]]] = []
 
@@ -76,7 +76,7 @@ def _inputs_of_convolutions(
             if isinstance(module, nn.Conv2d) and module.weight.requires_grad:
                 hooks.callback(module.register_forward_pre_hook(note).remove)
         _dry_run(network, 2, height, width)
-    yield from found
+    return found
 
 
 def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> None:

@@ -21,14 +21,7 @@ LINKS = 50_000  # of one file: ext4 allows 65,000
 
 def main() -> None:
     """Print seconds and peak memory."""
-    parser = arguments(__doc__, images=False)
-    parser.add_argument("--rows", type=int, default=1_280_000)
-    parser.add_argument("--categories", type=int, default=1000)
-    parser.add_argument(
-        "--folder", type=Path, help="where the files are made; the temporary folder if not given"
-    )
-    parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
+    chosen = arguments_of_rows(__doc__).parse_args()
     if chosen.open:
         print(json.dumps(open_and_check(chosen.open)))
         return
@@ -41,6 +34,18 @@ def main() -> None:
         }
         print(f"{chosen.rows:,} rows in {chosen.categories:,} categories")
         show(measure_in_turn(measures, chosen.repeats))
+
+
+def arguments_of_rows(description: str | None) -> argparse.ArgumentParser:
+    """The flags of a benchmark that makes rows, and opens them in processes of its own."""
+    parser = arguments(description, images=False)
+    parser.add_argument("--rows", type=int, default=1_280_000)
+    parser.add_argument("--categories", type=int, default=1000)
+    parser.add_argument(
+        "--folder", type=Path, help="where the files are made; the temporary folder if not given"
+    )
+    parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)
+    return parser
 
 
 def open_and_check(root: Path) -> dict[str, float]:

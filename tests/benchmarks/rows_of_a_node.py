@@ -1,6 +1,5 @@
 """1.28 million rows in several processes of a node: read by one for all, and by each for itself."""
 
-import argparse
 import functools
 import os
 import subprocess
@@ -10,8 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.benchmarks.million_rows import make_rows
-from tests.benchmarks.timing import ROOT, arguments, measure_in_turn, show
+from tests.benchmarks.million_rows import arguments_of_rows, make_rows
+from tests.benchmarks.timing import ROOT, measure_in_turn, show
 from train_pytorch_model.commands.processes import opened_once
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_check import read_headers
@@ -19,14 +18,8 @@ from train_pytorch_model.image_check import read_headers
 
 def main() -> None:
     """Print the seconds until the last has them, and the memory of all together."""
-    parser = arguments(__doc__, images=False)
-    parser.add_argument("--rows", type=int, default=1_280_000)
-    parser.add_argument("--categories", type=int, default=1000)
+    parser = arguments_of_rows(__doc__)
     parser.add_argument("--processes", type=int, default=4)
-    parser.add_argument(
-        "--folder", type=Path, help="where the files are made; the temporary folder if not given"
-    )
-    parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.open:
         open_and_stay(chosen.open)
