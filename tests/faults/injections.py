@@ -222,10 +222,11 @@ def remove_at_step(number: int, path: str, replaced_by_a_file: bool) -> None:
     _before_step(number, 0, remove)
 
 
-def remove_file_at_open(number: int, below: str, path: str, rank: int = 0) -> None:
-    """An image that was listed is gone, just before the so-manieth time that one below a folder is opened."""
-    if rank_of(os.environ) != rank:
-        return
+def remove_file_at_open(number: int, below: str, path: str) -> None:
+    """An image that was listed is gone, just before the so-manieth time that one below a folder is opened.
+
+    Each process counts for itself: which of a node's looks at the headers is the one that comes first.
+    """
     count = 0
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -233,7 +234,7 @@ def remove_file_at_open(number: int, below: str, path: str, rank: int = 0) -> No
         if event == "open" and _path_text(arguments[0]).startswith(below):
             count += 1
             if count == number:
-                Path(path).unlink()
+                Path(path).unlink(missing_ok=True)
 
     sys.addaudithook(hook)
 
