@@ -106,6 +106,15 @@ def head_rate(factor: float, body_from: int = 1) -> Prepare:
     return prepare
 
 
+def hidden_layers_for_relu(trainer: Trainer) -> nn.Module:
+    """Linear layers before the head begin with the length that ReLU wants (He and others, 2015)."""
+    head = ours.head_of(trainer.network, trainer.inputs.model.architecture)
+    for module in trainer.network.modules():
+        if isinstance(module, nn.Linear) and module is not head:
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+    return trainer.network
+
+
 def random_head(trainer: Trainer) -> nn.Module:
     """The head begins as PyTorch has it."""
     ours.head_of(trainer.network, trainer.inputs.model.architecture).reset_parameters()
@@ -118,6 +127,17 @@ def zero_head(trainer: Trainer) -> nn.Module:
         for parameter in ours.head_of(trainer.network, trainer.inputs.model.architecture).parameters():
             parameter.zero_()
     return trainer.network
+
+
+def all_of(*changes: Prepare) -> Prepare:
+    """Several changes that judge the network itself."""
+
+    def prepare(trainer: Trainer) -> nn.Module:
+        for change in changes:
+            change(trainer)
+        return trainer.network
+
+    return prepare
 
 
 def filters_of_length(length: float | None) -> Prepare:
@@ -172,6 +192,27 @@ CONTENDERS = (
     Contender("batch norm momentum 0.1", functools.partial(ours.train, prepare=batch_norm_momentum(0.1))),
     Contender("batch norm momentum 0.2", functools.partial(ours.train, prepare=batch_norm_momentum(0.2))),
     Contender("batch norm momentum 0.3", functools.partial(ours.train, prepare=batch_norm_momentum(0.3))),
+    Contender("hidden layers for ReLU", functools.partial(ours.train, prepare=hidden_layers_for_relu)),
+    Contender(
+        "hidden layers for ReLU, head at random",
+        functools.partial(ours.train, prepare=all_of(hidden_layers_for_relu, random_head)),
+    ),
+    Contender(
+        "the same, momentum 0.2",
+        functools.partial(
+            ours.train, prepare=all_of(hidden_layers_for_relu, random_head, batch_norm_momentum(0.2))
+        ),
+    ),
+    Contender(
+        "the same, momentum 0.3",
+        functools.partial(
+            ours.train, prepare=all_of(hidden_layers_for_relu, random_head, batch_norm_momentum(0.3))
+        ),
+    ),
+    Contender(
+        "hidden layers for ReLU, momentum 0.2",
+        functools.partial(ours.train, prepare=all_of(hidden_layers_for_relu, batch_norm_momentum(0.2))),
+    ),
 )
 
 
