@@ -10,7 +10,6 @@ import mmap
 import os
 import signal
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from train_pytorch_model.decoder_process import CAPACITY, COMPUTING_S, READY, REPLY, REQUEST
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decoded
+from train_pytorch_model.process_table import python_command
 
 PROGRAM = "from train_pytorch_model.decoder_process import main; main()"
 ATTEMPTS = 2  # somebody else may have killed the first process
@@ -93,10 +93,8 @@ class _Decoder:
         try:
             os.ftruncate(self._file, CAPACITY)
             self._memory = mmap.mmap(self._file, CAPACITY)
-            # It imports from where this process does, which need not be what its own start would give it.
-            program = f"import sys; sys.path[:] = {sys.path!r}; {PROGRAM}"
             self._process = subprocess.Popen(
-                (sys.executable, "-W", "ignore", "-c", program, str(self._file)),
+                (*python_command(PROGRAM), str(self._file)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=(self._file,),

@@ -1,4 +1,4 @@
-"""Other processes of this host: whether they live, and not to outlive the one that started this."""
+"""Other processes of this host: whether they live, how to start one, and not to outlive a parent."""
 
 import ctypes
 import os
@@ -32,6 +32,14 @@ def end_with_parent(parent: int | None = None) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
+
+
+def python_command(program: str) -> tuple[str, ...]:
+    """The command of a Python that runs a program text, and imports from where this process does.
+
+    That need not be what its own start would give it.
+    """
+    return sys.executable, "-W", "ignore", "-c", f"import sys; sys.path[:] = {sys.path!r}; {program}"
 
 
 def _stat(pid: int) -> list[str] | None:

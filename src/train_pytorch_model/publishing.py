@@ -25,9 +25,9 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.manifest import MANIFEST, write_manifest
+from train_pytorch_model.mlflow_process import Mlflow, MlflowError
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.run_folder import METRICS, REPORT, write_metrics
-from train_pytorch_model.tracking import save_mlflow_model
 from train_pytorch_model.train_state import TrainState
 
 FLAG = "--trained-model"
@@ -40,6 +40,7 @@ def publish(
     fingerprint: Mapping[str, str],
     token: str,
     report: str,
+    mlflow: Mlflow,
     voice: Voice,
 ) -> None:
     """Write the trained directory, of the best epoch, with its report, if there is one.
@@ -50,10 +51,12 @@ def publish(
     with ExitStack() as stack:
         try:
             built = Path(stack.enter_context(TemporaryDirectory(prefix="train_pytorch_model-")))
-            meta = _build(built, inputs, state, report, voice)
+            meta = _build(built, inputs, state, report, mlflow, voice)
             write_manifest(built, fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The temporary folder cannot be written: {error}.") from error
+        except MlflowError as error:
+            raise OutputDirectoryError(f"MLflow cannot write the files of its model: {error}.") from error
         with writing_directory(output, meta, FLAG, token) as root:
             copy_tree(built, root, last=MANIFEST)
             sync_folder(root)
@@ -62,9 +65,12 @@ def publish(
 
 
 def _build(
-    root: Path, inputs: TrainingInputs, state: TrainState, report: str, voice: Voice
+    root: Path, inputs: TrainingInputs, state: TrainState, report: str, mlflow: Mlflow, voice: Voice
 ) -> Mapping[str, object]:
-    """All files but the manifest and `_meta.yaml`, whose content is returned. Raises `OSError`."""
+    """All files but the manifest and `_meta.yaml`, whose content is returned.
+
+    Raises `OSError` and `MlflowError`.
+    """
     model, categories = inputs.model, inputs.categories
     write_state_dict(root / MODEL, state.best.weights)
     meta = write_spec(
@@ -88,7 +94,7 @@ def _build(
         strict=True,
     )
     write_json(root / schema.SAMPLES, schema.image_samples(rows))
-    save_mlflow_model(root, inputs.spec, _example(inputs))
+    mlflow.call("save_model", str(root), inputs.spec.as_mapping(), _example(inputs))
     if state.position.bad_images:
         write_bad_images(root / BAD_IMAGES, state.position.bad_images)
     write_metrics(root / METRICS, state.position.history)

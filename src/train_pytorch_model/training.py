@@ -20,6 +20,7 @@ from train_pytorch_model.image_check import left_out
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.loop import NotFiniteError, StepReport
 from train_pytorch_model.metrics import Metrics
+from train_pytorch_model.mlflow_process import Mlflow
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.publishing import FLAG, publish
 from train_pytorch_model.reporting import budget, params_of, plan_of, report_on, stopped_early
@@ -42,6 +43,7 @@ def train(
     output: Path,
     world: World,
     voice: Voice,
+    mlflow: Mlflow,
     fresh: bool = False,
 ) -> None:
     """Train, validate every epoch, stop when patience ends, and write the best epoch to `output`.
@@ -66,7 +68,7 @@ def train(
         world.barrier()
         with stop_requests() as stop:
             keep = functools.partial(run.keep, fingerprint, token)
-            unsaved, report = _train_epochs(trainer, run, output, keep, stop)
+            unsaved, report = _train_epochs(trainer, run, output, mlflow, keep, stop)
         state = trainer.state
         if state.best.epoch == 0:
             raise TrainingError(
@@ -75,7 +77,7 @@ def train(
             )
         if world.is_main:
             try:
-                publish(output, inputs, state, fingerprint, token, report, voice)
+                publish(output, inputs, state, fingerprint, token, report, mlflow, voice)
             except OutputDirectoryError as error:  # a full disk, most likely
                 raise TrainingError(
                     f"The model is trained, but: {error} {_whereabouts(run, unsaved)}"
@@ -92,11 +94,18 @@ def train(
 
 
 def _train_epochs(
-    trainer: Trainer, run: RunFolder, output: Path, keep: Callable[[History], None], stop: StopRequests
+    trainer: Trainer,
+    run: RunFolder,
+    output: Path,
+    mlflow: Mlflow,
+    keep: Callable[[History], None],
+    stop: StopRequests,
 ) -> tuple[Checkpoint | None, str]:
     """Until no epoch is left; what is to be written then, where it could not be, and the report."""
     state, world, voice = trainer.state, trainer.world, trainer.voice
-    tracker = MlflowTracker(params_of(trainer), run.mlflow_run, voice) if world.is_main else NoTracker()
+    tracker: MlflowTracker | NoTracker = NoTracker()
+    if world.is_main:
+        tracker = MlflowTracker(mlflow, params_of(trainer), run.mlflow_run, voice)
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     surroundings = trainer.surroundings()
     with (

@@ -36,7 +36,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         zygote = Zygote(tmp_path_factory.mktemp("said"))
     bench = Bench(zygote, root, untrained, root / "mlflow.db")
     # MLflow cannot mend a store that it was killed in making; and making it takes seconds.
-    make = f"import mlflow; mlflow.MlflowClient('sqlite:///{bench.store}').create_experiment('train_pytorch_model')"
+    client, files = f"mlflow.MlflowClient('sqlite:///{bench.store}')", (root / "mlruns").as_uri()
+    make = f"import mlflow; {client}.create_experiment('train_pytorch_model', '{files}')"
     subprocess.run([sys.executable, "-W", "ignore", "-c", make], check=True, capture_output=True)
     yield bench
     zygote.close()

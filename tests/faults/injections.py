@@ -13,7 +13,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -23,14 +24,16 @@ import torch
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from train_pytorch_model import checkpointing, decoders, distributed, publishing, training
+from train_pytorch_model import checkpointing, decoders, distributed, training
 from train_pytorch_model.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.checkpointing import Checkpointer
 from train_pytorch_model.commands import processes
+from train_pytorch_model.commands import train as train_command
 from train_pytorch_model.data import Batch
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.loop import TrainStep
 from train_pytorch_model.metrics import Sums
+from train_pytorch_model.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.tracking import NoTracker
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2  # of Linux: past the modes of files, and of folders
@@ -69,7 +72,24 @@ def little_patience_with_others(seconds: float) -> None:
 def mlflow_is_left_out() -> None:
     """It takes longer than the rest of a training that is so short."""
     _replace(training, "MlflowTracker", lambda *_: NoTracker())
-    _replace(publishing, "save_mlflow_model", lambda *_: None)
+    _replace(Mlflow, "call", lambda *_: None)
+
+
+def mlflow_has_no_process() -> None:
+    """It is loaded already in what trials are forked from; a process would have to load it."""
+    _replace(train_command, "mlflow_beside", lambda: nullcontext(Mlflow()))
+
+
+def mlflow_has_a_process(pid_file: str) -> None:
+    """As the program starts it; its number is in a file."""
+
+    @contextmanager
+    def beside() -> Iterator[Mlflow]:
+        with mlflow_beside() as process:
+            Path(pid_file).write_text(str(process.pid))  # type: ignore[attr-defined]  # not without one
+            yield process
+
+    _replace(train_command, "mlflow_beside", beside)
 
 
 def every_checkpoint_is_waited_for() -> None:

@@ -1,12 +1,15 @@
-"""A tracking server in trouble costs a warning; the training neither fails nor differs."""
+"""A tracking server in trouble costs a warning, the end of MLflow's process nothing; no training differs."""
 
+import os
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.faults.trials import Bench, Injection, Result, result_of
+from tests.faults.trials import Bench, Injection, Result, checkpoints_of, result_of, wait_until
+from train_pytorch_model.process_table import start_of
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["refuses", "never answers"])
@@ -26,3 +29,34 @@ def test_a_run_does_without_its_server(
     assert ended.stdout.count("Warning: MLflow does not have all metrics (") == 1
     assert "Traceback" not in ended.stderr
     assert result_of(output) == undisturbed(1)
+
+
+def test_a_run_does_without_the_process_of_mlflow(
+    bench: Bench, undisturbed: Callable[[int], Result], output: Path, tmp_path: Path
+) -> None:
+    """The run and its model are whole all the same: the rest is done by the process that trains."""
+    pid_file = tmp_path / "pid"
+    injections: list[Injection] = [
+        ("every_checkpoint_is_waited_for", {}),
+        ("mlflow_has_a_process", {"pid_file": str(pid_file)}),
+    ]
+    job = bench.launch(bench.arguments(output), injections)
+    wait_until(lambda: bool(checkpoints_of(output)), "a checkpoint")
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    ended = job.wait()
+    assert ended.statuses == [0], ended
+    assert "Warning: MLflow" not in ended.stdout
+    assert "Traceback" not in ended.stderr
+    assert (output / "MLmodel").exists()
+    assert result_of(output) == undisturbed(1)
+
+
+def test_the_process_of_mlflow_goes_with_the_run(bench: Bench, output: Path, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    job = bench.launch(bench.arguments(output), [("mlflow_has_a_process", {"pid_file": str(pid_file)})])
+    wait_until(lambda: bool(checkpoints_of(output)), "a checkpoint")
+    (process,) = job.processes
+    process.send(signal.SIGKILL)
+    assert job.wait().statuses == [-signal.SIGKILL]
+    pid = int(pid_file.read_text())
+    wait_until(lambda: start_of(pid) is None, "the end of the process of MLflow")

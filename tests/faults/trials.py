@@ -138,6 +138,7 @@ class Bench:
         ("constants", {"training__EVERY_S": 0.0}),
         ("nothing_waits_for_the_disk", {}),
         ("one_thread_is_enough", {}),
+        ("mlflow_has_no_process", {}),
     )
     easier: tuple[Injection, ...] = (
         ("every_checkpoint_is_waited_for", {}),

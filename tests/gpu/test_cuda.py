@@ -12,6 +12,7 @@ from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.distributed import join_world
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.inputs import open_scoring_inputs, open_training_inputs
+from train_pytorch_model.mlflow_process import Mlflow
 from train_pytorch_model.models import build_model
 from train_pytorch_model.optimization import make_optimizer
 from train_pytorch_model.precision import choose_precision
@@ -33,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, untrained_resnet18: Path) 
     inputs = open_training_inputs(untrained_resnet18, training, validation)
     with join_world() as world:
         assert world.device.type == "cuda"
-        train(TrainConfig(epochs=3, learning_rate=0.01), inputs, root / "trained", world, Silence())
+        train(TrainConfig(epochs=3, learning_rate=0.01), inputs, root / "trained", world, Silence(), Mlflow())
     return root / "trained"
 
 

@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 import warnings
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
 from train_pytorch_model.__main__ import main
+from train_pytorch_model.commands import train
+from train_pytorch_model.mlflow_process import Mlflow
 
 # Of every training on the folders of these tests: four painted images of a category.
 FEW_IMAGES = (
@@ -44,6 +46,7 @@ def run_program(*arguments: str | Path) -> Ended:
     with (
         patch.object(sys, "argv", ["train-pytorch-model", *map(str, arguments)]),
         patch.dict(os.environ),  # a worker writes its rank there
+        patch.object(train, "mlflow_beside", lambda: nullcontext(Mlflow())),  # it is loaded here, too
         redirect_stdout(stdout),
         redirect_stderr(stderr),
         warnings.catch_warnings(),

@@ -27,6 +27,7 @@ from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop import NotFiniteError, StepReport, TrainStep, train_one_epoch
+from train_pytorch_model.mlflow_process import Mlflow
 from train_pytorch_model.models import build_model
 from train_pytorch_model.plan import PlannedBatch, plan_training
 from train_pytorch_model.precision import Precision
@@ -223,7 +224,7 @@ def train_and_publish(inputs: TrainingInputs, world: World, output: Path) -> Non
     """A whole training of one epoch on a few images."""
     config = TrainConfig(epochs=1, batch_size=BATCH_SIZE, random_seed=SEED)
     few = replace(inputs, training=inputs.training.select(np.arange(8)))
-    train(config, few, output, world, Silence())
+    train(config, few, output, world, Silence(), Mlflow())
 
 
 def _greys(images: Tensor) -> list[int]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from train_pytorch_model import tracking as module
+from train_pytorch_model.mlflow_process import Mlflow
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.tracking import MlflowTracker
 
@@ -121,7 +122,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 @contextmanager
 def tracking(tmp_path: Path) -> Iterator[tuple[MlflowTracker, Voice]]:
     voice = Voice()
-    with MlflowTracker({"epochs": 2}, tmp_path / "mlflow_run", voice) as tracker:
+    with MlflowTracker(Mlflow(), {"epochs": 2}, tmp_path / "mlflow_run", voice) as tracker:
         yield tracker, voice
 
 

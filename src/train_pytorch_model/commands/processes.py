@@ -43,13 +43,17 @@ def opened_once(open_inputs: Callable[[], T], arguments: Sequence[str]) -> T:
 
 
 def work_or_start_workers(
-    work: "Callable[[World], None]", arguments: Sequence[str], inputs: object, voice: Voice
+    work: "Callable[[World], None]",
+    arguments: Sequence[str],
+    inputs: object,
+    voice: Voice,
+    before_workers: Callable[[], None] = lambda: None,
 ) -> None:
     """Do the work as one of its processes, or start these by `arguments`, the verb first.
 
     Call it when the inputs are known to be good: it loads PyTorch, which takes seconds. Processes that are
-    started find them opened. If they fail, they end this one with their status. Raises `LaunchError`, and
-    what the work raises.
+    started, `before_workers` having been called, find them opened. If they fail, they end this one with their
+    status. Raises `LaunchError`, and what the work raises.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         launcher = os.environ.get(LAUNCHER)
@@ -64,6 +68,7 @@ def work_or_start_workers(
         _work(part, work, voice)
     else:
         voice.say(part.torchrun_line(arguments))
+        before_workers()
         with offered(_launch(str(os.getpid()), arguments, part.num_processes), inputs):
             status = start_workers(part, arguments)
         if status != 0:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -17,6 +18,7 @@ from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.manifest import published_fingerprint
+from train_pytorch_model.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.progress import Recorded, Voice, make_voice
 from train_pytorch_model.run_folder import REPORT, RunFolder, is_azure_job
 
@@ -91,20 +93,24 @@ class Train:
                 run.check_resumable(fingerprint)
         num_images = len(inputs.training) + len(inputs.validation)
         voice.say(f"Checked {num_images:,} images; loading PyTorch")
+        with ExitStack() as beside:
+            mlflow = beside.enter_context(mlflow_beside()) if is_main and not self.dry_run else Mlflow()
 
-        def work(world: "World") -> None:
-            from train_pytorch_model import agreed_inputs, chirality, training
+            def work(world: "World") -> None:
+                from train_pytorch_model import agreed_inputs, chirality, training
 
-            own = _with_log(voice, world.rank) if is_azure_job() else voice
-            agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world, own)
-            agreed = chirality.with_flips_decided(agreed, world)
-            if self.dry_run:
-                training.try_out(self.parameters, agreed, world, own)
-            else:
-                training.train(self.parameters, agreed, self.trained_model, world, own, self.fresh)
-                self._say_what_next(own)
+                own = _with_log(voice, world.rank) if is_azure_job() else voice
+                agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world, own)
+                agreed = chirality.with_flips_decided(agreed, world)
+                if self.dry_run:
+                    training.try_out(self.parameters, agreed, world, own)
+                else:
+                    training.train(
+                        self.parameters, agreed, self.trained_model, world, own, mlflow, self.fresh
+                    )
+                    self._say_what_next(own)
 
-        work_or_start_workers(work, arguments, inputs, voice)
+            work_or_start_workers(work, arguments, inputs, voice, before_workers=beside.close)
 
     def _open(self) -> TrainingInputs:
         return open_training_inputs(

@@ -1,0 +1,159 @@
+"""What is asked of MLflow: a run, its metrics and files, and the trained directory as an MLflow model.
+
+Alone in importing mlflow. Arguments and results are what JSON has: most calls come from another process
+(`mlflow_process`).
+"""
+
+import logging
+import os
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import mlflow
+import pandas as pd
+from mlflow.entities import Metric, Param
+from mlflow.models import Model, ModelSignature
+from mlflow.types import ColSpec, Schema
+
+from train_pytorch_model.image_classifier import serving
+from train_pytorch_model.image_classifier.scored_columns import LABEL_COLUMN, PROBABILITY_PREFIX
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+
+EXPERIMENT = "train_pytorch_model"
+LAST_METRIC = "Learning rate"  # one that every epoch has
+SERVING_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pillow")
+
+for name in ("mlflow", "alembic"):  # a new store reports every migration
+    logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def make_store() -> None:
+    """Have the tables of a local database made, which takes two seconds; a server has its own."""
+    client = mlflow.MlflowClient()
+    if client.tracking_uri.startswith("sqlite:"):
+        client.get_experiment_by_name(EXPERIMENT)
+
+
+def open_run(params: Mapping[str, Any], begun: str, begun_ms: int) -> dict[str, Any]:
+    """The run that the environment or an earlier start, `begun`, names, else a new one.
+
+    Its `run_id`, whether it `is_ours` to end, and the `epochs` that it has. Raises anything, as all of these.
+    """
+    client = mlflow.MlflowClient()
+    run_id, epochs = os.environ.get("MLFLOW_RUN_ID"), []
+    is_ours = not run_id
+    if run_id:
+        epochs = epochs_of(run_id)
+    elif begun:
+        with suppress(mlflow.MlflowException):  # of another store, or deleted
+            epochs = epochs_of(begun)
+            client.update_run(begun, "RUNNING")
+            return {"run_id": begun, "is_ours": is_ours, "epochs": epochs}
+    run_id = run_id or _create_run(client, begun_ms)
+    _log_params(client, run_id, params)
+    return {"run_id": run_id, "is_ours": is_ours, "epochs": epochs}
+
+
+def epochs_of(run_id: str) -> list[int]:
+    """The numbers of the epochs that a run has."""
+    return [metric.step for metric in mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC)]
+
+
+def log_epoch(run_id: str, number: int, ended_ms: int, metrics: Mapping[str, float]) -> None:
+    """The metrics of an epoch, with its number as step."""
+    batch = [Metric(name, value, ended_ms, number) for name, value in metrics.items()]
+    mlflow.MlflowClient().log_batch(run_id, metrics=batch)
+
+
+def attach(run_id: str, text: str, name: str) -> None:
+    """A file of a run, in place of one of this name."""
+    mlflow.MlflowClient().log_text(run_id, text, name)
+
+
+def end_run(run_id: str, status: str) -> None:
+    """Close a run."""
+    mlflow.MlflowClient().set_terminated(run_id, status)
+
+
+def _create_run(client: mlflow.MlflowClient, begun_ms: int) -> str:
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+    experiment = client.get_experiment_by_name(name)
+    experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID") or (
+        experiment.experiment_id
+        if experiment
+        else client.create_experiment(name, artifact_location=_beside_database(client.tracking_uri))
+    )
+    return str(client.create_run(experiment_id, start_time=begun_ms).info.run_id)
+
+
+def _log_params(client: mlflow.MlflowClient, run_id: str, params: Mapping[str, Any]) -> None:
+    """Those that the run does not have: none can be changed, and a job that goes on may have others."""
+    known = client.get_run(run_id).data.params
+    missing = [Param(name, str(value)) for name, value in params.items() if name not in known]
+    client.log_batch(run_id, params=missing)
+
+
+def _beside_database(store: str) -> str | None:
+    """Where files of runs belong that a local database lists; MLflow would take the working directory."""
+    scheme, _, path = store.partition(":///")
+    if scheme != "sqlite":
+        return None  # a server knows by itself
+    return (Path(path).absolute().parent / "mlruns").as_uri()
+
+
+def save_model(folder: str, model_config: dict[str, Any], example: str) -> None:
+    """Make the trained directory `folder`, which holds its weights already, an MLflow model as well.
+
+    MLflow writes into an empty folder only, so it writes elsewhere and its files are moved here; the weights
+    stay where they are and `MLmodel` points to them. `example` is an image file as base64.
+    """
+    root, spec = Path(folder), ClassifierSpec.from_mapping(model_config)
+    weights = root / "model"
+    outputs = [ColSpec("double", PROBABILITY_PREFIX + name) for name in spec.categories]
+    with TemporaryDirectory() as scratch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # mlflow's own, of its own dependencies
+        placeholder = Path(scratch) / weights.name
+        placeholder.touch()
+        written = Path(scratch) / "mlflow_model"
+        mlflow.pyfunc.save_model(
+            written,
+            loader_module="image_classifier.serving",
+            code_paths=[str(Path(serving.__file__).parent)],
+            data_path=str(placeholder),
+            model_config=model_config,
+            pip_requirements=[f"{name}=={_public_version(name)}" for name in SERVING_PACKAGES],
+            signature=ModelSignature(
+                inputs=Schema([ColSpec("string", serving.IMAGE_COLUMN)]),
+                outputs=Schema([*outputs, ColSpec("string", LABEL_COLUMN)]),
+            ),
+            input_example=pd.DataFrame({serving.IMAGE_COLUMN: [example]}),
+        )
+        model = Model.load(written)
+        model.flavors["python_function"]["data"] = weights.name
+        model.model_size_bytes = weights.stat().st_size
+        model.save(written / "MLmodel")
+        (written / "data" / weights.name).unlink()
+        (written / "data").rmdir()
+        for entry in written.iterdir():
+            _copy(entry, root / entry.name)
+
+
+def _public_version(package: str) -> str:
+    """Without the local part: `2.15.0+cu130` is on no registry."""
+    return version(package).partition("+")[0]
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Files and folders by plain writes: a mounted output knows neither renames nor permissions."""
+    if source.is_dir():
+        target.mkdir()
+        for entry in source.iterdir():
+            if entry.name != "__pycache__":
+                _copy(entry, target / entry.name)
+    else:
+        target.write_bytes(source.read_bytes())
