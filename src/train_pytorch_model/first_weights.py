@@ -10,11 +10,12 @@ import math
 from itertools import pairwise
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 
+RANDOM_HEADS = ("EfficientNet", "MobileNetV3")  # families whose features are too faint to lift one from zeros
 RATE_PER_IMAGE = 0.4 / 256  # of a step, for filters of length 1: measured, and near fast ImageNet recipes
 MAX_RATE = 1.0  # steps of more than 640 images: beyond, the rate cannot follow their number without a warmup
 MIN_LENGTH = 0.1  # below, the variance of what comes out nears the 1e-5 that batch norm adds to it
@@ -24,12 +25,21 @@ def begin_from_scratch(network: nn.Module, architecture: str, peak_lr: float, ba
     """Change random weights that are to be trained with a learning rate, in steps of `batch_size` images.
 
     The head becomes zeros: 1,000 CIFAR-10 images are learned better by it, while pretrained weights, which a
-    random head moves from the first step on, are tuned worse.
+    random head moves from the first step on, are tuned worse. In `RANDOM_HEADS` it gets the length that
+    PyTorch gives linear layers, and hidden layers before it that which ReLU wants (He and others, 2015):
+    those of a MobileNetV3 begin a fifth as long.
     """
-    head = network.get_submodule(FAMILY_OF[architecture].head)
+    family = FAMILY_OF[architecture]
+    head = network.get_submodule(family.head)
     with torch.no_grad():
+        for layer in network.get_submodule(family.head.rpartition(".")[0]).children():
+            if isinstance(layer, nn.Linear) and layer is not head:
+                _scale(layer.weight, math.sqrt(2 / layer.in_features))
         for parameter in head.parameters():
-            parameter.zero_()
+            if family.class_name in RANDOM_HEADS and parameter.ndim == 2:
+                _scale(parameter, 1 / math.sqrt(3 * parameter.shape[1]))
+            else:
+                parameter.zero_()
     shorten_filters(network, math.sqrt(peak_lr / min(MAX_RATE, RATE_PER_IMAGE * batch_size)))
 
 
@@ -52,3 +62,10 @@ def shorten_filters(network: nn.Module, length: float) -> None:
                 if norm.running_mean is not None and norm.running_var is not None:
                     norm.running_mean.mul_(factor)
                     norm.running_var.mul_(factor**2)
+
+
+def _scale(weight: Tensor, deviation: float) -> None:
+    """Give random weights a standard deviation; those that are all alike stay as they are."""
+    own = weight.std()
+    if own > 0:
+        weight.mul_(deviation / own)

@@ -78,9 +78,32 @@ def test_a_filter_that_passes_nothing_still_does() -> None:
     assert torch.equal(last.weight, before)  # no batch norm follows
 
 
-@pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "mobilenet_v3_small", "vit_b_32"])
+@pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "regnet_x_400mf", "vit_b_32"])
 def test_at_first_all_categories_are_equally_likely(architecture: str) -> None:
     network = build(architecture, False, 3).eval()
     begin_from_scratch(network, architecture, 0.001, 16)
     with torch.no_grad():
         assert torch.equal(network(torch.randn(2, 3, 224, 224)), torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("architecture", ["efficientnet_b0", "mobilenet_v3_small"])
+def test_a_head_of_faint_features_is_random(architecture: str) -> None:
+    network = build(architecture, False, 100)
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    before = [layer.weight.detach().clone() for layer in linear]
+    begin_from_scratch(network, architecture, 0.001, 16)
+    *hidden, head = linear
+    wanted = [(2 / layer.in_features) ** 0.5 for layer in hidden] + [(1 / (3 * head.in_features)) ** 0.5]
+    assert [float(layer.weight.detach().std()) for layer in linear] == pytest.approx(wanted)
+    for layer, old in zip(linear, before, strict=True):  # as long as wanted, and the very same directions
+        weight = layer.weight.detach()
+        torch.testing.assert_close(weight / weight.norm(), old / old.norm())
+    assert not head.bias.any()
+
+
+def test_a_head_that_is_zero_in_its_directory_stays_so() -> None:
+    network = build("efficientnet_b0", False, 3)
+    with torch.no_grad():
+        network.get_submodule("classifier.1").get_parameter("weight").zero_()
+    begin_from_scratch(network, "efficientnet_b0", 0.001, 16)
+    assert not network.get_submodule("classifier.1").get_parameter("weight").any()

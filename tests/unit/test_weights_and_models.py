@@ -397,10 +397,10 @@ def test_the_option_reaches_the_network() -> None:
     ("own", "steps_per_epoch", "momentum"),
     [
         (0.1, 1000, 0.1),
-        (0.1, 10, 0.15),
+        (0.1, 20, 0.15),
         (0.1, 1, 0.3),
         (0.01, 1000, 0.01),
-        (0.01, 50, 0.03),
+        (0.01, 100, 0.03),
         (0.4, 1, 0.4),
         (None, 1, None),  # the plain mean of all steps
     ],
