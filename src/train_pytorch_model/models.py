@@ -76,12 +76,17 @@ def set_training_mode(network: nn.Module) -> None:
 
 
 def quicken_batch_norms(network: nn.Module, steps_per_epoch: int) -> None:
-    """Let running statistics look back over a third of an epoch at most, or three steps.
+    """Let running statistics look back over two thirds of an epoch at most, or three steps.
 
     PyTorch's look back over ten steps, those of a MobileNetV3 over a hundred: in epochs of seven the weights
-    have become others meanwhile, and validation sees a worse network than training.
+    have become others meanwhile, and validation sees a worse network than training. Networks of depthwise
+    filters, of nine weights each, become others twice as fast.
     """
-    momentum = min(MAX_MOMENTUM, 3 / steps_per_epoch)
+    is_depthwise = any(
+        isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1
+        for module in network.modules()
+    )
+    momentum = min(MAX_MOMENTUM, (3.0 if is_depthwise else 1.5) / steps_per_epoch)
     for module in network.modules():
         if isinstance(module, _BatchNorm) and module.momentum is not None:
             module.momentum = max(module.momentum, momentum)

@@ -397,10 +397,10 @@ def test_the_option_reaches_the_network() -> None:
     ("own", "steps_per_epoch", "momentum"),
     [
         (0.1, 1000, 0.1),
-        (0.1, 20, 0.15),
+        (0.1, 10, 0.15),
         (0.1, 1, 0.3),
         (0.01, 1000, 0.01),
-        (0.01, 100, 0.03),
+        (0.01, 50, 0.03),
         (0.4, 1, 0.4),
         (None, 1, None),  # the plain mean of all steps
     ],
@@ -411,6 +411,12 @@ def test_running_statistics_follow_short_epochs(
     norm = nn.BatchNorm2d(3, momentum=own)
     quicken_batch_norms(nn.Sequential(nn.Conv2d(3, 3, 1), norm), steps_per_epoch)
     assert norm.momentum == momentum
+
+
+def test_those_of_depthwise_filters_follow_twice_as_fast() -> None:
+    norm = nn.BatchNorm2d(3)
+    quicken_batch_norms(nn.Sequential(nn.Conv2d(3, 3, 1, groups=3), norm), 20)
+    assert norm.momentum == 0.15
 
 
 # ── Predicting ───────────────────────────────────────────────────────────────────────────────────
