@@ -26,8 +26,8 @@ def begin_from_scratch(network: nn.Module, architecture: str, peak_lr: float, ba
 
     The head becomes zeros: 1,000 CIFAR-10 images are learned better by it, while pretrained weights, which a
     random head moves from the first step on, are tuned worse. In `RANDOM_HEADS` it gets the length that
-    PyTorch gives linear layers, and hidden layers before it that which ReLU wants (He and others, 2015):
-    those of a MobileNetV3 begin a fifth as long.
+    PyTorch gives linear layers instead. A hidden layer before it gets the length that ReLU wants (He and
+    others, 2015): a MobileNetV3 has one, which begins a fifth as long.
     """
     family = FAMILY_OF[architecture]
     head = network.get_submodule(family.head)

@@ -1,7 +1,7 @@
 """What is asked of MLflow: a run, its metrics and files, and the trained directory as an MLflow model.
 
-Alone in importing mlflow. Arguments and results are what JSON has: most calls come from another process
-(`mlflow_process`).
+Alone in importing mlflow, and without torch, which takes as long. Arguments and results are what JSON has:
+most calls come from another process (`mlflow_process`).
 """
 
 import logging
@@ -20,8 +20,12 @@ from mlflow.entities import Metric, Param
 from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, Schema
 
-from train_pytorch_model.image_classifier import serving
-from train_pytorch_model.image_classifier.scored_columns import LABEL_COLUMN, PROBABILITY_PREFIX
+from train_pytorch_model.image_classifier import scored_columns
+from train_pytorch_model.image_classifier.scored_columns import (
+    IMAGE_COLUMN,
+    LABEL_COLUMN,
+    PROBABILITY_PREFIX,
+)
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 
 EXPERIMENT = "train_pytorch_model"
@@ -45,18 +49,14 @@ def open_run(params: Mapping[str, Any], begun: str, begun_ms: int) -> dict[str, 
     Its `run_id`, whether it `is_ours` to end, and the `epochs` that it has. Raises anything, as all of these.
     """
     client = mlflow.MlflowClient()
-    run_id, epochs = os.environ.get("MLFLOW_RUN_ID"), []
-    is_ours = not run_id
-    if run_id:
-        epochs = epochs_of(run_id)
-    elif begun:
+    named = os.environ.get("MLFLOW_RUN_ID")
+    if begun and not named:
         with suppress(mlflow.MlflowException):  # of another store, or deleted
-            epochs = epochs_of(begun)
             client.update_run(begun, "RUNNING")
-            return {"run_id": begun, "is_ours": is_ours, "epochs": epochs}
-    run_id = run_id or _create_run(client, begun_ms)
+            return {"run_id": begun, "is_ours": True, "epochs": epochs_of(begun)}
+    run_id = named or _create_run(client, begun_ms)
     _log_params(client, run_id, params)
-    return {"run_id": run_id, "is_ours": is_ours, "epochs": epochs}
+    return {"run_id": run_id, "is_ours": not named, "epochs": epochs_of(named) if named else []}
 
 
 def epochs_of(run_id: str) -> list[int]:
@@ -123,15 +123,15 @@ def save_model(folder: str, model_config: dict[str, Any], example: str) -> None:
         mlflow.pyfunc.save_model(
             written,
             loader_module="image_classifier.serving",
-            code_paths=[str(Path(serving.__file__).parent)],
+            code_paths=[str(Path(scored_columns.__file__).parent)],
             data_path=str(placeholder),
             model_config=model_config,
             pip_requirements=[f"{name}=={_public_version(name)}" for name in SERVING_PACKAGES],
             signature=ModelSignature(
-                inputs=Schema([ColSpec("string", serving.IMAGE_COLUMN)]),
+                inputs=Schema([ColSpec("string", IMAGE_COLUMN)]),
                 outputs=Schema([*outputs, ColSpec("string", LABEL_COLUMN)]),
             ),
-            input_example=pd.DataFrame({serving.IMAGE_COLUMN: [example]}),
+            input_example=pd.DataFrame({IMAGE_COLUMN: [example]}),
         )
         model = Model.load(written)
         model.flavors["python_function"]["data"] = weights.name
@@ -151,7 +151,7 @@ def _public_version(package: str) -> str:
 def _copy(source: Path, target: Path) -> None:
     """Files and folders by plain writes: a mounted output knows neither renames nor permissions."""
     if source.is_dir():
-        target.mkdir()
+        target.mkdir(exist_ok=True)  # a process may have died meanwhile, and this is done again
         for entry in source.iterdir():
             if entry.name != "__pycache__":
                 _copy(entry, target / entry.name)

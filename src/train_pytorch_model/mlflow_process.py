@@ -1,7 +1,7 @@
 """MLflow in a process of its own, which imports it while PyTorch is imported here.
 
 That takes two to four seconds of computing with a new store, and in a thread of this process it would take
-them from the training: a process that steps back takes what is left of the processors.
+them from the training: there it takes what is left of the processors.
 
 Requests go to it as lines of JSON, each with a number, and replies come back with that number, in any order:
 a server that does not answer one call holds up no other.
@@ -9,19 +9,24 @@ a server that does not answer one call holds up no other.
 
 import json
 import os
+import queue
+import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import Any
 
 from train_pytorch_model.priority import step_back
 from train_pytorch_model.process_table import python_command
 
 PROGRAM = "from train_pytorch_model.mlflow_process import main; main()"
-ENDING_S = 1.0  # so long its end is waited for: milliseconds, unless it is making a store
+SAVE_MODEL = "save_model"  # the call that needs no store, and that a training waits for
+SAVING_S = 120.0  # so long it does; it takes one or two
+ENDING_S = 1.0  # so long the end of the process is waited for: milliseconds, unless it is making a store
 MAKING_S = 60.0  # so long a process that is told to end goes on making one: nobody can mend half of it
 MAX_REASON = 200  # characters
 
@@ -29,7 +34,7 @@ MAX_REASON = 200  # characters
 REQUESTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 
 Reply = Mapping[str, Any]
-"""Of a call: its `value`, or the `reason` why there is none, of an `OSError` with `errno` and `filename`."""
+"""Of a call: its `value`, or why there is none: `reason`, `traceback`, and of an `OSError` its parts."""
 
 
 class MlflowError(Exception):
@@ -55,18 +60,19 @@ class MlflowProcess(Mlflow):
             stdout=subprocess.PIPE,
             text=True,
             encoding="ascii",
+            errors="replace",
             process_group=0,  # Ctrl-C is not for it
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests, self._replies = self._process.stdin, self._process.stdout
         self._lock = threading.Lock()
         self._pending: dict[int, Future[Reply | None]] = {}
         self._count = 0
         self._is_over = False
         self._is_told_to_end = False
+        self._requests: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read_replies, daemon=True, name="mlflow replies")
         self._reader.start()
+        # One that is stopped takes no more than the pipe holds.
+        threading.Thread(target=self._write_requests, daemon=True, name="mlflow requests").start()
 
     @property
     def pid(self) -> int:
@@ -81,9 +87,12 @@ class MlflowProcess(Mlflow):
                 future.set_result(None)
             else:
                 self._pending[self._count] = future
-                with suppress(OSError):  # then there is no reply
-                    print(json.dumps([self._count, function, arguments]), file=self._requests, flush=True)
-        reply = future.result()
+                self._requests.put(json.dumps([self._count, function, arguments]) + "\n")
+        try:
+            reply = future.result(SAVING_S if function == SAVE_MODEL else None)
+        except TimeoutError:
+            self._process.kill()
+            reply = None
         if reply is None and self._is_told_to_end:
             raise MlflowError("the training is over")
         return _value(_reply(function, arguments) if reply is None else reply)
@@ -91,21 +100,34 @@ class MlflowProcess(Mlflow):
     def end(self) -> None:
         """Have the process end, whatever calls it waits for."""
         self._is_told_to_end = True
-        with suppress(OSError):  # what was not taken any more
-            self._requests.close()
+        self._requests.put(None)
         self._reader.join(ENDING_S)
 
+    def _write_requests(self) -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        with suppress(OSError), pipe:  # it is dead, and there is no reply
+            while line := self._requests.get():
+                pipe.write(line)
+                pipe.flush()
+
     def _read_replies(self) -> None:
-        with self._replies:
-            for line in self._replies:
-                with suppress(ValueError):  # half a line, as the last of a process that was killed
-                    number, reply = json.loads(line)
-                    self._pending.pop(number).set_result(reply)
-        with self._lock:
-            self._is_over = True
-        for future in self._pending.values():
-            future.set_result(None)
-        self._process.wait()
+        pipe = self._process.stdout
+        assert pipe is not None
+        try:
+            with pipe:
+                for line in pipe:
+                    # Or what was printed before `main`, or half a line of a process that was killed.
+                    with suppress(ValueError, TypeError, KeyError):
+                        number, reply = json.loads(line)
+                        self._pending.pop(number).set_result(reply)
+        finally:
+            with self._lock:
+                self._is_over = True
+            for future in self._pending.values():
+                future.set_result(None)
+            self._requests.put(None)
+            self._process.wait()
 
 
 @contextmanager
@@ -124,40 +146,55 @@ def mlflow_beside() -> Iterator[Mlflow]:
 
 def main() -> None:
     """Serve the process that has started this one until it closes the pipe, or is no more."""
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="ascii")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # for what MLflow prints
-    step_back()
-    is_loaded, lock = threading.Event(), threading.Lock()
-    threading.Thread(target=_load, args=(is_loaded,), daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the end of the pipe tells it to end
+        signal.signal(number, signal.SIG_IGN)
+    server = _Server()
     for line in sys.stdin:
-        number, function, arguments = json.loads(line)
-        serve = (number, function, arguments, is_loaded, replies, lock)
-        threading.Thread(target=_serve, args=serve, daemon=True).start()
-    is_loaded.wait(MAKING_S)
-    os._exit(0)  # calls that hang, and MLflow's own threads, are not waited for
+        threading.Thread(target=server.serve, args=json.loads(line), daemon=True).start()
+    server.end()
 
 
-def _load(is_loaded: threading.Event) -> None:
-    """Import MLflow and make its store. Where that fails, every call says so."""
-    with suppress(Exception):
-        from train_pytorch_model import mlflow_calls
+class _Server:
+    """Answers calls, each in a thread of its own, as soon as MLflow is there."""
 
-        mlflow_calls.make_store()
-    is_loaded.set()
+    def __init__(self) -> None:
+        self._replies = os.fdopen(os.dup(1), "w", encoding="ascii")
+        self._nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(self._nowhere if sys.stderr is None else 2, 1)  # for what MLflow prints
+        self._is_loaded, self._has_store = threading.Event(), threading.Event()
+        self._making, self._replying = threading.Lock(), threading.Lock()
+        threading.Thread(target=self._load, daemon=True).start()
 
+    def serve(self, number: int, function: str, arguments: Sequence[object]) -> None:
+        """Reply to a request."""
+        if function == SAVE_MODEL:
+            self._is_loaded.wait()
+        else:
+            step_back()
+            self._has_store.wait()
+        line = json.dumps([number, _reply(function, arguments)])
+        with self._replying, suppress(OSError):
+            print(line, file=self._replies, flush=True)
 
-def _serve(
-    number: int,
-    function: str,
-    arguments: Sequence[object],
-    is_loaded: threading.Event,
-    replies: TextIO,
-    lock: threading.Lock,
-) -> None:
-    is_loaded.wait()
-    line = json.dumps([number, _reply(function, arguments)])
-    with lock:
-        print(line, file=replies, flush=True)
+    def end(self) -> None:
+        """End this process: calls that hang, and MLflow's own threads, are not waited for."""
+        os.dup2(self._nowhere, 2)  # who reads what the training prints waits for all who could print there
+        self._making.acquire(timeout=MAKING_S)
+        os._exit(0)
+
+    def _load(self) -> None:
+        """Import MLflow and make its store. Where that fails, every call says so."""
+        step_back()
+        try:
+            with suppress(Exception):
+                from train_pytorch_model import mlflow_calls
+
+                self._is_loaded.set()
+                with self._making:
+                    mlflow_calls.make_store()
+        finally:
+            self._is_loaded.set()
+            self._has_store.set()
 
 
 def _reply(function: str, arguments: Sequence[object]) -> Reply:
@@ -168,16 +205,21 @@ def _reply(function: str, arguments: Sequence[object]) -> Reply:
 
         return {"value": getattr(mlflow_calls, function)(*arguments)}
     except Exception as error:  # whatever a server, a network or a client library comes up with
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON]}"
+        reply = {
+            "reason": f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON]}",
+            "traceback": traceback.format_exc(),
+        }
         if isinstance(error, OSError) and error.errno is not None:
             file = None if error.filename is None else str(error.filename)
-            return {"reason": reason, "errno": error.errno, "filename": file}
-        return {"reason": reason}
+            return {**reply, "os_error": [error.errno, os.strerror(error.errno), file]}
+        return reply
 
 
 def _value(reply: Reply) -> Any:
-    if "errno" in reply:
-        raise OSError(reply["errno"], os.strerror(reply["errno"]), reply["filename"])
+    if "os_error" in reply:
+        raise OSError(*reply["os_error"])
     if "reason" in reply:
-        raise MlflowError(reply["reason"])
+        error = MlflowError(reply["reason"])
+        error.add_note(reply["traceback"])
+        raise error
     return reply["value"]

@@ -39,7 +39,7 @@ def python_command(program: str) -> tuple[str, ...]:
 
     That need not be what its own start would give it.
     """
-    return sys.executable, "-W", "ignore", "-c", f"import sys; sys.path[:] = {sys.path!r}; {program}"
+    return sys.executable, "-W", "ignore", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{program}"
 
 
 def _stat(pid: int) -> list[str] | None:

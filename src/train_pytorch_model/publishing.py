@@ -25,7 +25,7 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.manifest import MANIFEST, write_manifest
-from train_pytorch_model.mlflow_process import Mlflow, MlflowError
+from train_pytorch_model.mlflow_process import SAVE_MODEL, Mlflow
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.run_folder import METRICS, REPORT, write_metrics
 from train_pytorch_model.train_state import TrainState
@@ -55,8 +55,6 @@ def publish(
             write_manifest(built, fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The temporary folder cannot be written: {error}.") from error
-        except MlflowError as error:
-            raise OutputDirectoryError(f"MLflow cannot write the files of its model: {error}.") from error
         with writing_directory(output, meta, FLAG, token) as root:
             copy_tree(built, root, last=MANIFEST)
             sync_folder(root)
@@ -67,10 +65,7 @@ def publish(
 def _build(
     root: Path, inputs: TrainingInputs, state: TrainState, report: str, mlflow: Mlflow, voice: Voice
 ) -> Mapping[str, object]:
-    """All files but the manifest and `_meta.yaml`, whose content is returned.
-
-    Raises `OSError` and `MlflowError`.
-    """
+    """All files but the manifest and `_meta.yaml`, whose content is returned. Raises `OSError`."""
     model, categories = inputs.model, inputs.categories
     write_state_dict(root / MODEL, state.best.weights)
     meta = write_spec(
@@ -94,7 +89,7 @@ def _build(
         strict=True,
     )
     write_json(root / schema.SAMPLES, schema.image_samples(rows))
-    mlflow.call("save_model", str(root), inputs.spec.as_mapping(), _example(inputs))
+    mlflow.call(SAVE_MODEL, str(root), inputs.spec.as_mapping(), _example(inputs))
     if state.position.bad_images:
         write_bad_images(root / BAD_IMAGES, state.position.bad_images)
     write_metrics(root / METRICS, state.position.history)

@@ -14,7 +14,7 @@ from train_pytorch_model.process_table import start_of
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["refuses", "never answers"])
 def test_a_run_does_without_its_server(
-    bench: Bench, undisturbed: Callable[[int], Result], output: Path, is_there: bool
+    bench: Bench, undisturbed: Callable[[int], Result], output: Path, tmp_path: Path, is_there: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         if not is_there:
@@ -23,6 +23,7 @@ def test_a_run_does_without_its_server(
             ("every_checkpoint_is_waited_for", {}),
             ("environment", {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{server.getsockname()[1]}"}),
             ("constants", {"tracking__CLOSING_S": 2.0}),
+            ("mlflow_has_a_process", {"pid_file": str(tmp_path / "pid")}),
         ]
         ended = bench.launch(bench.arguments(output), injections).wait()
     assert ended.statuses == [0], ended

@@ -15,7 +15,8 @@ import mlflow
 import pytest
 
 from train_pytorch_model import mlflow_process as module
-from train_pytorch_model.mlflow_process import Mlflow, MlflowError, MlflowProcess, mlflow_beside
+from train_pytorch_model.mlflow_process import SAVE_MODEL, Mlflow, MlflowError, MlflowProcess, mlflow_beside
+from train_pytorch_model.priority import NICENESS
 from train_pytorch_model.process_table import start_of
 
 SPEC = {
@@ -28,6 +29,26 @@ SPEC = {
     "mean": [0.5, 0.5, 0.5],
     "std": [0.5, 0.5, 0.5],
 }
+
+# Programs of the process: one imports MLflow for as long as anybody waits, one makes its store only then.
+SLOW_IMPORT = f"""
+import sys, time, types
+sys.meta_path.insert(0, types.SimpleNamespace(
+    find_spec=lambda name, *_: time.sleep(600) if name == "mlflow" else None
+))
+{module.PROGRAM}
+"""
+SLOW_STORE = f"""
+import os, time
+from train_pytorch_model import mlflow_calls
+make_store = mlflow_calls.make_store
+def wait():
+    while not os.path.exists({{!r}}):
+        time.sleep(0.01)
+    make_store()
+mlflow_calls.make_store = wait
+{module.PROGRAM}
+"""
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:sqlalchemy", "ignore::Warning:mlflow")  # their own
 
@@ -83,15 +104,32 @@ def test_a_run_is_logged(process: MlflowProcess) -> None:
     assert run.data.metrics["Learning rate"] == 0.25
     file = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="a file.txt")
     assert Path(file).read_text(encoding="utf-8") == "größer"
+    assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()  # it would take as long again
+
+
+def test_a_deleted_run_is_begun_anew(process: MlflowProcess) -> None:
+    deleted = log_an_epoch(process)
+    assert process.call("open_run", {}, deleted, 1_000) == {
+        "run_id": deleted,
+        "is_ours": True,
+        "epochs": [1],
+    }
+    mlflow.MlflowClient().delete_run(deleted)
+    opened = process.call("open_run", {}, deleted, 1_000)
+    assert opened["run_id"] != deleted
+    assert opened["epochs"] == []
 
 
 def test_failures_come_back(process: MlflowProcess) -> None:
     for calls in (Mlflow(), process):
-        with pytest.raises(MlflowError, match=r"^MlflowException: Run with id=none not found$"):
+        with pytest.raises(MlflowError, match=r"^MlflowException: Run with id=none not found"):
             calls.call("end_run", "none", "FINISHED")
         with pytest.raises(FileNotFoundError) as caught:
-            calls.call("save_model", "/no/folder", SPEC, "")
+            calls.call(SAVE_MODEL, "/no/folder", SPEC, "")
         assert caught.value.filename == "/no/folder/model"
+        with pytest.raises(MlflowError) as fault:
+            calls.call(SAVE_MODEL, "/no/folder", {}, "")
+        assert "Traceback" in fault.value.__notes__[0]
 
 
 def test_a_call_that_hangs_holds_up_no_other(
@@ -111,16 +149,72 @@ def test_a_call_that_hangs_holds_up_no_other(
     with mlflow_beside() as calls:
         assert isinstance(calls, MlflowProcess)
         with pytest.raises(FileNotFoundError):  # by then it is loaded
-            calls.call("save_model", str(tmp_path), SPEC, "")
+            calls.call(SAVE_MODEL, str(tmp_path), SPEC, "")
         with pytest.raises(BlockingIOError):
             deaf_server.accept()
         thread = threading.Thread(target=hang)
         thread.start()
         with pytest.raises(FileNotFoundError):
-            calls.call("save_model", str(tmp_path), SPEC, "")
+            calls.call(SAVE_MODEL, str(tmp_path), SPEC, "")
         assert thread.is_alive()
     thread.join(60)
     assert failures == ["the training is over"]
+
+
+def test_a_store_that_hangs_holds_up_no_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And a process that is making one goes on until it is made, whoever tells it to end."""
+    go_on, database = tmp_path / "go on", tmp_path / "mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    monkeypatch.setattr(module, "PROGRAM", SLOW_STORE.format(str(go_on)))
+    monkeypatch.setattr(module, "ENDING_S", 0.0)
+    with mlflow_beside() as calls:
+        assert isinstance(calls, MlflowProcess)
+        with pytest.raises(FileNotFoundError):
+            calls.call(SAVE_MODEL, "/no/folder", SPEC, "")
+        priorities = []
+        for thread in Path(f"/proc/{calls.pid}/task").iterdir():
+            with suppress(ProcessLookupError):  # it has replied
+                priorities.append(os.getpriority(os.PRIO_PROCESS, int(thread.name)))
+        assert max(priorities) >= NICENESS
+        os.kill(calls.pid, signal.SIGTERM)
+    assert start_of(calls.pid) is not None
+    go_on.touch()
+    wait_for_end(calls.pid)
+    assert mlflow.MlflowClient().search_experiments()
+
+
+def test_a_process_that_stands_still_holds_up_no_model(
+    process: MlflowProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAVING_S", 1.0)
+    with mlflow_beside() as calls:
+        assert isinstance(calls, MlflowProcess)
+        os.kill(calls.pid, signal.SIGSTOP)
+        report = ("attach", log_an_epoch(process), "x" * 300_000, "x")  # more than a pipe holds
+        attach = threading.Thread(target=calls.call, args=report)
+        attach.start()
+        with pytest.raises(FileNotFoundError):
+            calls.call(SAVE_MODEL, "/no/folder", SPEC, "")
+        attach.join(60)
+        assert not attach.is_alive()
+        assert start_of(calls.pid) is None
+
+
+def test_what_a_process_prints_before_it_begins_is_no_reply(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('grüße'); print(42); print([7, {}])")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with mlflow_beside() as calls:
+        assert calls.call("epochs_of", "none") == []
+
+
+def test_nobody_waits_for_a_process_that_has_made_nothing_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to end while it still imports MLflow, it ends at once."""
+    monkeypatch.setattr(module, "PROGRAM", SLOW_IMPORT)
+    with mlflow_beside() as calls:
+        assert isinstance(calls, MlflowProcess)
+    wait_for_end(calls.pid)
 
 
 def test_what_a_process_that_dies_has_left_undone_is_done_here() -> None:

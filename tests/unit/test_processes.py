@@ -124,14 +124,17 @@ def test_the_processes_that_this_one_starts_have_what_it_has_opened(
     found: list[Any] = []
 
     def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
+        found.append("workers")
         launcher = {LAUNCHER: str(os.getpid())}
         for rank in range(agent.num_processes):
             found.extend(opened_by([torchrun(rank) | launcher], monkeypatch, *arguments[len(COMMAND) :]))
         return 0
 
     monkeypatch.setattr(processes, "start_workers", start_workers)
-    work_or_start_workers(lambda _: None, [*COMMAND, "--fresh"], "inputs 0", Silence())
-    assert found == ["inputs 0", "inputs 0"]
+    work_or_start_workers(
+        lambda _: None, [*COMMAND, "--fresh"], "inputs 0", Silence(), lambda: found.append("before")
+    )
+    assert found == ["before", "workers", "inputs 0", "inputs 0"]
     assert list(folder.iterdir()) == []
 
 

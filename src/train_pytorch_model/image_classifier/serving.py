@@ -16,10 +16,8 @@ from PIL import Image
 from .classifier import ImageClassifier
 from .decoding import UnreadableImageError
 from .pixels import read_pixels
-from .scored_columns import LABEL_COLUMN, PROBABILITY_PREFIX
+from .scored_columns import IMAGE_COLUMN, LABEL_COLUMN, PROBABILITY_PREFIX
 from .spec import ClassifierSpec
-
-IMAGE_COLUMN = "image"
 
 
 class ServedClassifier:
