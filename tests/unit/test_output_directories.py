@@ -1,0 +1,238 @@
+"""Directories that are whole or empty, and copies that read back as they were written."""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.formats.files import (
+    INCOMPLETE,
+    META,
+    READ_BACK_AFTER_S,
+    READ_BYTES,
+    check_output,
+    copy_tree,
+    write_durably,
+    writing_directory,
+)
+
+# ── Output directories ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
+    check_output(tmp_path / "a/b/c", "--output")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "empty").mkdir()
+    check_output(tmp_path / "empty", "--output")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "empty"]
+
+
+def test_an_output_that_is_not_free_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    for name in "dbca":
+        (tmp_path / "full" / name).touch()
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few/a").touch()
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / INCOMPLETE).touch()
+    (tmp_path / "unfinished" / "half").touch()
+    (tmp_path / "dangling").symlink_to("nowhere/at/all")
+    for name, message in {
+        "file": "is a file. Name a directory that is new or empty.",
+        "full": "is not empty: it holds a, b, c …. Nothing is ever overwritten; name a directory that is"
+        " new or empty.",
+        "few": "is not empty: it holds a. Nothing is ever overwritten;",
+        "unfinished": "holds an unfinished result (_incomplete is there) of a program that was ended."
+        " Delete the directory, or name another.",
+        "dangling": "cannot be written: File exists. Name a directory that is new or empty.",
+        "file/inside": "cannot be written: Not a directory. Name a directory that is new or empty.",
+        "a" * 300: "cannot be written: File name too long.",
+    }.items():
+        with pytest.raises(OutputDirectoryError) as raised:
+            check_output(tmp_path / name, "--output")
+        assert str(raised.value).startswith(f"--output {tmp_path / name} {message}")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "dangling",
+        "few",
+        "file",
+        "full",
+        "unfinished",
+    ]
+
+
+@pytest.mark.parametrize("by_writing", [True, False])
+def test_the_trial_of_another_process_is_no_result(tmp_path: Path, by_writing: bool) -> None:
+    (tmp_path / INCOMPLETE).touch()
+    check_output(tmp_path, "--output", by_writing)
+    for name in (INCOMPLETE, "data"):
+        (tmp_path / name).touch()
+    with pytest.raises(OutputDirectoryError, match=r"holds an unfinished result"):
+        check_output(tmp_path, "--output", by_writing)
+
+
+def test_a_process_that_only_looks_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "touch", lambda *_: pytest.fail("it has written"))
+    monkeypatch.setattr(Path, "mkdir", lambda *_: pytest.fail("it has written"))
+    check_output(tmp_path / "new", "--output", by_writing=False)
+    check_output(tmp_path, "--output", by_writing=False)
+
+
+def test_a_full_disk_leaves_an_empty_directory_and_says_so(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+
+    def write() -> None:
+        with writing_directory(output, {}, "--output") as root:
+            (root / "half").touch()
+            raise OSError(errno.ENOSPC, "No space left on device", "half")
+
+    with pytest.raises(OutputDirectoryError) as raised:
+        write()
+    assert str(raised.value) == (
+        f"--output {output} cannot be finished, and is empty again: [Errno 28] No space left on device:"
+        " 'half'."
+    )
+    assert list(output.iterdir()) == []
+
+
+def test_a_directory_is_marked_until_its_meta_closes_it(tmp_path: Path) -> None:
+    output = tmp_path / "deep/output"
+    meta: dict[str, object] = {}
+    with writing_directory(output, meta, "--output") as root:
+        assert [entry.name for entry in root.iterdir()] == [INCOMPLETE]
+        (root / "data").write_text("x")
+        meta["type"] = "X"
+    assert sorted(entry.name for entry in output.iterdir()) == [META, "data"]
+    assert (output / META).read_text() == "type: X\n"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_after_an_error_nothing_of_the_result_is_left(tmp_path: Path, error: type[BaseException]) -> None:
+    output = tmp_path / "output"
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/data").touch()
+
+    def write() -> None:
+        with writing_directory(output, {}, "--output") as root:
+            (root / "folder/inner").mkdir(parents=True)
+            (root / "folder/inner/data").touch()
+            (root / "link").symlink_to(tmp_path / "precious")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert list(output.iterdir()) == []
+    assert (tmp_path / "precious/data").exists()
+
+
+def test_a_directory_that_is_not_free_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("mine")
+    with (
+        pytest.raises(OutputDirectoryError, match=r"is not empty: it holds data"),
+        writing_directory(tmp_path, {}, "--output"),
+    ):
+        pytest.fail("the block ran")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["data"]
+
+
+# ── Copies ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_tree_is_copied_file_by_file_without_renames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "code").mkdir(parents=True)
+    for name in ("z", "manifest.json", "code/a"):
+        (source / name).write_text(name)
+    target.mkdir()
+    opened: list[str] = []
+    real_open = Path.open
+
+    def watched_open(path: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
+        if "w" in mode:
+            opened.append(path.relative_to(target).as_posix())
+        return real_open(path, mode, *rest, **named)
+
+    monkeypatch.setattr(Path, "open", watched_open)
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, lambda *_: pytest.fail("a mount may not know this"))
+    copy_tree(source, target, last="manifest.json")
+    assert opened == ["code/a", "z", "manifest.json"]
+    assert {path.name: path.read_text() for path in target.rglob("*") if path.is_file()} == {
+        "a": "code/a",
+        "z": "z",
+        "manifest.json": "manifest.json",
+    }
+
+
+@pytest.mark.parametrize("landed", [b"", b"wr", b"written and more", b"Written"])
+def test_what_a_mount_has_not_kept_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, landed: bytes
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for directory in (source, target):
+        directory.mkdir()
+    (source / "model").write_bytes(b"written")
+    # The bytes come later than the close, and others than were written.
+    monkeypatch.setattr(os, "fsync", lambda _: (target / "model").write_bytes(landed))
+    pauses = Pauses(monkeypatch)
+    with pytest.raises(OSError, match=r"what was written reads back otherwise"):
+        copy_tree(source, target, last="manifest.json")
+    assert pauses.taken == list(READ_BACK_AFTER_S)
+
+
+def test_what_a_mount_shows_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for directory in (source, target):
+        directory.mkdir()
+    (source / "model").write_bytes(b"written")
+    monkeypatch.setattr(os, "fsync", lambda _: (target / "model").unlink())  # it has no name yet
+    copy = target / "model"
+    pauses = Pauses(monkeypatch, {2: copy.touch, 3: lambda: copy.write_bytes(b"written")})
+    copy_tree(source, target, last="manifest.json")
+    assert (target / "model").read_bytes() == b"written"
+    assert pauses.taken == list(READ_BACK_AFTER_S[:4])
+
+
+class Pauses:
+    """Nobody waits; what a mount does meanwhile, by the number of the pause."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, meanwhile: Mapping[int, Callable[[], object]] | None = None
+    ) -> None:
+        self.taken: list[float] = []
+        self._meanwhile = meanwhile or {}
+        monkeypatch.setattr(time, "sleep", self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self._meanwhile.get(len(self.taken), lambda: None)()
+        self.taken.append(seconds)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: os.pwrite(file, b"x", 1),
+        lambda file: os.pwrite(file, b"x", READ_BYTES + 3),
+        lambda file: os.pwrite(file, b"x", READ_BYTES + 9),
+        lambda file: os.ftruncate(file, READ_BYTES + 8),
+        lambda file: os.ftruncate(file, READ_BYTES + 12),
+    ],
+    ids=["first part", "second part", "second piece", "too short", "too long"],
+)
+def test_what_reads_back_otherwise_is_not_written(
+    damage: Callable[[int], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = b"a" * (READ_BYTES + 7), memoryview(b"bcd")
+    write_durably(tmp_path / "good", *pieces)
+    assert (tmp_path / "good").read_bytes() == b"".join(pieces)
+    monkeypatch.setattr(os, "fsync", damage)
+    with pytest.raises(OSError, match=r"what was written reads back otherwise"):
+        write_durably(tmp_path / "bad", *pieces)
+    assert [path.name for path in tmp_path.iterdir()] == ["good"]
