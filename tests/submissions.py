@@ -1,0 +1,20 @@
+"""A submission that could be sent, for tests to change."""
+
+from typing import Any
+
+from train_pytorch_model.submission.cluster import Nodes
+from train_pytorch_model.submission.reference import Reference
+from train_pytorch_model.submission.request import Submission
+
+CLOUD = Reference("azureml:flowers:1")
+
+
+def submission(**changes: Any) -> Submission:
+    """A good one, but for the changes."""
+    values: dict[str, Any] = {
+        "untrained_model": CLOUD,
+        "training_dataset": CLOUD,
+        "validation_dataset": CLOUD,
+        "nodes": Nodes(cluster="gpu-cluster"),
+    }
+    return Submission(**(values | changes))
