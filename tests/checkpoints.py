@@ -1,0 +1,31 @@
+"""Checkpoints that tests write, and what is loaded of them."""
+
+from pathlib import Path
+
+import torch
+
+from train_pytorch_model.checkpoint import Checkpoint, load_checkpoint
+
+
+def checkpoint_of(step: int) -> Checkpoint:
+    tensors = {
+        "network.weight": torch.full((2, 3), float(step)),
+        "sums.0": torch.tensor([step], dtype=torch.int64),
+    }
+    return Checkpoint(tensors, {"step": step, "loss": float("inf")})
+
+
+def accept(_: Checkpoint) -> None:
+    """Any."""
+
+
+def loaded_step(folder: Path) -> int:
+    """Of the newest whole checkpoint, all of which must be as it was saved."""
+    checkpoint, _ = load_checkpoint(folder, accept)
+    assert checkpoint is not None
+    step = int(checkpoint.values["step"])
+    expected = checkpoint_of(step)
+    assert checkpoint.values == expected.values
+    assert checkpoint.tensors.keys() == expected.tensors.keys()
+    assert all(torch.equal(checkpoint.tensors[name], tensor) for name, tensor in expected.tensors.items())
+    return step
