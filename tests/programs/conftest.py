@@ -124,6 +124,14 @@ def _train(
 
 
 @pytest.fixture
+def output(tmp_path: Path) -> Iterator[Path]:
+    """Where the trained model would be; a test that asks for it leaves nothing there."""
+    path = tmp_path / "results" / "trained"
+    yield path
+    assert not path.parent.exists()
+
+
+@pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AzureService:
     """A workspace with a cluster of at most four nodes of one GPU; time passes only while somebody sleeps."""
     from azure.ai.ml.operations._run_history_constants import RunHistoryConstants
