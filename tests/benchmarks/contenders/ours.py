@@ -89,4 +89,6 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
 
 
 if __name__ == "__main__":
-    main()
+    from train_pytorch_model.commands.program import leave_after
+
+    leave_after(main)  # as the program itself ends
