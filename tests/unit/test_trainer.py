@@ -71,7 +71,9 @@ def test_a_look_taken_again_is_the_one_that_was_kept(trainer: Trainer) -> None:
         trainer._looks.clear()  # as in a run that goes on
         again = trainer.look_of_best("Report", loader, lambda: None)
     assert again.places.tolist() == kept.places.tolist()
-    assert columns(again.outcomes) == columns(kept.outcomes)
+    # Without the image that was rejected meanwhile, the batches are others, and so is the rounding.
+    for first, second in zip(columns(kept.outcomes), columns(again.outcomes), strict=True):
+        assert second == pytest.approx(first, rel=1e-6)
 
 
 @pytest.mark.parametrize(
