@@ -31,15 +31,16 @@ def begin_from_scratch(network: nn.Module, architecture: str, peak_lr: float, ba
     """
     family = FAMILY_OF[architecture]
     head = network.get_submodule(family.head)
+    assert isinstance(head, nn.Linear)
     with torch.no_grad():
         for layer in network.get_submodule(family.head.rpartition(".")[0]).children():
             if isinstance(layer, nn.Linear) and layer is not head:
                 _scale(layer.weight, math.sqrt(2 / layer.in_features))
-        for parameter in head.parameters():
-            if family.class_name in RANDOM_HEADS and parameter.ndim == 2:
-                _scale(parameter, 1 / math.sqrt(3 * parameter.shape[1]))
-            else:
-                parameter.zero_()
+        if family.class_name in RANDOM_HEADS:
+            _scale(head.weight, 1 / math.sqrt(3 * head.in_features))
+        else:
+            head.weight.zero_()
+        head.bias.zero_()
     shorten_filters(network, math.sqrt(peak_lr / min(MAX_RATE, RATE_PER_IMAGE * batch_size)))
 
 

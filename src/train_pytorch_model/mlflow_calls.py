@@ -6,6 +6,7 @@ most calls come from another process (`mlflow_process`).
 
 import logging
 import os
+import shutil
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -140,20 +141,13 @@ def save_model(folder: str, model_config: dict[str, Any], example: str) -> None:
         (written / "data" / weights.name).unlink()
         (written / "data").rmdir()
         for entry in written.iterdir():
-            _copy(entry, root / entry.name)
+            if entry.is_dir():  # there already, if a process has died in the midst of this
+                bytecode = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(entry, root / entry.name, ignore=bytecode, dirs_exist_ok=True)
+            else:
+                shutil.copy(entry, root)
 
 
 def _public_version(package: str) -> str:
     """Without the local part: `2.15.0+cu130` is on no registry."""
     return version(package).partition("+")[0]
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Files and folders by plain writes: a mounted output knows neither renames nor permissions."""
-    if source.is_dir():
-        target.mkdir(exist_ok=True)  # a process may have died meanwhile, and this is done again
-        for entry in source.iterdir():
-            if entry.name != "__pycache__":
-                _copy(entry, target / entry.name)
-    else:
-        target.write_bytes(source.read_bytes())

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torchvision.models
 from PIL import Image
 from torch import Tensor, nn
 
 from train_pytorch_model.errors import InvalidModelDirectoryError
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
-from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, build
+from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.classifier import ImageClassifier, max_bytes
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -29,10 +28,7 @@ from train_pytorch_model.image_classifier.weights import (
 )
 from train_pytorch_model.models import (
     build_model,
-    freeze_backbone,
     load_weights,
-    quicken_batch_norms,
-    set_training_mode,
 )
 
 LIMIT = 1 << 30
@@ -340,83 +336,6 @@ def test_weights_of_half_precision_are_loaded_in_single(tmp_path: Path, state: d
     network = fresh()
     load_weights(network, "resnet18", saved(tmp_path / "model", halves))
     assert {value.dtype for value in network.parameters()} == {torch.float32}
-
-
-# ── What is trained ──────────────────────────────────────────────────────────────────────────────
-
-
-def test_of_a_frozen_backbone_only_the_head_is_trained_and_statistics_are_kept() -> None:
-    network = fresh()
-    freeze_backbone(network, "resnet18")
-    set_training_mode(network)
-    assert [name for name, p in network.named_parameters() if p.requires_grad] == ["fc.weight", "fc.bias"]
-    before = copy.deepcopy(network.state_dict())
-    network(torch.randn(4, 3, 32, 32)).sum().backward()
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    assert network.training
-
-
-def test_without_freezing_batch_norms_follow_the_data() -> None:
-    network = fresh()
-    network.eval()
-    set_training_mode(network)
-    before = copy.deepcopy(network.state_dict())
-    network(torch.randn(4, 3, 32, 32))
-    after = network.state_dict()
-    assert not torch.equal(after["bn1.running_mean"], before["bn1.running_mean"])
-    assert after["bn1.num_batches_tracked"] == 1
-
-
-# ── Architectures ────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.class_name)
-def test_every_family_has_the_head_that_the_table_names(family: Any) -> None:
-    # Without memory where that works: RegNet looks at its numbers while it is built.
-    with torch.device("cpu" if family.class_name == "RegNet" else "meta"):
-        network = build(family.architectures[0], False, 7)
-    head = network.get_submodule(family.head)
-    assert isinstance(head, nn.Linear)
-    assert head.out_features == 7
-    assert [name for name, _ in network.named_parameters()][-1] == f"{family.head}.bias"
-
-
-def test_every_architecture_has_a_family_and_torchvision_knows_it() -> None:
-    assert set(FAMILY_OF) <= set(torchvision.models.list_models(module=torchvision.models))
-    assert len(FAMILY_OF) == sum(len(family.architectures) for family in FAMILIES)
-
-
-def test_the_option_reaches_the_network() -> None:
-    torch.manual_seed(0)
-    network = build("resnet18", True, 2)
-    assert not network.get_parameter("layer1.0.bn2.weight").any()
-    assert build("resnet18", False, 2).get_parameter("layer1.0.bn2.weight").all()
-
-
-@pytest.mark.parametrize(
-    ("own", "steps_per_epoch", "momentum"),
-    [
-        (0.1, 1000, 0.1),
-        (0.1, 10, 0.15),
-        (0.1, 1, 0.3),
-        (0.01, 1000, 0.01),
-        (0.01, 50, 0.03),
-        (0.4, 1, 0.4),
-        (None, 1, None),  # the plain mean of all steps
-    ],
-)
-def test_running_statistics_follow_short_epochs(
-    own: float | None, steps_per_epoch: int, momentum: float | None
-) -> None:
-    norm = nn.BatchNorm2d(3, momentum=own)
-    quicken_batch_norms(nn.Sequential(nn.Conv2d(3, 3, 1), norm), steps_per_epoch)
-    assert norm.momentum == momentum
-
-
-def test_those_of_depthwise_filters_follow_twice_as_fast() -> None:
-    norm = nn.BatchNorm2d(3)
-    quicken_batch_norms(nn.Sequential(nn.Conv2d(3, 3, 1, groups=3), norm), 20)
-    assert norm.momentum == 0.15
 
 
 # ── Predicting ───────────────────────────────────────────────────────────────────────────────────
