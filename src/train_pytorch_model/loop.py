@@ -28,6 +28,17 @@ class NotFiniteError(Exception):
     """A loss or a weight is infinite or not a number; all processes know."""
 
 
+class Step(Protocol):
+    """Takes a training step."""
+
+    @property
+    def world(self) -> World:
+        """The processes that take it together."""
+
+    def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
+        """The sum of the losses, detached and not waited for."""
+
+
 @dataclass(frozen=True)
 class TrainStep:
     """One optimizer update on one batch: everything optional was decided before."""
@@ -46,7 +57,7 @@ class TrainStep:
     """Images that batch norm needs at once: of fewer none are taken, and a part of a batch may be that much
     larger than what fits."""
 
-    def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
+    def __call__(self, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
         """The sum of the losses, detached and not waited for."""
         # The others of a share may have been unreadable; what is left has its turn in the next epoch.
         taken = len(batch.targets) if len(batch.targets) >= self.min_share else 0
@@ -100,7 +111,7 @@ class Watcher(Protocol):
 
 
 def train_one_epoch(
-    step: TrainStep,
+    step: Step,
     batches: Iterable[Batch],
     rate: Callable[[int], float],
     state: TrainState,

@@ -113,11 +113,12 @@ class TrainState:
         self.network.load_state_dict(_part(shared, "network."))
         momenta = _part(shared, "momentum.")
         for parameter, name in self._names.items():
-            self.optimizer.state.pop(parameter, None)
-            if name in momenta:
-                # In the layout of the parameter, which the fused step takes for granted.
-                momentum = torch.empty_like(parameter).copy_(momenta[name])
-                self.optimizer.state[parameter][MOMENTUM_BUFFER] = momentum
+            if name not in momenta:
+                self.optimizer.state.pop(parameter, None)
+                continue
+            # Where it is already, for recorded steps; in the layout of the parameter, for fused ones.
+            own = self.optimizer.state[parameter]
+            own.setdefault(MOMENTUM_BUFFER, torch.empty_like(parameter)).copy_(momenta[name])
         best = snapshot.values["best"]
         weights = _part(shared, "best.")  # in the order of the network, as they are saved
         weights = {name: weights[name] for name in self.network.state_dict() if name in weights}

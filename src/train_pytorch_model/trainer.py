@@ -30,6 +30,7 @@ from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.loop import (
     Look,
     NotFiniteError,
+    Step,
     StepReport,
     TrainStep,
     documented_metrics,
@@ -49,12 +50,14 @@ from train_pytorch_model.optimization import make_loss, make_optimizer
 from train_pytorch_model.plan import num_training_steps, plan_training, plan_validation
 from train_pytorch_model.precision import choose_precision
 from train_pytorch_model.progress import Bar, Voice
+from train_pytorch_model.recorded_step import RecordedStep
 from train_pytorch_model.schedule import PolynomialSchedule
 from train_pytorch_model.seeds import derive_seed
 from train_pytorch_model.time_budget import EpochTimes
 from train_pytorch_model.train_state import Snapshot, TrainState
 
 MAX_ROLLBACKS = 3
+VALIDATED_AT_ONCE = 4  # times the training's images, on a GPU: they need a tenth of the memory
 
 
 class Trainer:
@@ -114,8 +117,11 @@ class Trainer:
             micro_batch=self._fitting_micro_batch(micro_batch),
             min_share=self.min_share,
         )
+        self._take_step: Step = self._step
         if world.size > 1:
             self._settle_buckets()
+        elif not is_on_cpu:
+            self._take_step = RecordedStep(self._step)
 
     @property
     def is_over(self) -> bool:
@@ -152,7 +158,7 @@ class Trainer:
             view = EpochView(bar, self.voice, loader, position, len(current.plan), self.length, take_time)
             try:
                 trained = train_one_epoch(
-                    self._step,
+                    self._take_step,
                     self._each_with_noise_of_its_own(batches),
                     lambda number: self.schedule(first_step + number),
                     self.state,
@@ -272,7 +278,10 @@ class Trainer:
 
     def _validation_pass(self, max_steps: int | None = None) -> Pass:
         validation, framing = self.validation, self.inputs.framing
-        plan = plan_validation(len(validation), self.config.batch_size, self.world.rank, self.world.size)
+        at_once = self._step.micro_batch or self.config.batch_size
+        if self.world.device.type == "cuda":
+            at_once *= VALIDATED_AT_ONCE
+        plan = plan_validation(len(validation), at_once, self.world.rank, self.world.size)
         plan = plan[:max_steps]
         read = read_for_inference(validation, framing, self._caches.validation)
         key = f"validation of {len(validation)} images, {len(plan)} batches"
