@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 import numpy as np
@@ -20,24 +21,27 @@ ATTEMPTS = 10
 PADDING = 1 / 8  # 4 px of 32, as in He et al. 2015, section 4.2
 
 
-def make_augmentation(recipe: Recipe, framing: Framing) -> Augment:
-    """The augmentation that a decided recipe asks for."""
-    crops: dict[str, Augment] = {
-        "none": lambda pixels, _: _framed(pixels, framing),
-        "padded-crop": lambda pixels, random: padded_crop(_framed(pixels, framing), random),
-        "random-resized-crop": lambda pixels, random: random_resized_crop(
-            pixels, framing.height, framing.width, recipe.crop_area, random
-        ),
-    }
-    crop = crops[recipe.augmentation]
-    if not recipe.horizontal_flip:
-        return crop
+@dataclass(frozen=True)
+class RecipeAugment:
+    """What a decided recipe asks for, as an `Augment` that other processes can have."""
 
-    def crop_and_flip(pixels: Pixels, random: Random) -> Pixels:
-        cropped = crop(pixels, random)
-        return mirrored(cropped) if random.random() < 0.5 else cropped
+    recipe: Recipe
+    framing: Framing
 
-    return crop_and_flip
+    def __call__(self, pixels: Pixels, random: Random) -> Pixels:
+        cropped = self._cropped(pixels, random)
+        is_mirrored = self.recipe.horizontal_flip and random.random() < 0.5
+        return mirrored(cropped) if is_mirrored else cropped
+
+    def _cropped(self, pixels: Pixels, random: Random) -> Pixels:
+        height, width = self.framing.height, self.framing.width
+        match self.recipe.augmentation:
+            case "random-resized-crop":
+                return random_resized_crop(pixels, height, width, self.recipe.crop_area, random)
+            case "padded-crop":
+                return padded_crop(_framed(pixels, self.framing), random)
+            case _:
+                return _framed(pixels, self.framing)
 
 
 def random_resized_crop(pixels: Pixels, height: int, width: int, min_area: float, random: Random) -> Pixels:

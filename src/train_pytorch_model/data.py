@@ -1,10 +1,13 @@
 """Batches of pixels, made in threads while the network computes."""
 
+import functools
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -14,11 +17,13 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.augmentation import Augment
-from train_pytorch_model.decode_cache import Remember, every_time
+from train_pytorch_model.decode_cache import NO_CACHES, Cache, Caches, Remember, every_time
+from train_pytorch_model.decoder_process import Wanted
 from train_pytorch_model.decoders import Decoders
+from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Decode, Pixels, reduced, view
+from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded, reduced, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.plan import PlannedBatch
 from train_pytorch_model.seeds import derive_seed
@@ -27,6 +32,45 @@ Read = Callable[[int, Decode], Pixels]
 """Index of an image, and who decodes it → its pixels, all of one size. Raises `UnreadableImageError`."""
 
 PREFETCHED_BATCHES = 4  # being decoded or ready, ahead of the one in use
+MAX_GROUP = 8  # images that a process prepares at once: the threads that wait for them wake up less often
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to each image of a pass; other processes can do it."""
+
+    framing: Framing
+    augment: Augment | None
+    """What training does; None for what validation and scoring see."""
+
+    def __call__(self, wanted: Wanted, remember: Remember | None, decode: Decode = decoded) -> Pixels:
+        short_side, remember = self.framing.short_side, remember or every_time
+
+        def bounded() -> Pixels:
+            return reduced(decode(Path(wanted.file), short_side), short_side)
+
+        if self.augment is None:
+            return remember(wanted.number, lambda: view(bounded(), self.framing))
+        return self.augment(remember(wanted.number, bounded), Random(wanted.seed))
+
+
+@dataclass(frozen=True)
+class ImageRead:
+    """The `Read` of images of a directory, which says what it wants before it does it."""
+
+    directory: ImageDirectory
+    preparation: Preparation
+    cache: Cache
+    seed_of: Callable[[int], int]
+    """Index → seed of what is random about that image."""
+
+    def wanted(self, index: int) -> Wanted:
+        """An image of the directory."""
+        number = self.cache.first + int(self.directory.rows[index])
+        return Wanted(os.fspath(self.directory.path(index)), number, self.seed_of(index))
+
+    def __call__(self, index: int, decode: Decode) -> Pixels:
+        return self.preparation(self.wanted(index), self.cache.remember, decode)
 
 
 @dataclass(frozen=True)
@@ -58,17 +102,26 @@ class Pass:
     """The size of what `read` returns."""
 
 
-class Loader:
-    """Makes planned batches ahead of time, in threads, each with a decoder in a process of its own.
+def num_readers(world: World) -> int:
+    """Processes that prepare the images of one that trains; 0 where its own threads do.
 
-    Threads share memory with the step, so that an image is written once, into its place in the batch. Worker
-    processes for all of it were slower in every measurement: they pickle, and each has a copy of the program.
+    A GPU takes thousands of images a second. A CPU takes what two threads prepare, and threads begin sooner.
+    """
+    return world.cores if world.device.type == "cuda" and hasattr(os, "memfd_create") else 0
+
+
+class Loader:
+    """Makes planned batches ahead of time, in threads, each with a process of its own.
+
+    By default the process decodes, and the thread does the rest, so that an image is written once, into its
+    place in the batch. Before a GPU the process does all of it, for several images at once.
     """
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(self, threads: int, readers: bool = False, caches: Caches = NO_CACHES) -> None:
+        self._threads, self._has_readers = threads, readers
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
-        self._decoders = Decoders()
+        modules = [__name__] if readers else []
+        self._decoders = Decoders(modules, caches.shared, caches.files)
         self._begun: tuple[str, deque[_PendingBatch]] = "", deque()
         self.waited_s = 0.0
         """Time that the consumer of batches has spent waiting for them."""
@@ -111,7 +164,25 @@ class Loader:
         return max(PREFETCHED_BATCHES, -(-2 * self._threads // max(1, largest)))
 
     def _begin(self, planned: PlannedBatch, current: Pass) -> "_PendingBatch":
-        return _PendingBatch(planned, current, self._decoders.decode, self._pool)
+        return _PendingBatch(planned, current, self._fill, self._pool, self._group(len(planned.indices)))
+
+    def _group(self, batch_size: int) -> int:
+        """Images that a thread sees to at once; all threads have some."""
+        return max(1, min(MAX_GROUP, batch_size // (2 * self._threads))) if self._has_readers else 1
+
+    def _fill(self, places: np.ndarray, indices: np.ndarray, read: Read) -> list[str | None]:
+        """Fill places (N, H, W, 3) with N images; for each the reason if it cannot be read."""
+        if self._has_readers and isinstance(read, ImageRead):
+            wanted = [read.wanted(int(index)) for index in indices]
+            return self._decoders.prepare(read.preparation, wanted, places)
+        reasons: list[str | None] = []
+        for place, index in zip(places, indices, strict=True):
+            try:
+                place[:] = read(int(index), self._decoders.decode)
+                reasons.append(None)
+            except UnreadableImageError as error:
+                reasons.append(str(error))
+        return reasons
 
     def _take_begun(self, key: str) -> "deque[_PendingBatch]":
         begun_key, begun = self._begun
@@ -129,32 +200,31 @@ class Loader:
         return batch
 
 
+Fill = Callable[[np.ndarray, np.ndarray, Read], list[str | None]]
+"""See `Loader._fill`."""
+
+
 class _PendingBatch:
     def __init__(
-        self, planned: PlannedBatch, current: Pass, decode: Decode, pool: ThreadPoolExecutor
+        self, planned: PlannedBatch, current: Pass, fill: Fill, pool: ThreadPoolExecutor, group: int
     ) -> None:
-        self._planned, self._decode = planned, decode
+        self._planned = planned
         shape = (len(planned.indices), current.framing.height, current.framing.width, 3)
         self._pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-        self._places = self._pixels.numpy()
-        self._futures: list[Future[str | None]] = [
-            pool.submit(self._fill, place, int(index), current.read)
-            for place, index in enumerate(planned.indices)
+        places = self._pixels.numpy()
+        self._futures: list[Future[list[str | None]]] = [
+            pool.submit(
+                fill, places[start : start + group], planned.indices[start : start + group], current.read
+            )
+            for start in range(0, len(planned.indices), group)
         ]
-
-    def _fill(self, place: int, index: int, read: Read) -> str | None:
-        try:
-            self._places[place] = read(index, self._decode)
-        except UnreadableImageError as error:
-            return str(error)
-        return None
 
     def cancel(self) -> None:
         for future in self._futures:
             future.cancel()
 
     def result(self, class_indices: np.ndarray) -> Batch:
-        reasons = [future.result() for future in self._futures]
+        reasons = [reason for future in self._futures for reason in future.result()]
         pixels, indices = self._pixels, self._planned.indices
         rejected = {
             int(index): reason for index, reason in zip(indices, reasons, strict=True) if reason is not None
@@ -203,28 +273,17 @@ def read_for_training(
     augment: Augment,
     seed: int,
     epoch: int,
-    remember: Remember = every_time,
-) -> Read:
+    cache: Cache = Cache(),  # noqa: B008 (it is frozen)
+) -> ImageRead:
     """Images as training sees them; the augmentation of an image depends on (seed, epoch, image) only."""
-
-    def read(index: int, decode: Decode) -> Pixels:
-        short_side = framing.short_side
-        pixels = remember(
-            int(directory.rows[index]), lambda: reduced(decode(directory.path(index), short_side), short_side)
-        )
-        return augment(pixels, Random(derive_seed(seed, "augmentation", epoch, index)))
-
-    return read
+    seed_of = functools.partial(derive_seed, seed, "augmentation", epoch)
+    return ImageRead(directory, Preparation(framing, augment), cache, seed_of)
 
 
-def read_for_inference(directory: ImageDirectory, framing: Framing, remember: Remember = every_time) -> Read:
+def read_for_inference(
+    directory: ImageDirectory,
+    framing: Framing,
+    cache: Cache = Cache(),  # noqa: B008 (it is frozen)
+) -> ImageRead:
     """Images as validation and scoring see them."""
-
-    def read(index: int, decode: Decode) -> Pixels:
-        short_side = framing.short_side
-        return remember(
-            int(directory.rows[index]),
-            lambda: view(reduced(decode(directory.path(index), short_side), short_side), framing),
-        )
-
-    return read
+    return ImageRead(directory, Preparation(framing, None), cache, lambda _: 0)

@@ -3,7 +3,8 @@
 What is kept is the bounded first stage of an image, exactly as it comes without a cache: no pixel depends on
 whether there is one. One process keeps it in memory of its own. Several of one machine share it: each writes
 into a file of its own, in /dev/shm or else in the temporary folder, and reads those of all. The files lose
-their names as soon as all processes have opened them, so that nothing remains of a run, however it ends.
+their names as soon as all processes have opened them, so that nothing remains of a run, however it ends. The
+processes that read images for one that trains do the same, in files that never have names where it is alone.
 """
 
 import mmap
@@ -50,14 +51,48 @@ def every_time(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: AR
 
 
 @dataclass(frozen=True)
+class Cache:
+    """Of one dataset, whose images have the numbers of their rows after the `first`."""
+
+    remember: Remember = every_time
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class SharedCache:
+    """Files that processes write and read: an index, and one for each writer. See `decoder_process`."""
+
+    num_images: int
+    num_writers: int
+    num_bytes: int
+    first_writer: int
+    """Of those that belong to this process."""
+    own_writers: int
+
+    def opened(self, files: Sequence[int], writer: int | None) -> Remember:
+        """With descriptors of these files; `writer` is one of this process's, counted from 0.
+
+        One that is none of them only reads.
+        """
+        index, *others = files
+        share = self.num_bytes // self.num_writers
+        regions = [_Region(descriptor, share) for descriptor in others]
+        places = mmap.mmap(index, _Index.num_bytes(self.num_images))
+        own = self.first_writer + writer if writer is not None and writer < self.own_writers else None
+        return _DecodeCache(_Index(places, self.num_images), regions, own)
+
+
+@dataclass(frozen=True)
 class Caches:
-    """Of the two datasets, by the rows of their images."""
+    """Of the two datasets; for processes that read for this one, `shared` with its `files`."""
 
-    training: Remember
-    validation: Remember
+    training: Cache = Cache()
+    validation: Cache = Cache()
+    shared: SharedCache | None = None
+    files: Sequence[int] = ()
 
 
-NO_CACHES = Caches(every_time, every_time)
+NO_CACHES = Caches()
 
 
 @dataclass(frozen=True)
@@ -73,6 +108,8 @@ class CachePlan:
     """Of the files that processes share; None for memory of one process."""
     summary: str
     """For people."""
+    readers: int = 0
+    """Processes that read images for each one that trains; 0 where it does so itself."""
 
     @property
     def num_images(self) -> int:
@@ -80,18 +117,23 @@ class CachePlan:
 
 
 def plan_cache(
-    training: ImageDirectory, validation: ImageDirectory, framing: Framing, epochs: int, world: World
+    training: ImageDirectory,
+    validation: ImageDirectory,
+    framing: Framing,
+    epochs: int,
+    world: World,
+    readers: int = 0,
 ) -> CachePlan:
     """Whether images are kept: where there are epochs to come, and memory for a good part of the images."""
     decoded = len(training) + len(validation)
     wanted = len(training) * _mean_bytes(training, framing.short_side)
     wanted += len(validation) * framing.height * framing.width * 3
-    off = CachePlan(_num_rows(training), _num_rows(validation), 0, None, "")
+    off = CachePlan(_num_rows(training), _num_rows(validation), 0, None, "", readers)
     if epochs == 1:
         return replace(off, summary="every image once: there is one epoch")
     budget, folder = int(available_memory() * MEMORY_SHARE), None
     if world.local_size > 1:
-        needed = int(wanted * SLACK) + 2 * world.local_size * MIN_CHUNK
+        needed = int(wanted * SLACK) + 2 * world.local_size * max(1, readers) * MIN_CHUNK
         rooms = [(min(budget, needed, _usable(path)), path) for path in FOLDERS]
         budget, folder = max(rooms, key=lambda room: room[0])  # the first of equals
     place = str(folder or "memory")
@@ -111,17 +153,28 @@ def plan_cache(
 def open_caches(plan: CachePlan, world: World) -> Iterator[Caches]:
     """What was planned, for a `with`; all processes together."""
     with ExitStack() as stack:
-        cache = _open_private(plan) if world.local_size == 1 else _open_shared(plan, world, stack)
-        if cache is None:
+        if world.local_size == 1 and not (plan.readers and plan.budget):
+            yield _caches(plan, _open_private(plan)) if plan.budget else NO_CACHES
+            return
+        opened = _open_unnamed(plan, stack) if world.local_size == 1 else _open_shared(plan, world, stack)
+        if opened is None:
             yield NO_CACHES
+            return
+        cache, files = opened
+        if plan.readers:
+            yield replace(_caches(plan, every_time), shared=cache, files=files)
         else:
-            yield Caches(cache, lambda row, decode: cache(plan.num_training + row, decode))
+            yield _caches(plan, cache.opened(files, 0))
+
+
+def _caches(plan: CachePlan, remember: Remember) -> Caches:
+    return Caches(Cache(remember), Cache(remember, first=plan.num_training))
 
 
 class _DecodeCache:
     """Thread-safe: an image that two threads decode at once is kept twice at worst."""
 
-    def __init__(self, index: "_Index", regions: "Sequence[_Region]", own: int) -> None:
+    def __init__(self, index: "_Index", regions: "Sequence[_Region]", own: int | None) -> None:
         self._index, self._regions, self._own = index, regions, own
 
     def __call__(self, number: int, decode: Callable[[], Pixels]) -> Pixels:
@@ -130,6 +183,8 @@ class _DecodeCache:
             owner, offset, height, width = found
             return self._regions[owner].view(offset, height, width)
         pixels = decode()
+        if self._own is None:
+            return pixels
         height, width, _ = pixels.shape
         offset_or_none = self._regions[self._own].allocate(pixels.nbytes)
         if offset_or_none is not None:
@@ -212,29 +267,40 @@ class _Region:
         return self._chunks.setdefault(number, chunk)
 
 
-def _open_private(plan: CachePlan) -> Remember | None:
-    if plan.budget == 0:
-        return None
+def _open_private(plan: CachePlan) -> Remember:
     index = _Index(bytearray(_Index.num_bytes(plan.num_images)), plan.num_images)
     return _DecodeCache(index, [_Region(None, plan.budget)], 0)
 
 
-def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> Remember | None:
+def _open_unnamed(plan: CachePlan, stack: ExitStack) -> tuple[SharedCache, list[int]] | None:
+    """The cache of the readers of one process; None where there is no room."""
+    files = []
+    for number in range(1 + plan.readers):
+        files.append(os.memfd_create(f"decoded images {number}"))
+        stack.callback(os.close, files[-1])
+    try:
+        os.posix_fallocate(files[0], 0, _Index.num_bytes(plan.num_images))
+    except OSError:
+        return None
+    return SharedCache(plan.num_images, plan.readers, plan.budget, 0, plan.readers), files
+
+
+def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> tuple[SharedCache, list[int]] | None:
     """The cache of all processes of a machine; None where they do not have one."""
     own_folder = _make_files(plan, world) if world.local_rank == 0 else ""
     machine = socket.gethostname()
     offers = world.gather([(machine, own_folder, plan)])
     offered = [(folder, plan) for host, folder, plan in offers if host == machine and folder]
-    cache = None
+    opened = None
     try:
         with suppress(OSError):
             if len(offered) == 1:  # of the main process of this machine, whose plan counts
-                cache = _open_files(Path(offered[0][0]), offered[0][1], world, stack)
-        are_open = world.gather([cache is not None])  # after this, nobody needs the names any more
+                opened = _open_files(Path(offered[0][0]), offered[0][1], world, stack)
+        are_open = world.gather([opened is not None])  # after this, nobody needs the names any more
     finally:
         if own_folder:
             shutil.rmtree(own_folder, ignore_errors=True)
-    return cache if all(are_open) else None
+    return opened if all(are_open) else None
 
 
 def _make_files(plan: CachePlan, world: World) -> str:
@@ -243,7 +309,7 @@ def _make_files(plan: CachePlan, world: World) -> str:
     folder = ""
     try:
         folder = tempfile.mkdtemp(prefix="train_pytorch_model-", dir=plan.folder)
-        for name in ("index", *map(str, range(world.local_size))):
+        for name in ("index", *map(str, range(world.local_size * max(1, plan.readers)))):
             (Path(folder) / name).touch(mode=0o600)
         with (Path(folder) / "index").open("wb") as index:
             os.posix_fallocate(index.fileno(), 0, _Index.num_bytes(plan.num_images))
@@ -253,16 +319,16 @@ def _make_files(plan: CachePlan, world: World) -> str:
     return folder
 
 
-def _open_files(folder: Path, plan: CachePlan, world: World, stack: ExitStack) -> _DecodeCache:
-    def descriptor(name: str) -> int:
-        opened = os.open(folder / name, os.O_RDWR)
-        stack.callback(os.close, opened)
-        return opened
-
-    index = mmap.mmap(descriptor("index"), _Index.num_bytes(plan.num_images))
-    share = plan.budget // world.local_size
-    regions = [_Region(descriptor(str(rank)), share) for rank in range(world.local_size)]
-    return _DecodeCache(_Index(index, plan.num_images), regions, world.local_rank)
+def _open_files(
+    folder: Path, plan: CachePlan, world: World, stack: ExitStack
+) -> tuple[SharedCache, list[int]]:
+    own = max(1, plan.readers)
+    files = []
+    for name in ("index", *map(str, range(world.local_size * own))):
+        files.append(os.open(folder / name, os.O_RDWR))
+        stack.callback(os.close, files[-1])
+    first = world.local_rank * own
+    return SharedCache(plan.num_images, world.local_size * own, plan.budget, first, own), files
 
 
 def _num_rows(directory: ImageDirectory) -> int:

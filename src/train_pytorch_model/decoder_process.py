@@ -1,56 +1,166 @@
-"""One decoder: it reads file names from its standard input and leaves pixels in memory that it shares.
+"""Processes that decode for another one: forked here, one for each of its threads, by one that imported all.
 
-It imports Pillow and nothing else of weight, and starts in a tenth of a second.
+A fork takes milliseconds, and shares the memory of what was imported: Pillow, and PyTorch for those that do
+more than decode. Requests are pickled by the process that has started this one. Replies are plain numbers and
+texts: who has read the files of strangers is not to be trusted.
 """
 
+import importlib
 import mmap
 import os
+import pickle
+import socket
 import struct
 import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, UnreadableImageError, drafted
 from train_pytorch_model.process_table import end_with_parent
 
-REQUEST = struct.Struct("<II")
-"""Short side, and the bytes of the file's name, which follow."""
+LENGTH = struct.Struct("<I")
+"""Of a pickled request, which follows."""
 REPLY = struct.Struct("<II")
-"""Height and width of the pixels; 0, and the bytes of the reason, which follow."""
-READY = b"."
-"""Before the first reply."""
+"""Height and width of the pixels of an image; 0, and the bytes of the reason, which follow."""
+NUMBER = struct.Struct("<q")
+"""Of a process, or its status; `NO_FORK` where there can be none."""
+NO_FORK = -(1 << 32)
+MAX_MESSAGE, MAX_DESCRIPTORS = 1 << 16, 250  # of a message of the first process; Linux takes 253
 
 CAPACITY = 3 * MAX_JPEG_PIXELS  # bytes of an address range; only what an image fills takes memory
 COMPUTING_S = 60  # for one image; the largest take five. Waiting for a slow storage does not count
-MEMORY = 4 << 30  # bytes of address space: a decoder that wants more fails alone
+MEMORY = 4 << 30  # bytes of address space besides what it begins with: a decoder that wants more fails alone
+
+
+class Wanted(NamedTuple):
+    """An image to read."""
+
+    file: str
+    number: int = 0
+    """Its own among those that are kept decoded."""
+    seed: int = 0
+    """Of what is random about it."""
+
+
+Prepare = Callable[[Wanted, Any], np.ndarray]
+"""An image, and where decoded ones are kept (`decode_cache.Remember`, or None) → (H, W, 3), uint8.
+
+Raises `UnreadableImageError`.
+"""
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """Decodes, and nothing else."""
+
+    short_side: int
+
+    def __call__(self, wanted: Wanted, _: object) -> np.ndarray:
+        return np.asarray(drafted(wanted.file, self.short_side))
+
+
+class SharedCache(Protocol):
+    """Memory of decoded images, as `decode_cache` has it."""
+
+    @property
+    def num_bytes(self) -> int:
+        """At most."""
+
+    def opened(self, files: Sequence[int], writer: int | None) -> object:
+        """Its files → `decode_cache.Remember`; each writer has a number, and nobody else writes."""
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Asks for a process."""
+
+    cache: SharedCache | None
+    writer: int | None
 
 
 def main() -> None:
-    """Serve the process that has started this one until it closes the pipe."""
+    """Fork processes for the one that has started this one, until it ends. It says what to import before."""
+    end_with_parent()
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, MAX_MESSAGE, MAX_DESCRIPTORS)
+        if not message:
+            return
+        request: int | Fork = pickle.loads(message)
+        if isinstance(request, int):
+            control.send(NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(request, 0)[1])))
+        else:
+            control.send(NUMBER.pack(_fork(request, descriptors, control)))
+
+
+def _fork(request: Fork, descriptors: list[int], control: socket.socket) -> int:
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError:
+        pid = NO_FORK
+    if pid == 0:
+        status = 1
+        try:
+            end_with_parent(parent)
+            control.close()
+            _serve(request, *descriptors)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return pid
+
+
+def _serve(request: Fork, connection: int, pixels: int, *files: int) -> None:
+    """Answer requests until there are no more."""
+    cache = request.cache
+    _limit_memory(cache.num_bytes if cache else 0)
+    remember = cache.opened(files, request.writer) if cache else None
+    memory = np.frombuffer(mmap.mmap(pixels, CAPACITY), np.uint8)
+    with socket.socket(fileno=connection) as endpoint, endpoint.makefile("rwb") as stream:
+        while header := stream.read(LENGTH.size):
+            prepare, wanted = pickle.loads(stream.read(*LENGTH.unpack(header)))
+            stream.writelines(_answers(prepare, wanted, remember, memory))
+            stream.flush()
+
+
+def _answers(
+    prepare: Prepare, wanted: Sequence[Wanted], remember: object, memory: np.ndarray
+) -> Iterator[bytes]:
+    """The replies to one request; the pixels are laid one after the other."""
+    end = 0
+    for one in wanted:
+        _limit_computing()
+        try:
+            pixels = prepare(one, remember)
+        except (UnreadableImageError, MemoryError) as error:
+            reason = (str(error) or type(error).__name__).encode(errors="surrogateescape")
+            yield REPLY.pack(0, len(reason)) + reason
+            continue
+        start, end = end, end + pixels.size
+        memory[start:end].reshape(pixels.shape)[:] = pixels
+        yield REPLY.pack(*pixels.shape[:2])
+
+
+def _limit_memory(shared: int) -> None:
     import resource  # Windows has none, and imports this module for its constants
 
-    end_with_parent()
-    memory = mmap.mmap(int(sys.argv[1]), CAPACITY)
+    begun = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    allowed = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
+    wanted = begun + shared + MEMORY
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_AS, (allowed, hard))
-    requests, replies = sys.stdin.buffer, sys.stdout.buffer
-    replies.write(READY)
-    replies.flush()
-    while header := requests.read(REQUEST.size):
-        short_side, length = REQUEST.unpack(header)
-        replies.write(_answer(os.fsdecode(requests.read(length)), short_side, memory))
-        replies.flush()
-
-
-def _answer(file: str, short_side: int, memory: mmap.mmap) -> bytes:
-    _limit_computing()
-    try:
-        image = drafted(file, short_side)
-        pixels = image.tobytes()
-    except (UnreadableImageError, MemoryError) as error:
-        reason = (str(error) or type(error).__name__).encode(errors="surrogateescape")
-        return REPLY.pack(0, len(reason)) + reason
-    memory[: len(pixels)] = pixels
-    return REPLY.pack(image.height, image.width)
 
 
 def _limit_computing() -> None:

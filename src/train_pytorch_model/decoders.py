@@ -2,60 +2,134 @@
 
 Decoders are C code that reads the files of strangers. In a thread, a fault of theirs would end the training,
 and again at the same image when it is resumed. So each thread has a process (`decoder_process`) that decodes
-for it: file names go there through a pipe, pixels come back through memory that both map. That costs 0.3 ms
+for it: file names go there through a socket, pixels come back through memory that both map. That costs 0.3 ms
 an image of 500 x 375 px, a tenth of its decoding.
+
+Where many threads feed a GPU, those processes do all that is done to an image, several images at a time: 16
+threads of one Python wait for each other so much that they prepare no more than two do.
 """
 
+import itertools
 import mmap
 import os
+import pickle
 import signal
+import socket
 import subprocess
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from train_pytorch_model.decoder_process import CAPACITY, COMPUTING_S, READY, REPLY, REQUEST
+from train_pytorch_model.decoder_process import (
+    CAPACITY,
+    COMPUTING_S,
+    LENGTH,
+    NO_FORK,
+    NUMBER,
+    REPLY,
+    Drafted,
+    Fork,
+    Prepare,
+    SharedCache,
+    Wanted,
+)
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decoded
 from train_pytorch_model.process_table import python_command
 
 PROGRAM = "from train_pytorch_model.decoder_process import main; main()"
+SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 ATTEMPTS = 2  # somebody else may have killed the first process
-KEPT = 16 << 20  # bytes of memory that a process may keep after an image
+KEPT_BYTES = 16 << 20  # of memory, that a process may keep after a request
+
+T = TypeVar("T")
 
 
 class Decoders:
-    """A process for each thread that decodes, started with its first image.
+    """A process for each thread that asks, started with its first image.
 
-    Where there can be none (macOS, Windows, a limit of processes) the thread decodes by itself.
+    Where there can be none (macOS, Windows, a limit of processes) the thread does the work by itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, modules: Sequence[str] = (), cache: SharedCache | None = None, files: Sequence[int] = ()
+    ) -> None:
+        """Processes that have imported `modules`, and share a cache of decoded images in `files`.
+
+        They end with the thread that this is called in.
+        """
+        self._cache, self._files = cache, files
+        self._writers = itertools.count()
         self._of_thread = threading.local()
         self._all: list[_Decoder] = []  # to end them; `append` and `remove` are atomic
-        self._is_possible = hasattr(os, "memfd_create")
+        self._server: _Server | None = None
+        if hasattr(os, "memfd_create"):
+            with suppress(OSError):
+                self._server = _Server(modules)
+        self._is_possible = self._server is not None
 
     def end(self) -> None:
-        """End all processes. No thread may be decoding any more."""
+        """End all processes. No thread may be asking any more."""
         for decoder in self._all:
             decoder.end()
+        if self._server is not None:
+            self._server.end()
 
     def decode(self, file: Path, short_side: int) -> Pixels:
         """As `decoded` does. Raises `UnreadableImageError`, for a crash too."""
+
+        def question(decoder: _Decoder) -> Pixels:
+            with decoder.answers(Drafted(short_side), [Wanted(os.fspath(file))]) as (pixels,):
+                if isinstance(pixels, str):
+                    raise UnreadableImageError(pixels)
+                return pixels.copy()
+
+        return self._ask(question, lambda: decoded(file, short_side))
+
+    def prepare(self, prepare: Prepare, wanted: Sequence[Wanted], places: np.ndarray) -> list[str | None]:
+        """Fill places (N, H, W, 3) with N images; for each the reason if it cannot be read.
+
+        `prepare` is of one of the `modules`.
+        """
+        decoder = self._decoder() if len(wanted) > 1 else None
+        if decoder is not None:
+            try:
+                with decoder.answers(prepare, wanted) as answers:
+                    return [_fill(place, pixels) for place, pixels in zip(places, answers, strict=True)]
+            except _DeadError:  # any of these images may have done it: each alone will tell
+                self._forget(decoder)
+        return [self._prepare_one(prepare, one, place) for one, place in zip(wanted, places, strict=True)]
+
+    def _prepare_one(self, prepare: Prepare, wanted: Wanted, place: np.ndarray) -> str | None:
+        def question(decoder: _Decoder) -> str | None:
+            with decoder.answers(prepare, [wanted]) as (pixels,):
+                return _fill(place, pixels)
+
+        try:
+            return self._ask(question, lambda: _fill(place, prepare(wanted, None)))
+        except UnreadableImageError as error:
+            return str(error)
+
+    def _ask(self, question: "Callable[[_Decoder], T]", here: Callable[[], T]) -> T:
+        """The answer of this thread's process about one image, or what is found `here`.
+
+        Raises `UnreadableImageError` for an image that ends the process, and what the question raises.
+        """
         fate = ""
         for _ in range(ATTEMPTS):
             decoder = self._decoder()
             if decoder is None and fate:  # not here, at what has just ended another process
                 break
             if decoder is None:
-                return decoded(file, short_side)
+                return here()
             try:
-                return decoder.decode(file, short_side)
+                return question(decoder)
             except _DeadError as death:
-                self._all.remove(decoder)
-                self._of_thread.decoder = None
+                self._forget(decoder)
                 fate = str(death)
                 if death.is_certain:
                     break
@@ -64,15 +138,21 @@ class Decoders:
     def _decoder(self) -> "_Decoder | None":
         """The one of this thread; None where there can be none."""
         found: _Decoder | None = getattr(self._of_thread, "decoder", None)
-        if found is None and self._is_possible:
+        if found is None and self._server is not None and self._is_possible:
             try:
-                found = _Decoder()
+                # Where one has ended, nobody knows how far it had written; the next one only reads.
+                fork = Fork(self._cache, next(self._writers))
+                found = _Decoder(self._server, fork, self._files)
             except OSError:
                 self._is_possible = False
                 return None
             self._all.append(found)
             self._of_thread.decoder = found
         return found
+
+    def _forget(self, decoder: "_Decoder") -> None:
+        self._all.remove(decoder)
+        self._of_thread.decoder = None
 
 
 class _DeadError(Exception):
@@ -84,61 +164,118 @@ class _DeadError(Exception):
         """Whether the image did it, and nobody else can have."""
 
 
-class _Decoder:
-    """A process that decodes one image at a time."""
+class _Server:
+    """The process that forks the others."""
 
-    def __init__(self) -> None:
-        """Start it. Raises `OSError` where it does not come up."""
-        self._file = os.memfd_create("decoded image")
+    def __init__(self, modules: Sequence[str]) -> None:
+        """Start it. Raises `OSError` where there can be none."""
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._speaking = threading.Lock()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    (*python_command(PROGRAM), str(theirs.fileno()), *modules),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    process_group=0,  # Ctrl-C is not for it
+                    env={**os.environ, **SINGLE_THREADED},
+                )
+            except OSError:
+                self._control.close()
+                raise
+
+    def fork(self, request: Fork, descriptors: Sequence[int]) -> int:
+        """A process that serves the first of the descriptors. Raises `OSError` where there is none."""
+        pid = self._ask(request, descriptors)
+        if pid == NO_FORK:
+            raise ChildProcessError("no more processes")
+        return pid
+
+    def wait(self, pid: int) -> int:
+        """The status of a process that has ended or is about to, as `Popen` has it."""
+        try:
+            return self._ask(pid)
+        except OSError:  # all of them ended with this one
+            return -signal.SIGKILL
+
+    def end(self) -> None:
+        """And with it all that it has forked."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _ask(self, request: int | Fork, descriptors: Sequence[int] = ()) -> int:
+        with self._speaking:
+            socket.send_fds(self._control, [pickle.dumps(request)], descriptors)
+            answer = self._control.recv(NUMBER.size)
+        if not answer:
+            raise ChildProcessError("the first decoder has ended")
+        number: int = NUMBER.unpack(answer)[0]
+        return number
+
+
+class _Decoder:
+    """A process that answers one request at a time, and leaves pixels in memory that it shares."""
+
+    def __init__(self, server: _Server, request: Fork, files: Sequence[int]) -> None:
+        """Raises `OSError` where it does not come up."""
+        self._server = server
+        self._file = os.memfd_create("decoded images")
+        endpoint, theirs = socket.socketpair()
         try:
             os.ftruncate(self._file, CAPACITY)
             self._memory = mmap.mmap(self._file, CAPACITY)
-            self._process = subprocess.Popen(
-                (*python_command(PROGRAM), str(self._file)),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=(self._file,),
-                process_group=0,  # Ctrl-C is not for it
-            )
+            self.pid = server.fork(request, (theirs.fileno(), self._file, *files))
         except OSError:
             os.close(self._file)
+            endpoint.close()
             raise
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests, self._replies = self._process.stdin, self._process.stdout
-        if self._replies.read(len(READY)) != READY:
-            self.end()
-            raise ChildProcessError("a decoder ended as it began")
+        finally:
+            theirs.close()
+        self._stream = endpoint.makefile("rwb")
+        endpoint.close()  # as far as the stream does not need it
 
-    def decode(self, file: Path, short_side: int) -> Pixels:
-        """As `decoded` does. Raises `UnreadableImageError`, and `_DeadError` when this was the last."""
-        name = os.fsencode(file)
-        with suppress(BrokenPipeError):  # then there is no reply
-            self._requests.write(REQUEST.pack(short_side, len(name)) + name)
-            self._requests.flush()
-        height, width = REPLY.unpack(self._reply(REPLY.size))
-        if height == 0:
-            raise UnreadableImageError(self._reply(width).decode(errors="surrogateescape"))
-        shape = height, width, 3
-        pixels = np.frombuffer(self._memory, np.uint8, height * width * 3).reshape(shape).copy()
-        if pixels.nbytes > KEPT:
+    @contextmanager
+    def answers(self, prepare: Prepare, wanted: Sequence[Wanted]) -> Iterator[list[Pixels | str]]:
+        """The pixels of each image, for a `with`, or the reason why it cannot be read.
+
+        Raises `_DeadError` when this was the last request.
+        """
+        request = pickle.dumps((prepare, wanted))
+        with suppress(OSError):  # then there is no reply
+            self._stream.write(LENGTH.pack(len(request)) + request)
+            self._stream.flush()
+        found: list[Pixels | str] = []
+        end = 0
+        for _ in wanted:
+            height, width = REPLY.unpack(self._reply(REPLY.size))
+            if height == 0:
+                found.append(self._reply(width).decode(errors="surrogateescape"))
+                continue
+            count = height * width * 3
+            flat = np.frombuffer(self._memory, np.uint8, count, offset=end)
+            found.append(flat.reshape(height, width, 3))
+            end += count
+        yield found
+        if end > KEPT_BYTES:
             os.ftruncate(self._file, 0)
             os.ftruncate(self._file, CAPACITY)
-        return pixels
 
     def end(self) -> int:
         """End the process, if it has not ended before; returns its status as `Popen` does."""
-        self._process.kill()
-        status = self._process.wait()
-        with suppress(BrokenPipeError):
-            self._requests.close()
-        self._replies.close()
-        self._memory.close()
-        os.close(self._file)
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        status = self._server.wait(self.pid)
+        with suppress(OSError):  # of a request that nobody reads any more
+            self._stream.close()
+        os.close(self._file)  # the memory is unmapped when nobody looks at pixels in it any more
         return status
 
     def _reply(self, size: int) -> bytes:
-        found = self._replies.read(size)
+        found = b""
+        with suppress(OSError):  # a request was not read to its end
+            found = self._stream.read(size)
         if len(found) < size:
             status = self.end()
             if status == -signal.SIGXCPU:
@@ -146,3 +283,11 @@ class _Decoder:
             how = signal.Signals(-status).name if status < 0 else f"status {status}"
             raise _DeadError(f"its decoder crashed ({how})", is_certain=False)
         return found
+
+
+def _fill(place: np.ndarray, pixels: Pixels | str) -> str | None:
+    """Lay pixels in their place, or return the reason why there are none."""
+    if isinstance(pixels, str):
+        return pixels
+    place[:] = pixels
+    return None

@@ -134,8 +134,8 @@ def train_one_epoch(
         position.elapsed_s = time.perf_counter() - started_at
         watcher.after_step(loss_sum)
         if position.steps_done % report_every == 0:
-            watcher.report(_report(state, lr, step.world))
-    return _report(state, lr, step.world)
+            watcher.report(_report(state, lr, step.world, started_at))
+    return _report(state, lr, step.world, started_at)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def documented_metrics(trained: StepReport, validated: Metrics) -> dict[str, flo
     }
 
 
-def _report(state: TrainState, lr: float, world: World) -> StepReport:
-    metrics = state.sums.reduce(world)  # waits for the device
-    elapsed_s = max(state.position.elapsed_s, 1e-9)
-    return StepReport(state.position.steps_done, lr, metrics, metrics.images / elapsed_s)
+def _report(state: TrainState, lr: float, world: World, started_at: float) -> StepReport:
+    metrics = state.sums.reduce(world)  # waits for the device, whose time counts
+    state.position.elapsed_s = max(time.perf_counter() - started_at, 1e-9)
+    return StepReport(state.position.steps_done, lr, metrics, metrics.images / state.position.elapsed_s)

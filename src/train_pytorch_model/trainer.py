@@ -2,17 +2,27 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.augmentation import make_augmentation
+from train_pytorch_model.augmentation import RecipeAugment
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.data import Batch, Loader, Pass, on_device, read_for_inference, read_for_training
+from train_pytorch_model.data import (
+    Batch,
+    Loader,
+    Pass,
+    num_readers,
+    on_device,
+    read_for_inference,
+    read_for_training,
+)
 from train_pytorch_model.decode_cache import NO_CACHES, open_caches, plan_cache
 from train_pytorch_model.distributed import World
 from train_pytorch_model.epoch_view import AfterStep, EpochView, RunLength
@@ -78,7 +88,9 @@ class Trainer:
         self._timed_at = time.perf_counter()
         self._caches = NO_CACHES
         self._looks: dict[int, Look] = {}  # by epoch: of the open one, and of the best
-        self.cache_plan = plan_cache(inputs.training, inputs.validation, inputs.framing, config.epochs, world)
+        self.cache_plan = plan_cache(
+            inputs.training, inputs.validation, inputs.framing, config.epochs, world, num_readers(world)
+        )
         self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
 
         self.precision = choose_precision(recipe.precision, world.device)
@@ -121,7 +133,7 @@ class Trainer:
         if world.size > 1:
             self._settle_buckets()
         elif not is_on_cpu:
-            self._take_step = RecordedStep(self._step)
+            self._take_step = RecordedStep(self._step, self._steps_left, self._compiled)
 
     @property
     def is_over(self) -> bool:
@@ -249,10 +261,12 @@ class Trainer:
         )
 
     @contextmanager
-    def decoding_once(self) -> Iterator[None]:
-        """A `with` in which decoded images are kept, as far as it was planned."""
+    def loader(self) -> Iterator[Loader]:
+        """Makes the batches, for a `with` in which decoded images are kept as far as it was planned."""
         with open_caches(self.cache_plan, self.world) as self._caches:
-            yield
+            readers = bool(num_readers(self.world))
+            with Loader(self.world.cores, readers, self._caches) as loader:
+                yield loader
         self._caches = NO_CACHES
 
     def _training_pass(self, epoch: int, images_done: int = 0, max_steps: int | None = None) -> Pass:
@@ -267,7 +281,7 @@ class Trainer:
             self.world.size,
             images_done,
         )[:max_steps]
-        augment = make_augmentation(self.inputs.recipe, framing)
+        augment = RecipeAugment(self.inputs.recipe, framing)
         read = read_for_training(training, framing, augment, seed, epoch, self._caches.training)
         key = f"training {epoch} of {len(training)} images, {len(plan)} batches"
         return Pass(key, plan, read, training.class_indices, framing)
@@ -373,6 +387,30 @@ class Trainer:
         logits.float().sum().backward()
         self.state.optimizer.zero_grad(set_to_none=True)
 
+    def _steps_left(self) -> int:
+        """If all epochs are trained."""
+        position = self.state.position
+        following = self.config.epochs - position.epoch
+        return (following + 1) * self.steps_per_epoch - position.steps_done
+
+    def _compiled(self, num_images: int) -> nn.Module | None:
+        """The model, compiled for steps of so many images; None where that fails."""
+        model = cast(nn.Module, torch.compile(self._model, dynamic=False))  # each size by itself
+        before = {name: value.clone() for name, value in self.network.state_dict().items()}
+        self.voice.say(
+            "Compiling   the network, which takes a minute or two and saves a quarter of each step"
+        )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # hints for its developers
+                self._try_out(model, num_images)
+        except Exception as error:  # no compiler on this machine, or a network that it cannot do
+            self.voice.warn(f"The network cannot be compiled ({_first_line(error)}). It trains as it is.")
+            return None
+        finally:
+            self.network.load_state_dict(before)
+        return model
+
     def _out_of_memory(self, error: Exception) -> ModuleOutOfMemoryError:
         reason = " ".join(str(error).split())[:160]
         now = self._step.micro_batch or self.config.batch_size
@@ -382,6 +420,10 @@ class Trainer:
             " recipe's image_size.",
             images_at_once=max(1, now // 2),
         )
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
 
 
 def _places(

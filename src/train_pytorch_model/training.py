@@ -11,7 +11,6 @@ from pathlib import Path
 from train_pytorch_model.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.checkpointing import EVERY_S, UPLOADED_EVERY_S, Checkpointer
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.data import Loader
 from train_pytorch_model.distributed import World, is_lost_connection
 from train_pytorch_model.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
 from train_pytorch_model.evaluation import TOP_K
@@ -109,8 +108,7 @@ def _train_epochs(
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     surroundings = trainer.surroundings()
     with (
-        trainer.decoding_once(),
-        Loader(world.cores) as loader,
+        trainer.loader() as loader,
         tracker,
         Checkpointer(run.checkpoints, every_s, surroundings, state, world, stop, voice) as checkpointer,
     ):
@@ -149,7 +147,7 @@ def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Vo
     """`--dry-run`: a few steps of training and validation, of which nothing remains."""
     trainer = Trainer(config, inputs, world, voice)
     announce(trainer)
-    with Loader(world.cores) as loader:
+    with trainer.loader() as loader:
         trained = trainer.train(loader, lambda _: None, max_steps=DRY_RUN_STEPS)
         validated = trainer.validate(loader, max_steps=DRY_RUN_STEPS)
     if not math.isfinite(trained.metrics.loss):

@@ -5,6 +5,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 from tests.benchmarks.timing import Measure, arguments, measure_in_turn, paint_photos, run_json, show
 
 CONTENDERS = Path(__file__).with_name("contenders")
@@ -29,10 +31,13 @@ def main() -> None:
             "plain float32 script": lambda: _measure(sys.executable, CONTENDERS / "plain.py", *peer)
         }
         if chosen.timm_python:
-            timm = chosen.timm_python
-            contenders["timm, bfloat16, channels last"] = lambda: _measure(
-                timm, CONTENDERS / "timm_best.py", *peer
-            )
+            timm = (chosen.timm_python, CONTENDERS / "timm_best.py", *peer)
+            if torch.cuda.is_available():
+                name = "timm, bfloat16, channels last, prefetcher"
+                contenders[name] = lambda: _measure(*timm)
+                contenders[f"{name}, compiled"] = lambda: _measure(*timm, "--compile")
+            else:
+                contenders["timm, bfloat16, channels last"] = lambda: _measure(*timm)
         contenders["this program"] = lambda: _measure(sys.executable, *own)
         contenders["this program, without images"] = lambda: _rates(sys.executable, *own, "--synthetic")
         show(measure_in_turn(contenders, chosen.repeats))

@@ -180,7 +180,7 @@ def sleep_in_steps(seconds: float) -> None:
     """Steps that take long."""
     call = TrainStep.__call__
 
-    def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
+    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
         time.sleep(seconds)
         return call(self, batch, lr, sums)
 
@@ -191,7 +191,7 @@ def not_finite_at_step(numbers: list[int], rank: int = 0) -> None:
     """The loss of these steps of the process is not a number."""
     call, count = TrainStep.__call__, 0
 
-    def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
+    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
         nonlocal count
         loss_sum = call(self, batch, lr, sums)
         count += 1
@@ -205,7 +205,7 @@ def broken_weights_at_step(numbers: list[int], rank: int = 0) -> None:
     """Weights of the process that are no numbers after these steps, whose losses were."""
     call, count = TrainStep.__call__, 0
 
-    def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
+    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
         nonlocal count
         loss_sum = call(self, batch, lr, sums)
         if self.world.rank == rank and count in numbers:
@@ -220,7 +220,7 @@ def out_of_memory(number: int, above: int, rank: int = 0) -> None:
     """From a step on, more than so many images at once do not fit."""
     call, count = TrainStep.__call__, 0
 
-    def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
+    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
         nonlocal count
         count += 1
         at_once = min(len(batch.targets), self.micro_batch or len(batch.targets))
@@ -347,7 +347,7 @@ def _refusing(function: Callable[..., Any], below: str) -> Callable[..., Any]:
 def _before_step(number: int, rank: int | None, act: Callable[[Batch], None]) -> None:
     call, count = TrainStep.__call__, 0
 
-    def step(self: TrainStep, batch: Batch, lr: float, sums: Sums) -> Tensor:
+    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
         nonlocal count
         if count == number and rank in (None, self.world.rank):
             act(batch)

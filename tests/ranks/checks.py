@@ -5,7 +5,6 @@ A training image is one flat grey, and no two have the same: the grey that a net
 """
 
 import hashlib
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,8 +133,7 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
 
     with (
         patch.object(Decoders, "decode", count),
-        trainer.decoding_once() if is_cached else nullcontext(),
-        Loader(world.cores) as loader,
+        trainer.loader() if is_cached else Loader(world.cores) as loader,
     ):
         for _ in range(2):
             trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from train_pytorch_model.augmentation import (
-    make_augmentation,
+    RecipeAugment,
     mirrored,
     padded_crop,
     random_resized_crop,
@@ -34,7 +34,7 @@ def framed(pixels: Pixels, framing: Framing = FRAMING) -> Pixels:
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 @pytest.mark.parametrize("flip", [True, False])
 def test_the_same_stream_gives_the_same_pixels(augmentation: Augmentation, flip: bool) -> None:
-    augment = make_augmentation(Recipe(augmentation=augmentation, horizontal_flip=flip), FRAMING)
+    augment = RecipeAugment(Recipe(augmentation=augmentation, horizontal_flip=flip), FRAMING)
     image = noise(24, 20)
     before = image.copy()
     image.flags.writeable = False
@@ -51,13 +51,13 @@ def test_the_same_stream_gives_the_same_pixels(augmentation: Augmentation, flip:
 
 
 def test_without_augmentation_training_sees_what_validation_sees() -> None:
-    augment = make_augmentation(Recipe(augmentation="none", horizontal_flip=False), FRAMING)
+    augment = RecipeAugment(Recipe(augmentation="none", horizontal_flip=False), FRAMING)
     image = noise(40, 30)
     assert (augment(image, Random(1)) == framed(image)).all()
 
 
 def test_half_of_the_images_are_mirrored() -> None:
-    augment = make_augmentation(Recipe(augmentation="none"), FRAMING)
+    augment = RecipeAugment(Recipe(augmentation="none"), FRAMING)
     image = noise(16, 16)
     flips = 0
     for seed in range(400):
@@ -156,6 +156,6 @@ def test_images_of_few_pixels_are_cropped_too(side: int) -> None:
 
 
 def test_a_padded_crop_of_a_larger_image_is_of_its_framed_centre() -> None:
-    augment = make_augmentation(Recipe(augmentation="padded-crop", horizontal_flip=False), FRAMING)
+    augment = RecipeAugment(Recipe(augmentation="padded-crop", horizontal_flip=False), FRAMING)
     image = noise(64, 48)
     assert (augment(image, Random(5)) == padded_crop(framed(image), Random(5))).all()

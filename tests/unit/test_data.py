@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from tests.painting import paint_folders
 
-from train_pytorch_model.augmentation import make_augmentation
+from train_pytorch_model.augmentation import RecipeAugment
 from train_pytorch_model.data import (
     PREFETCHED_BATCHES,
     Batch,
@@ -190,7 +190,7 @@ def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
 
 def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(painted: ImageDirectory) -> None:
     framing = Framing(16, 16, 0.875)
-    augment = make_augmentation(Recipe(augmentation="random-resized-crop"), framing)
+    augment = RecipeAugment(Recipe(augmentation="random-resized-crop"), framing)
 
     def view(seed: int, epoch: int, index: int) -> bytes:
         return read_for_training(painted, framing, augment, seed, epoch)(index, decoded).tobytes()
@@ -218,7 +218,7 @@ def test_a_file_that_is_gone_is_an_unreadable_image(painted: ImageDirectory, tmp
     directory = open_image_directory(tmp_path, "Training dataset")
     (tmp_path / "b/2.png").unlink()
     framing = Framing(2, 3, 1.0)
-    augment = make_augmentation(Recipe(augmentation="none"), framing)
+    augment = RecipeAugment(Recipe(augmentation="none"), framing)
     for read in (
         read_for_inference(directory, framing),
         read_for_training(directory, framing, augment, 1, 0),

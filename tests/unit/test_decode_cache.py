@@ -17,13 +17,15 @@ import torch
 from tests.painting import paint_folders
 
 from train_pytorch_model import decode_cache
-from train_pytorch_model.augmentation import make_augmentation
+from train_pytorch_model.augmentation import RecipeAugment
 from train_pytorch_model.data import Read, read_for_inference, read_for_training
 from train_pytorch_model.decode_cache import (
     MIN_CHUNK,
     NO_CACHES,
+    Cache,
     CachePlan,
     Caches,
+    Remember,
     open_caches,
     plan_cache,
 )
@@ -46,6 +48,10 @@ def noise(number: int, height: int = 24, width: int = 32) -> Pixels:
     return np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
+def kept(cache: Cache) -> Remember:
+    return lambda row, decode: cache.remember(cache.first + row, decode)
+
+
 def never() -> Pixels:
     raise AssertionError("the image is decoded again")
 
@@ -63,25 +69,27 @@ def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
 def test_what_is_kept_is_what_was_decoded() -> None:
     with open_caches(PLAN, ALONE) as caches:
         for row in range(50):
-            assert (caches.training(row, partial(noise, row, 5 + row, 7)) == noise(row, 5 + row, 7)).all()
-            assert (caches.validation(row, partial(noise, 900 + row)) == noise(900 + row)).all()
+            assert (
+                kept(caches.training)(row, partial(noise, row, 5 + row, 7)) == noise(row, 5 + row, 7)
+            ).all()
+            assert (kept(caches.validation)(row, partial(noise, 900 + row)) == noise(900 + row)).all()
         for row in range(50):
-            assert (caches.training(row, never) == noise(row, 5 + row, 7)).all()
-            assert (caches.validation(row, never) == noise(900 + row)).all()
+            assert (kept(caches.training)(row, never) == noise(row, 5 + row, 7)).all()
+            assert (kept(caches.validation)(row, never) == noise(900 + row)).all()
 
 
 def test_what_is_kept_cannot_be_changed() -> None:
     with open_caches(PLAN, ALONE) as caches:
-        caches.training(3, lambda: noise(3))
+        kept(caches.training)(3, lambda: noise(3))
         with pytest.raises(ValueError, match="read-only"):
-            caches.training(3, never)[0, 0] = 0
+            kept(caches.training)(3, never)[0, 0] = 0
 
 
 @pytest.mark.parametrize("augmentation", ["none", "padded-crop", "random-resized-crop"])
 def test_training_and_validation_see_the_same_pixels_with_and_without(
     painted: ImageDirectory, augmentation: str
 ) -> None:
-    augment = make_augmentation(Recipe(augmentation=augmentation), FRAMING)  # type: ignore[arg-type]
+    augment = RecipeAugment(Recipe(augmentation=augmentation), FRAMING)  # type: ignore[arg-type]
 
     def pixels_of(caches: Caches) -> list[list[bytes]]:
         reads: list[Read] = [
@@ -119,13 +127,15 @@ def test_an_unreadable_image_is_unreadable_each_time() -> None:
     with open_caches(PLAN, ALONE) as caches:
         for _ in range(2):
             with pytest.raises(UnreadableImageError, match=r"^torn$"):
-                caches.training(1, torn)
+                kept(caches.training)(1, torn)
 
 
 def test_threads_may_decode_at_once() -> None:
     with open_caches(replace(PLAN, budget=8 * MIN_CHUNK), ALONE) as caches, ThreadPoolExecutor(8) as pool:
         for _ in range(3):
-            found = pool.map(lambda i: caches.training(i % 100, lambda: noise(i % 100, 100, 100)), range(400))
+            found = pool.map(
+                lambda i: kept(caches.training)(i % 100, lambda: noise(i % 100, 100, 100)), range(400)
+            )
             assert all((pixels == noise(i % 100, 100, 100)).all() for i, pixels in enumerate(found))
 
 
@@ -143,26 +153,26 @@ def test_what_does_not_fit_is_decoded_each_time() -> None:
     with open_caches(replace(PLAN, budget=2 * MIN_CHUNK), ALONE) as caches:
         for _ in range(2):
             for row in range(6):
-                assert (caches.training(row, partial(decode, row)) == half).all()
+                assert (kept(caches.training)(row, partial(decode, row)) == half).all()
     assert decoded == [0, 1, 2, 3, 4, 5, 4, 5]
 
 
 def test_an_image_larger_than_a_chunk_is_decoded_each_time() -> None:
     large = noise(0, 1000, MIN_CHUNK // 3000 + 1)
     with open_caches(replace(PLAN, budget=4 * MIN_CHUNK), ALONE) as caches:
-        caches.training(0, lambda: large)
+        kept(caches.training)(0, lambda: large)
         with pytest.raises(AssertionError, match="decoded again"):
-            caches.training(0, never)
-        caches.training(1, lambda: noise(1))
-        assert (caches.training(1, never) == noise(1)).all()
+            kept(caches.training)(0, never)
+        kept(caches.training)(1, lambda: noise(1))
+        assert (kept(caches.training)(1, never) == noise(1)).all()
 
 
 def test_without_a_budget_nothing_is_kept() -> None:
     with open_caches(replace(PLAN, budget=0), ALONE) as caches:
         assert caches is NO_CACHES
-        caches.training(0, lambda: noise(0))
+        kept(caches.training)(0, lambda: noise(0))
         with pytest.raises(AssertionError, match="decoded again"):
-            caches.training(0, never)
+            kept(caches.training)(0, never)
 
 
 @pytest.mark.parametrize(
@@ -232,8 +242,9 @@ def test_a_folder_that_is_not_there_has_no_room(tmp_path: Path) -> None:
     assert decode_cache._usable(tmp_path) > 0
 
 
-def open_own(plan: CachePlan, local_rank: int, folder: Path) -> decode_cache._DecodeCache:
-    return decode_cache._open_files(folder, plan, pair(local_rank), ExitStack())
+def open_own(plan: CachePlan, local_rank: int, folder: Path) -> Remember:
+    cache, files = decode_cache._open_files(folder, plan, pair(local_rank), ExitStack())
+    return cache.opened(files, 0)
 
 
 def test_a_process_reads_what_the_other_has_decoded_and_no_name_remains(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from tests.painting import encode, paint
 
 from train_pytorch_model import decoder_process, decoders
-from train_pytorch_model.decoders import KEPT, Decoders
+from train_pytorch_model.decoders import KEPT_BYTES, Decoders
 from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, MAX_PIXELS, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import decoded
 from train_pytorch_model.process_table import start_of
@@ -48,7 +48,7 @@ def written(path: Path, content: bytes = encode(paint("red", 1))) -> Path:
 
 
 def pids(these: Decoders) -> list[int]:
-    return [decoder._process.pid for decoder in these._all]
+    return [decoder.pid for decoder in these._all]
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_a_large_photograph_is_decoded_at_a_part_of_its_size(shared: Decoders, t
 
 
 def test_memory_that_a_huge_image_took_is_given_back(shared: Decoders, tmp_path: Path) -> None:
-    huge = Image.new("RGB", (KEPT // 3, 2), "red")
+    huge = Image.new("RGB", (KEPT_BYTES // 3, 2), "red")
     path = written(tmp_path / "huge.png", encode(huge))
     assert (shared.decode(path, 9999) == np.asarray(huge)).all()
     (decoder,) = shared._all
     assert os.fstat(decoder._file).st_blocks == 0
     small = written(tmp_path / "small.png")
     assert (shared.decode(small, 99) == decoded(small, 99)).all()
-    assert 0 < os.fstat(decoder._file).st_blocks * 512 < KEPT
+    assert 0 < os.fstat(decoder._file).st_blocks * 512 < KEPT_BYTES
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,7 @@ def test_where_no_decoder_comes_up_the_thread_decodes(
     these, path = Decoders(), written(tmp_path / "a.png")
     assert (these.decode(path, 8) == decoded(path, 8)).all()
     assert pids(these) == []
+    these.end()
     monkeypatch.setattr(sys, "executable", "/no such program")
     assert (Decoders().decode(path, 8) == decoded(path, 8)).all()
 
@@ -157,7 +158,7 @@ def test_none_outlives_its_program(tmp_path: Path) -> None:
     path = written(tmp_path / "a.png")
     program = (
         "import os, signal; from pathlib import Path; from train_pytorch_model.decoders import Decoders\n"
-        f"d = Decoders(); d.decode(Path({str(path)!r}), 8); print(d._all[0]._process.pid, flush=True)\n"
+        f"d = Decoders(); d.decode(Path({str(path)!r}), 8); print(d._all[0].pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -55,6 +55,8 @@ class Setting:
     config: TrainConfig
     untrained: Path
     """Where an untrained model directory can be written."""
+    device: torch.device
+    """To train and to judge on."""
 
     def open(self, recipe: Recipe, zero_init: bool = False) -> TrainingInputs:
         """The inputs of a training by a recipe, from the first weights that all of this seed have."""
@@ -113,6 +115,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", type=int, nargs="+", help="contenders, counted from 0")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", type=torch.device, default="cpu", help="to train on, such as cuda")
     parser.add_argument("--record", type=Path, help="JSON lines of all results; those in it are not repeated")
     return parser
 
@@ -129,7 +132,7 @@ def compare(contenders: Sequence[Contender], chosen: argparse.Namespace) -> None
             if (contender.name, seed) not in done:
                 results.append(_run(contender, chosen, seed))
                 _record(chosen.record, key, results[-1])
-    show(contenders, [result for result in results if result.seed <= chosen.seeds], key)
+    show(contenders, [result for result in results if result.seed <= chosen.seeds], key, chosen.device)
 
 
 @contextmanager
@@ -152,16 +155,17 @@ def setting_of(chosen: argparse.Namespace, seed: int) -> Iterator[Setting]:
         if chosen.categories != ":" or chosen.per_category is not None:
             bounds = [int(bound) if bound else None for bound in chosen.categories.split(":")]
             images = sources.some_of(images, folder / "some", slice(*bounds), chosen.per_category, seed)
-        yield Setting(images, chosen.architecture, chosen.weights, config, folder / "untrained")
+        untrained = folder / "untrained"
+        yield Setting(images, chosen.architecture, chosen.weights, config, untrained, chosen.device)
 
 
 def judged(network: nn.Module, pixels: Tensor, targets: Tensor) -> Epoch:
-    """A network on uint8 images (N, 3, H, W), in float32 as `score` and `evaluate` do it."""
+    """A network on uint8 images (N, 3, H, W) of its device, in float32 as `score` and `evaluate` do it."""
     network.eval()
     with torch.inference_mode():
         logits = torch.cat([network(some) for some in torch.split(pixels, JUDGED_AT_ONCE)]).float()
         losses = nn.functional.cross_entropy(logits, targets, reduction="none")
-    return Epoch(losses.numpy(), (logits.argmax(dim=1) == targets).numpy())
+    return Epoch(losses.cpu().numpy(), (logits.argmax(dim=1) == targets).cpu().numpy())
 
 
 def kept(epochs: Sequence[Epoch], keep: Keep, seed: int) -> Epoch:
@@ -180,9 +184,14 @@ def kept(epochs: Sequence[Epoch], keep: Keep, seed: int) -> Epoch:
     return Epoch(losses, hits)
 
 
-def show(contenders: Sequence[Contender], results: Sequence[Result], key: Mapping[str, object]) -> None:
+def show(
+    contenders: Sequence[Contender],
+    results: Sequence[Result],
+    key: Mapping[str, object],
+    device: torch.device,
+) -> None:
     """Means, spread over the seeds, and what each has more than the first, seed by seed."""
-    print(machine())
+    print(f"{machine()}, trained on {device}")
     print(", ".join(f"{name} {value}" for name, value in key.items() if value is not None), end="\n\n")
     print("| | top-1, % | balanced, % | loss | epochs | top-1 against the first | loss against the first |")
     print("|---|---|---|---|---|---|---|")

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
 from train_pytorch_model.chirality import with_flips_decided
-from train_pytorch_model.data import Loader
 from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.normalization import Normalize
@@ -46,18 +45,18 @@ def train(
 def make_trainer(setting: Setting, recipe: Recipe, zero_init: bool = False) -> Trainer:
     """A training that has not begun."""
     recipe = replace(recipe, image_size=recipe.image_size or setting.images.image_size)
-    world = World(0, 1, 0, 1, torch.device("cpu"))
+    world = World(0, 1, 0, 1, setting.device)
     inputs = with_flips_decided(setting.open(recipe, zero_init), world)
     return Trainer(setting.config, inputs, world, Silence())
 
 
 def epochs_of(trainer: Trainer, network: nn.Module, judged_at: float = 1.0) -> Iterator[Epoch]:
     """Train; `network` is judged after every epoch."""
-    inputs, framing = trainer.inputs, trainer.inputs.framing
+    inputs, framing, device = trainer.inputs, trainer.inputs.framing, trainer.world.device
     seen = replace(framing, height=round(framing.height * judged_at), width=round(framing.width * judged_at))
-    pixels, targets = held_out(inputs, seen)
-    network = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), network)
-    with trainer.decoding_once(), Loader(threads=1) as loader:
+    pixels, targets = held_out(inputs, seen, device)
+    network = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std).to(device), network)
+    with trainer.loader() as loader:
         while not trainer.is_over:
             trained = trainer.train(loader, lambda _: None)
             epoch = judged(network, pixels, targets)
@@ -74,7 +73,7 @@ def head_of(network: nn.Module, architecture: str) -> nn.Linear:
     return head
 
 
-def held_out(inputs: TrainingInputs, framing: Framing) -> tuple[Tensor, Tensor]:
+def held_out(inputs: TrainingInputs, framing: Framing, device: torch.device) -> tuple[Tensor, Tensor]:
     """Pixels (N, 3, H, W), uint8, and targets (N,) of the held-out images."""
     directory = inputs.validation
     pixels = np.stack(
@@ -83,4 +82,5 @@ def held_out(inputs: TrainingInputs, framing: Framing) -> tuple[Tensor, Tensor]:
             for index in range(len(directory))
         ]
     )
-    return torch.from_numpy(pixels).permute(0, 3, 1, 2), torch.from_numpy(directory.class_indices).long()
+    targets = torch.from_numpy(directory.class_indices).long()
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2).to(device), targets.to(device)

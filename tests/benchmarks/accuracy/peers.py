@@ -85,17 +85,18 @@ TIMM = Peer(
 
 def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
     """Every epoch of a training as the peer does it."""
-    config = setting.config
+    config, device = setting.config, setting.device
     inputs = setting.open(
         Recipe(image_size=setting.images.image_size), zero_init=peer.zero_init and setting.weights is None
     )
     training, framing = inputs.training, inputs.framing
     paths = [training.path(index) for index in range(len(training))]
     images = [Image.fromarray(read_pixels(path, framing.short_side)) for path in paths]
-    pixels, targets = ours.held_out(inputs, framing)
+    pixels, targets = ours.held_out(inputs, framing, device)
     torch.manual_seed(config.random_seed)
     network = build_model(inputs.model, len(inputs.categories))
-    model = nn.Sequential(Normalize(peer.mean, peer.std), network).to(memory_format=torch.channels_last)
+    model = nn.Sequential(Normalize(peer.mean, peer.std), network).to(device)
+    model = model.to(memory_format=torch.channels_last)
     augment = framing.apply if peer.transform is None else peer.transform((framing.height, framing.width))
     optimizer = _optimizer(network, peer)
     patience = Patience(config.patience if peer.stops_early else config.epochs + 1)
@@ -108,7 +109,10 @@ def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
                 continue
             batch = torch.stack([v2.functional.to_image(augment(images[index])) for index in indices])
             labels = torch.from_numpy(training.class_indices[indices.numpy()]).long()
-            loss = nn.functional.cross_entropy(model(batch), labels, label_smoothing=peer.label_smoothing)
+            logits = model(batch.to(device))
+            loss = nn.functional.cross_entropy(
+                logits, labels.to(device), label_smoothing=peer.label_smoothing
+            )
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()

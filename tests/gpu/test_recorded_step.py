@@ -1,0 +1,153 @@
+"""Steps that a GPU plays back: the same results, in every format, and compiled or not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.painting import paint_folders
+from torch import Tensor, nn
+
+from train_pytorch_model import recorded_step
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.data import Batch
+from train_pytorch_model.distributed import World
+from train_pytorch_model.inputs import open_training_inputs
+from train_pytorch_model.loop import TrainStep
+from train_pytorch_model.metrics import Sums
+from train_pytorch_model.optimization import make_optimizer
+from train_pytorch_model.precision import choose_precision
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep
+from train_pytorch_model.trainer import Trainer
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+
+SIZES = [8, 7] * 8  # as an epoch has them, that does not divide into batches
+
+
+def make_step(precision: str = "float32") -> TrainStep:
+    device = torch.device("cuda", 0)
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(), nn.Flatten(), nn.LazyLinear(3)
+    )
+    network(torch.zeros(2, 3, 9, 9))
+    model = network.to(device).to(memory_format=torch.channels_last)
+    chosen = choose_precision(precision, device)
+
+    def loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(logits, targets, reduction="sum")
+
+    class Floats(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = model
+
+        def forward(self, images: Tensor) -> Tensor:
+            logits: Tensor = self.network(images.float() / 255)
+            return logits
+
+    world = World(0, 1, 0, 1, device)
+    return TrainStep(Floats(), make_optimizer(model), chosen.scaler(device), loss_sum, chosen, world)
+
+
+def batches(sizes: list[int]) -> list[Batch]:
+    random = np.random.default_rng(0)
+    found = []
+    for size in sizes:
+        pixels = torch.from_numpy(random.integers(0, 256, (size, 9, 9, 3), dtype=np.uint8))
+        targets = torch.from_numpy(random.integers(0, 3, size))
+        images = pixels.permute(0, 3, 1, 2).cuda()
+        found.append(Batch(images, targets.cuda(), np.arange(size), size, {}))
+    return found
+
+
+def trained(step: TrainStep | RecordedStep, network: nn.Module, sizes: list[int]) -> dict[str, Tensor]:
+    sums = Sums(torch.device("cuda", 0))
+    for number, batch in enumerate(batches(sizes)):
+        torch.manual_seed(number)  # of dropout, as the training has it
+        step(batch, 0.1 / (1 + number), sums)
+    return {**network.state_dict(), "sums": sums.values}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_steps_that_are_played_back_are_those_that_would_have_been_computed(precision: str) -> None:
+    plain, under_it = make_step(precision), make_step(precision)
+    recorded = RecordedStep(under_it, lambda: 0, lambda _: None)
+    expected = trained(plain, plain.model, SIZES)
+    found = trained(recorded, under_it.model, SIZES)
+    assert len(recorded._recordings) == 2
+    assert recorded._taken == {8: WARMUP_STEPS, 7: WARMUP_STEPS}
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3, msg=name)
+    assert found["sums"][3] == sum(SIZES)
+
+
+def test_a_batch_with_unreadable_images_is_computed_as_it_comes() -> None:
+    step = make_step()
+    recorded = RecordedStep(step, lambda: 0, lambda _: None)
+    sums = Sums(torch.device("cuda", 0))
+    for batch in batches([8] * 5):
+        recorded(batch, 0.1, sums)
+    before = step.model.state_dict()["network.0.weight"].clone()
+    (rest,) = batches([6])
+    recorded(Batch(rest.images, rest.targets, rest.indices, 8, {6: "torn", 7: "torn"}), 0.1, sums)
+    assert not torch.equal(step.model.state_dict()["network.0.weight"], before)
+    assert sums.values[3] == 46
+
+
+def test_a_step_that_takes_most_of_the_memory_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_step, "MAX_MEMORY_SHARE", 0.0)
+    step = make_step()
+    recorded = RecordedStep(step, lambda: 0, lambda _: None)
+    trained(recorded, step.model, [8] * 6)
+    assert recorded._recordings == {}
+
+
+def test_what_takes_long_is_compiled_once() -> None:
+    asked = []
+    step = make_step()
+
+    def compiled(size: int) -> nn.Module:
+        asked.append(size)
+        return step.model
+
+    recorded = RecordedStep(step, lambda: 1 << 40, compiled)
+    trained(recorded, step.model, [8] * (WARMUP_STEPS + TIMED_STEPS + 1))
+    torch.cuda.synchronize()
+    trained(recorded, step.model, [8] * 10)
+    assert asked == [8]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_training_goes_on_compiled_or_not(
+    tmp_path: Path, untrained_resnet18: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setattr(recorded_step, "COMPILING_PAYS_S", 0.0)
+    warned: list[str] = []
+    monkeypatch.setattr(Silence, "warn", lambda _, text: warned.append(text))
+    if fails:
+        monkeypatch.setattr(torch, "compile", lambda *_, **__: _broken)
+    images = paint_folders(tmp_path / "images", 60)
+    inputs = open_training_inputs(untrained_resnet18, images, images)
+    trainer = Trainer(
+        TrainConfig(batch_size=4, epochs=2, learning_rate=0.01),
+        inputs,
+        World(0, 1, 0, 1, torch.device("cuda", 0)),
+        Silence(),
+    )
+    with trainer.loader() as loader:
+        for _ in range(2):
+            trainer.close_epoch(
+                trainer.train(loader, lambda _: torch.cuda.synchronize()), trainer.validate(loader)
+            )
+    assert [text.split(" (")[0] for text in warned] == (["The network cannot be compiled"] if fails else [])
+    assert trainer.state.best.metrics.top1 > 0.9
+
+
+def _broken(*_: object) -> Tensor:
+    raise RuntimeError("no compiler\nand many lines more")
