@@ -5,12 +5,15 @@ A GPU must not be waited for, so there it is that of the step before: on all pro
 counts.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed import World
+from train_pytorch_model.read_later import read_later
 
 
 @dataclass(frozen=True)
@@ -30,39 +33,33 @@ class Agreement:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._late: tuple[Tensor, torch.cuda.Event] | None = None
+        self._late: Callable[[], Agreed] = Agreed
 
     def exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Agreed:
         """Of a step's loss and this process's wishes; on a GPU, the answer of the step before."""
-        said = torch.tensor([0.0, float(is_due), float(stop)], device="cpu")
+        now = self._exchange(loss_sum.detach(), is_due, stop)
         if self._world.device.type != "cuda":
-            if self._world.size == 1:
-                return Agreed(bool(torch.isfinite(loss_sum)), is_due, stop)
-            said[0] = (~torch.isfinite(loss_sum.detach())).float()
-            return _agreed(self._world.max(said))
-        said = said.pin_memory().to(self._world.device, non_blocking=True)
-        said[0] = (~torch.isfinite(loss_sum.detach())).float()
-        answer = torch.empty(3, pin_memory=True)
-        answer.copy_(self._world.max(said), non_blocking=True)
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        before, self._late = self._late, (answer, event)
-        return _waited(before)
+            return now()
+        before, self._late = self._late, now
+        return before()
 
     def finish(self) -> Agreed:
         """The answer that is still on its way, at the end of an epoch."""
-        before, self._late = self._late, None
-        return _waited(before)
+        before, self._late = self._late, Agreed
+        return before()
 
+    def _exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Callable[[], Agreed]:
+        if self._world.size == 1:  # nobody has to be told
+            loss = read_later(loss_sum)
+            return lambda: Agreed(math.isfinite(*loss()), is_due, stop)
+        said = torch.tensor([0.0, float(is_due), float(stop)], device="cpu")
+        if self._world.device.type == "cuda":
+            said = said.pin_memory().to(self._world.device, non_blocking=True)
+        said[0] = (~torch.isfinite(loss_sum)).float()
+        maxima = read_later(self._world.max(said))
 
-def _waited(late: tuple[Tensor, torch.cuda.Event] | None) -> Agreed:
-    if late is None:
-        return Agreed()
-    answer, event = late
-    event.synchronize()  # of the step before: it has been queued behind a whole step
-    return _agreed(answer)
+        def agreed() -> Agreed:
+            not_finite, some_due, last_stop = maxima()
+            return Agreed(not_finite == 0, some_due > 0, int(last_stop))
 
-
-def _agreed(maxima: Tensor) -> Agreed:
-    not_finite, is_due, stop = maxima.tolist()
-    return Agreed(not_finite == 0, is_due > 0, int(stop))
+        return agreed

@@ -6,9 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -16,42 +15,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from train_pytorch_model import preparation
 from train_pytorch_model.augmentation import Augment
-from train_pytorch_model.decode_cache import NO_CACHES, Cache, Caches, Remember, every_time
+from train_pytorch_model.decode_cache import Cache
 from train_pytorch_model.decoder_process import Wanted
 from train_pytorch_model.decoders import Decoders
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded, reduced, view
+from train_pytorch_model.image_classifier.pixels import Decode, Pixels
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.plan import PlannedBatch
+from train_pytorch_model.preparation import Preparation
 from train_pytorch_model.seeds import derive_seed
 
 Read = Callable[[int, Decode], Pixels]
 """Index of an image, and who decodes it → its pixels, all of one size. Raises `UnreadableImageError`."""
 
 PREFETCHED_BATCHES = 4  # being decoded or ready, ahead of the one in use
-MAX_GROUP = 8  # images that a process prepares at once: the threads that wait for them wake up less often
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What is done to each image of a pass; other processes can do it."""
-
-    framing: Framing
-    augment: Augment | None
-    """What training does; None for what validation and scoring see."""
-
-    def __call__(self, wanted: Wanted, remember: Remember | None, decode: Decode = decoded) -> Pixels:
-        short_side, remember = self.framing.short_side, remember or every_time
-
-        def bounded() -> Pixels:
-            return reduced(decode(Path(wanted.file), short_side), short_side)
-
-        if self.augment is None:
-            return remember(wanted.number, lambda: view(bounded(), self.framing))
-        return self.augment(remember(wanted.number, bounded), Random(wanted.seed))
+# Images that a process prepares at once: the threads that wait for them, and hinder each other, wake up less.
+MAX_GROUP = 8
+MIN_GROUPS = 4  # of a batch, so that it is not waited for longer than need be
 
 
 @dataclass(frozen=True)
@@ -105,9 +89,22 @@ class Pass:
 def num_readers(world: World) -> int:
     """Processes that prepare the images of one that trains; 0 where its own threads do.
 
-    A GPU takes thousands of images a second. A CPU takes what two threads prepare, and threads begin sooner.
+    A GPU takes thousands of images a second. A CPU takes what two threads prepare, and they begin sooner.
     """
     return world.cores if world.device.type == "cuda" and hasattr(os, "memfd_create") else 0
+
+
+@contextmanager
+def start_readers(world: World) -> Iterator[Decoders | None]:
+    """Those processes, for a `with`: they import PyTorch while this one does other things."""
+    if num_readers(world) == 0:
+        yield None
+        return
+    readers = Decoders([preparation.__name__])
+    try:
+        yield readers
+    finally:
+        readers.end()
 
 
 class Loader:
@@ -117,11 +114,11 @@ class Loader:
     place in the batch. Before a GPU the process does all of it, for several images at once.
     """
 
-    def __init__(self, threads: int, readers: bool = False, caches: Caches = NO_CACHES) -> None:
-        self._threads, self._has_readers = threads, readers
+    def __init__(self, threads: int, readers: Decoders | None = None) -> None:
+        """With `readers` (`start_readers`), they prepare whole images; the loader does not end them."""
+        self._threads, self._readers = threads, readers
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
-        modules = [__name__] if readers else []
-        self._decoders = Decoders(modules, caches.shared, caches.files)
+        self._decoders = readers or Decoders()
         self._begun: tuple[str, deque[_PendingBatch]] = "", deque()
         self.waited_s = 0.0
         """Time that the consumer of batches has spent waiting for them."""
@@ -136,7 +133,8 @@ class Loader:
         traceback: TracebackType | None,
     ) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._decoders.end()
+        if self._readers is None:
+            self._decoders.end()
 
     def batches(self, current: Pass, following: Callable[[], Pass | None] = lambda: None) -> Iterator[Batch]:
         """The batches of a pass in its order.
@@ -161,20 +159,21 @@ class Loader:
     def _num_ahead(self, current: Pass) -> int:
         """Batches that are decoded ahead of the one in use: of two images, four do not fill 16 threads."""
         largest = max((len(planned.indices) for planned in current.plan[:1]), default=1)
-        return max(PREFETCHED_BATCHES, -(-2 * self._threads // max(1, largest)))
+        images = 2 * self._threads * self._group(largest)
+        return max(PREFETCHED_BATCHES, -(-images // max(1, largest)))
 
     def _begin(self, planned: PlannedBatch, current: Pass) -> "_PendingBatch":
         return _PendingBatch(planned, current, self._fill, self._pool, self._group(len(planned.indices)))
 
     def _group(self, batch_size: int) -> int:
-        """Images that a thread sees to at once; all threads have some."""
-        return max(1, min(MAX_GROUP, batch_size // (2 * self._threads))) if self._has_readers else 1
+        """Images that a thread sees to at once."""
+        return max(1, min(MAX_GROUP, batch_size // MIN_GROUPS)) if self._readers else 1
 
     def _fill(self, places: np.ndarray, indices: np.ndarray, read: Read) -> list[str | None]:
         """Fill places (N, H, W, 3) with N images; for each the reason if it cannot be read."""
-        if self._has_readers and isinstance(read, ImageRead):
+        if self._readers and isinstance(read, ImageRead):
             wanted = [read.wanted(int(index)) for index in indices]
-            return self._decoders.prepare(read.preparation, wanted, places)
+            return self._readers.prepare(read.preparation, wanted, places)
         reasons: list[str | None] = []
         for place, index in zip(places, indices, strict=True):
             try:

@@ -55,14 +55,10 @@ class Decoders:
     Where there can be none (macOS, Windows, a limit of processes) the thread does the work by itself.
     """
 
-    def __init__(
-        self, modules: Sequence[str] = (), cache: SharedCache | None = None, files: Sequence[int] = ()
-    ) -> None:
-        """Processes that have imported `modules`, and share a cache of decoded images in `files`.
-
-        They end with the thread that this is called in.
-        """
-        self._cache, self._files = cache, files
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        """Processes that have imported `modules`, and end with the thread that this is called in."""
+        self._cache: SharedCache | None = None
+        self._files: Sequence[int] = ()
         self._writers = itertools.count()
         self._of_thread = threading.local()
         self._all: list[_Decoder] = []  # to end them; `append` and `remove` are atomic
@@ -71,6 +67,10 @@ class Decoders:
             with suppress(OSError):
                 self._server = _Server(modules)
         self._is_possible = self._server is not None
+
+    def share(self, cache: SharedCache | None, files: Sequence[int]) -> None:
+        """Have those that are still to be started keep decoded images in a cache of these files."""
+        self._cache, self._files = cache, files
 
     def end(self) -> None:
         """End all processes. No thread may be asking any more."""

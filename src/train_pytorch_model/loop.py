@@ -125,6 +125,7 @@ def train_one_epoch(
     position = state.position
     lr = rate(max(0, position.steps_done - 1)) * position.lr_factor  # of the last step, if none is left
     started_at = time.perf_counter() - position.elapsed_s
+    due: list[Callable[[], StepReport]] = []
     for batch in batches:
         lr = rate(position.steps_done) * position.lr_factor
         loss_sum = step(batch, lr, state.sums)
@@ -133,9 +134,15 @@ def train_one_epoch(
         position.rejected |= batch.rejected
         position.elapsed_s = time.perf_counter() - started_at
         watcher.after_step(loss_sum)
+        while due:  # of the step before, for which a GPU need not be waited
+            watcher.report(due.pop()())
         if position.steps_done % report_every == 0:
-            watcher.report(_report(state, lr, step.world, started_at))
-    return _report(state, lr, step.world, started_at)
+            due.append(_report(state, lr, step.world, started_at))
+            if step.world.device.type != "cuda":
+                watcher.report(due.pop()())
+    while due:
+        watcher.report(due.pop()())
+    return _report(state, lr, step.world, started_at)()
 
 
 @dataclass(frozen=True)
@@ -188,7 +195,12 @@ def documented_metrics(trained: StepReport, validated: Metrics) -> dict[str, flo
     }
 
 
-def _report(state: TrainState, lr: float, world: World, started_at: float) -> StepReport:
-    metrics = state.sums.reduce(world)  # waits for the device, whose time counts
-    state.position.elapsed_s = max(time.perf_counter() - started_at, 1e-9)
-    return StepReport(state.position.steps_done, lr, metrics, metrics.images / state.position.elapsed_s)
+def _report(state: TrainState, lr: float, world: World, started_at: float) -> Callable[[], StepReport]:
+    step, later = state.position.steps_done, state.sums.reduce_later(world)
+
+    def wait() -> StepReport:
+        metrics = later()
+        state.position.elapsed_s = max(time.perf_counter() - started_at, 1e-9)  # the device's time counts
+        return StepReport(step, lr, metrics, metrics.images / state.position.elapsed_s)
+
+    return wait

@@ -1,5 +1,6 @@
 """Loss and accuracy of a pass over images: sums and counts, reduced once, divided once. And of each image."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from train_pytorch_model.distributed import World
 from train_pytorch_model.evaluation import TOP_K, Outcomes
+from train_pytorch_model.read_later import read_later
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,18 @@ class Sums:
 
     def reduce(self, world: World) -> Metrics:
         """The means over all processes. A device synchronisation, and a message in a world of several."""
-        loss_sum, top1_hits, top5_hits, images = world.sum(self.values).tolist()
-        if images == 0:
-            return Metrics(float("nan"), 0.0, 0.0, 0)
-        return Metrics(loss_sum / images, top1_hits / images, top5_hits / images, int(images))
+        return self.reduce_later(world)()
+
+    def reduce_later(self, world: World) -> Callable[[], Metrics]:
+        """The same of now; who asks for it a step later does not wait for the device."""
+        sums = read_later(world.sum(self.values))
+        return lambda: _means(*sums())
+
+
+def _means(loss_sum: float, top1_hits: float, top5_hits: float, images: float) -> Metrics:
+    if images == 0:
+        return Metrics(float("nan"), 0.0, 0.0, 0)
+    return Metrics(loss_sum / images, top1_hits / images, top5_hits / images, int(images))
 
 
 class OutcomeRows:

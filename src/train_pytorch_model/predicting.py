@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.data import Batch, Loader, Pass, num_readers, read_for_inference
+from train_pytorch_model.data import Batch, Loader, Pass, read_for_inference, start_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import (
@@ -49,7 +49,11 @@ def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> It
         f" ({inputs.size_reason}), {len(spec.categories)} categories, on {world.size} x {world.device.type}"
     )
     rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, some may have no batch
-    with Loader(world.cores, readers=bool(num_readers(world))) as loader, voice.bar(rounds, title) as bar:
+    with (
+        start_readers(world) as readers,
+        Loader(world.cores, readers) as loader,
+        voice.bar(rounds, title) as bar,
+    ):
         share = _predict_share(classifier, images, loader, world)
         for _ in range(rounds):
             for predicted in world.gather_on_main(list(islice(share, 1))):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from train_pytorch_model.augmentation import RecipeAugment
+from train_pytorch_model.cache_plan import open_caches, plan_cache
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data import (
     Batch,
@@ -23,7 +24,8 @@ from train_pytorch_model.data import (
     read_for_inference,
     read_for_training,
 )
-from train_pytorch_model.decode_cache import NO_CACHES, open_caches, plan_cache
+from train_pytorch_model.decode_cache import NO_CACHES
+from train_pytorch_model.decoders import Decoders
 from train_pytorch_model.distributed import World
 from train_pytorch_model.epoch_view import AfterStep, EpochView, RunLength
 from train_pytorch_model.errors import (
@@ -261,11 +263,15 @@ class Trainer:
         )
 
     @contextmanager
-    def loader(self) -> Iterator[Loader]:
-        """Makes the batches, for a `with` in which decoded images are kept as far as it was planned."""
+    def loader(self, readers: Decoders | None) -> Iterator[Loader]:
+        """Makes the batches, for a `with` in which decoded images are kept as far as it was planned.
+
+        `readers` are those that were started, and none of them has been asked yet.
+        """
         with open_caches(self.cache_plan, self.world) as self._caches:
-            readers = bool(num_readers(self.world))
-            with Loader(self.world.cores, readers, self._caches) as loader:
+            if readers is not None:
+                readers.share(self._caches.shared, self._caches.files)
+            with Loader(self.world.cores, readers) as loader:
                 yield loader
         self._caches = NO_CACHES
 

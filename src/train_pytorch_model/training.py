@@ -11,6 +11,8 @@ from pathlib import Path
 from train_pytorch_model.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.checkpointing import EVERY_S, UPLOADED_EVERY_S, Checkpointer
 from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.data import start_readers
+from train_pytorch_model.decoders import Decoders
 from train_pytorch_model.distributed import World, is_lost_connection
 from train_pytorch_model.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
 from train_pytorch_model.evaluation import TOP_K
@@ -55,10 +57,11 @@ def train(
     run, fingerprint = RunFolder.beside(output), inputs.fingerprint(config)
     # Of all processes the least: there may be no folder that they share.
     fitted = [images for images in world.gather([run.read_micro_batch()]) if images]
-    trainer = Trainer(config, inputs, world, voice, min(fitted, default=None))
-    announce(trainer)
     token = ""
     with ExitStack() as stack:
+        readers = stack.enter_context(start_readers(world))
+        trainer = Trainer(config, inputs, world, voice, min(fitted, default=None))
+        announce(trainer)
         if world.is_main:
             run.make()
             stack.enter_context(run_lock(run.root, FLAG, voice.say))
@@ -67,7 +70,7 @@ def train(
         world.barrier()
         with stop_requests() as stop:
             keep = functools.partial(run.keep, fingerprint, token)
-            unsaved, report = _train_epochs(trainer, run, output, mlflow, keep, stop)
+            unsaved, report = _train_epochs(trainer, readers, run, output, mlflow, keep, stop)
         state = trainer.state
         if state.best.epoch == 0:
             raise TrainingError(
@@ -94,6 +97,7 @@ def train(
 
 def _train_epochs(
     trainer: Trainer,
+    readers: Decoders | None,
     run: RunFolder,
     output: Path,
     mlflow: Mlflow,
@@ -108,7 +112,7 @@ def _train_epochs(
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     surroundings = trainer.surroundings()
     with (
-        trainer.loader() as loader,
+        trainer.loader(readers) as loader,
         tracker,
         Checkpointer(run.checkpoints, every_s, surroundings, state, world, stop, voice) as checkpointer,
     ):
@@ -147,7 +151,7 @@ def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Vo
     """`--dry-run`: a few steps of training and validation, of which nothing remains."""
     trainer = Trainer(config, inputs, world, voice)
     announce(trainer)
-    with trainer.loader() as loader:
+    with start_readers(world) as readers, trainer.loader(readers) as loader:
         trained = trainer.train(loader, lambda _: None, max_steps=DRY_RUN_STEPS)
         validated = trainer.validate(loader, max_steps=DRY_RUN_STEPS)
     if not math.isfinite(trained.metrics.loss):

@@ -25,13 +25,14 @@ def main() -> None:
 
 
 def _train(untrained: Path, images: Path, epochs: int) -> None:
+    from train_pytorch_model.data import start_readers
     from train_pytorch_model.distributed import join_world
     from train_pytorch_model.trainer import Trainer
 
     inputs = open_training_inputs(untrained, images, images)
     with join_world() as world:
         trainer = Trainer(TrainConfig(epochs=epochs), inputs, world, Silence())
-        with trainer.loader() as loader:
+        with start_readers(trainer.world) as readers, trainer.loader(readers) as loader:
             for epoch in range(1, epochs + 1):
                 trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
                 status = Path("/proc/self/status").read_text().splitlines()

@@ -9,6 +9,8 @@ from PIL import Image
 from train_pytorch_model import decoder_process
 from train_pytorch_model.image_classifier import decoding
 
+right = decoding.drafted
+
 
 def drafted(file: str, short_side: int) -> Image.Image:
     """What the name says, else the image."""
@@ -22,10 +24,11 @@ def drafted(file: str, short_side: int) -> Image.Image:
         pass
     if "exhaust" in name:
         bytearray(decoder_process.MEMORY)
-    return decoding.drafted(file, short_side)
+    return right(file, short_side)
 
 
 def main() -> None:
     """In the place of `decoder_process.main`."""
+    vars(decoding).update(drafted=drafted)  # for what is imported later
     vars(decoder_process).update(drafted=drafted, COMPUTING_S=0)
     decoder_process.main()

@@ -59,6 +59,7 @@ def test_the_best_format_is_chosen_that_the_device_computes() -> None:
     assert choose_precision("auto", device).dtype is (torch.bfloat16 if is_ampere else torch.float16)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_a_step_in_float16_trains_and_does_not_wait_for_the_device() -> None:
     device = torch.device("cuda", 0)
     precision = choose_precision("float16", device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model import recorded_step
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.data import Batch
+from train_pytorch_model.data import Batch, start_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.inputs import open_training_inputs
 from train_pytorch_model.loop import TrainStep
@@ -140,7 +140,7 @@ def test_a_training_goes_on_compiled_or_not(
         World(0, 1, 0, 1, torch.device("cuda", 0)),
         Silence(),
     )
-    with trainer.loader() as loader:
+    with start_readers(trainer.world) as readers, trainer.loader(readers) as loader:
         for _ in range(2):
             trainer.close_epoch(
                 trainer.train(loader, lambda _: torch.cuda.synchronize()), trainer.validate(loader)

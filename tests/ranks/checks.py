@@ -133,7 +133,7 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
 
     with (
         patch.object(Decoders, "decode", count),
-        trainer.loader() if is_cached else Loader(world.cores) as loader,
+        trainer.loader(None) if is_cached else Loader(world.cores) as loader,
     ):
         for _ in range(2):
             trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))

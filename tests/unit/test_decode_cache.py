@@ -16,19 +16,11 @@ import pytest
 import torch
 from tests.painting import paint_folders
 
-from train_pytorch_model import decode_cache
+from train_pytorch_model import cache_plan
 from train_pytorch_model.augmentation import RecipeAugment
+from train_pytorch_model.cache_plan import CachePlan, open_caches, plan_cache
 from train_pytorch_model.data import Read, read_for_inference, read_for_training
-from train_pytorch_model.decode_cache import (
-    MIN_CHUNK,
-    NO_CACHES,
-    Cache,
-    CachePlan,
-    Caches,
-    Remember,
-    open_caches,
-    plan_cache,
-)
+from train_pytorch_model.decode_cache import MIN_CHUNK, NO_CACHES, Cache, Caches, Remember
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
@@ -192,7 +184,7 @@ def test_the_plan_says_what_is_kept_and_why_not(
     budget: int,
     summary: str,
 ) -> None:
-    monkeypatch.setattr(decode_cache, "available_memory", lambda: available)
+    monkeypatch.setattr(cache_plan, "available_memory", lambda: available)
     framing = Framing(16, 16, 1.0)
     plan = plan_cache(painted, painted.select(np.arange(12)), framing, epochs, ALONE)
     wanted = 12 * (24 * 32 * 3) + 12 * (16 * 16 * 3)
@@ -205,8 +197,8 @@ def test_the_plan_says_what_is_kept_and_why_not(
 def test_a_large_budget_is_told_in_gibibytes(
     painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode_cache, "available_memory", lambda: 6 << 30)
-    monkeypatch.setattr(decode_cache, "_mean_bytes", lambda *_: (1 << 28) - 16 * 16 * 3)
+    monkeypatch.setattr(cache_plan, "available_memory", lambda: 6 << 30)
+    monkeypatch.setattr(cache_plan, "_mean_bytes", lambda *_: (1 << 28) - 16 * 16 * 3)
     plan = plan_cache(painted, painted, FRAMING, 2, ALONE)
     assert plan.summary == "about 12 of 24 images once, as 1.5 GiB of memory hold no more"
 
@@ -229,8 +221,8 @@ def test_processes_share_the_folder_with_most_room(
     painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rooms = {tmp_path / "small": MIB, tmp_path / "large": 100 * MIB, tmp_path / "none": 0}
-    monkeypatch.setattr(decode_cache, "FOLDERS", tuple(rooms))
-    monkeypatch.setattr(decode_cache, "_usable", rooms.__getitem__)
+    monkeypatch.setattr(cache_plan, "FOLDERS", tuple(rooms))
+    monkeypatch.setattr(cache_plan, "_usable", rooms.__getitem__)
     plan = plan_cache(painted, painted, FRAMING, 2, pair(0))
     assert plan.folder == tmp_path / "large"
     assert 4 * MIN_CHUNK < plan.budget < 5 * MIN_CHUNK  # what is needed, not all of it
@@ -238,18 +230,18 @@ def test_processes_share_the_folder_with_most_room(
 
 
 def test_a_folder_that_is_not_there_has_no_room(tmp_path: Path) -> None:
-    assert decode_cache._usable(tmp_path / "none") == 0
-    assert decode_cache._usable(tmp_path) > 0
+    assert cache_plan._usable(tmp_path / "none") == 0
+    assert cache_plan._usable(tmp_path) > 0
 
 
 def open_own(plan: CachePlan, local_rank: int, folder: Path) -> Remember:
-    cache, files = decode_cache._open_files(folder, plan, pair(local_rank), ExitStack())
+    cache, files = cache_plan._open_files(folder, plan, pair(local_rank), ExitStack())
     return cache.opened(files, 0)
 
 
 def test_a_process_reads_what_the_other_has_decoded_and_no_name_remains(tmp_path: Path) -> None:
     plan = replace(PLAN, budget=8 * MIN_CHUNK, folder=tmp_path)
-    folder = Path(decode_cache._make_files(plan, pair(0)))
+    folder = Path(cache_plan._make_files(plan, pair(0)))
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
     assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "index"]
     one, other = open_own(plan, 0, folder), open_own(plan, 1, folder)
@@ -276,7 +268,7 @@ def test_a_full_file_system_ends_the_keeping_and_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = replace(PLAN, budget=16 * MIN_CHUNK, folder=tmp_path)
-    cache = open_own(plan, 0, Path(decode_cache._make_files(plan, pair(0))))
+    cache = open_own(plan, 0, Path(cache_plan._make_files(plan, pair(0))))
     cache(0, lambda: noise(0, 1000, 1000))
 
     def full(*_: object) -> None:

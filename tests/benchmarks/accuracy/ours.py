@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
 from train_pytorch_model.chirality import with_flips_decided
+from train_pytorch_model.data import start_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.normalization import Normalize
@@ -56,7 +57,7 @@ def epochs_of(trainer: Trainer, network: nn.Module, judged_at: float = 1.0) -> I
     seen = replace(framing, height=round(framing.height * judged_at), width=round(framing.width * judged_at))
     pixels, targets = held_out(inputs, seen, device)
     network = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std).to(device), network)
-    with trainer.loader() as loader:
+    with start_readers(trainer.world) as readers, trainer.loader(readers) as loader:
         while not trainer.is_over:
             trained = trainer.train(loader, lambda _: None)
             epoch = judged(network, pixels, targets)

@@ -1,0 +1,192 @@
+"""Processes that prepare whole images: the batches that threads make, whatever becomes of a process."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.painting import paint_folders
+
+from train_pytorch_model import cache_plan, decoders, preparation
+from train_pytorch_model.augmentation import RecipeAugment
+from train_pytorch_model.cache_plan import CachePlan, open_caches
+from train_pytorch_model.data import Batch, Loader, Pass, read_for_inference, read_for_training
+from train_pytorch_model.decode_cache import MIN_CHUNK, NO_CACHES, Caches
+from train_pytorch_model.decoders import Decoders
+from train_pytorch_model.distributed import World
+from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.plan import plan_training
+from train_pytorch_model.recipe import Recipe
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="readers are processes of Linux")
+
+ALONE = World(0, 1, 0, 1, torch.device("cpu"))
+FRAMING = Framing(16, 16, 0.875)
+AUGMENT = RecipeAugment(Recipe(augmentation="random-resized-crop", horizontal_flip=True), FRAMING)
+NUM_READERS = 2
+
+
+@pytest.fixture(scope="module")
+def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
+    root = paint_folders(tmp_path_factory.mktemp("readers") / "images", 12, size=(60, 45))
+    return open_image_directory(root, "images")
+
+
+@contextmanager
+def started(program: str = decoders.PROGRAM) -> Iterator[Decoders]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoders, "PROGRAM", program)
+        readers = Decoders([preparation.__name__])
+    try:
+        yield readers
+    finally:
+        readers.end()
+
+
+@pytest.fixture(scope="module")
+def readers() -> Iterator[Decoders]:
+    with started() as these:
+        yield these
+
+
+@pytest.fixture
+def faulty() -> Iterator[Decoders]:
+    with started("from tests.faults.faulty_decoder import main; main()") as these:
+        yield these
+
+
+def training_pass(images: ImageDirectory, epoch: int, caches: Caches = NO_CACHES) -> Pass:
+    plan = plan_training(len(images), 16, 1, 0, epoch, 0, 1, 0)
+    read = read_for_training(images, FRAMING, AUGMENT, 0, epoch, caches.training)
+    return Pass(f"{epoch}", plan, read, images.class_indices, FRAMING)
+
+
+def validation_pass(images: ImageDirectory, caches: Caches = NO_CACHES) -> Pass:
+    plan = plan_training(len(images), 7, 1, 0, 1, 0, 1, 0)
+    read = read_for_inference(images, FRAMING, caches.validation)
+    return Pass("validation", plan, read, images.class_indices, FRAMING)
+
+
+def assert_same(found: list[Batch], expected: list[Batch]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.images, other.images)
+        assert one.images.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(one.targets, other.targets)
+        assert one.indices.tolist() == other.indices.tolist()
+        assert one.rejected == other.rejected
+
+
+def test_batches_are_those_that_threads_make(readers: Decoders, painted: ImageDirectory) -> None:
+    passes = [training_pass(painted, 1), training_pass(painted, 2), validation_pass(painted)]
+    for current in passes:
+        with Loader(NUM_READERS) as threads, Loader(NUM_READERS, readers) as loader:
+            assert_same(list(loader.batches(current)), list(threads.batches(current)))
+
+
+def test_images_that_cannot_be_read_are_told_alike(
+    readers: Decoders, painted: ImageDirectory, tmp_path: Path
+) -> None:
+    root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
+    images = open_image_directory(root, "images")
+    for index in (3, 4, 17):
+        images.path(index).write_bytes(b"no image")
+    images.path(20).unlink()
+    current = training_pass(images, 1)
+    with Loader(NUM_READERS) as threads, Loader(NUM_READERS, readers) as loader:
+        found = list(loader.batches(current))
+        assert_same(found, list(threads.batches(current)))
+    rejected = {index for batch in found for index in batch.rejected}
+    assert rejected == {3, 4, 17, 20}
+
+
+def test_a_decoded_image_is_there_for_all_readers_when_its_file_is_gone(
+    painted: ImageDirectory, tmp_path: Path
+) -> None:
+    root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
+    images = open_image_directory(root, "images")
+    count = len(images)
+    plan = CachePlan(count, count, NUM_READERS * MIN_CHUNK, None, "", NUM_READERS)
+    with Loader(NUM_READERS) as threads:
+        expected = [list(threads.batches(training_pass(images, epoch))) for epoch in (1, 2)]
+        validated = list(threads.batches(validation_pass(images)))
+    with started() as readers, open_caches(plan, ALONE) as caches:
+        readers.share(caches.shared, caches.files)
+        with Loader(NUM_READERS, readers) as loader:
+            assert_same(list(loader.batches(training_pass(images, 1, caches))), expected[0])
+            assert_same(list(loader.batches(validation_pass(images, caches))), validated)
+            shutil.rmtree(root)
+            assert_same(list(loader.batches(training_pass(images, 2, caches))), expected[1])
+            assert_same(list(loader.batches(validation_pass(images, caches))), validated)
+
+
+def test_a_reader_in_the_place_of_another_writes_over_nothing(
+    painted: ImageDirectory, tmp_path: Path
+) -> None:
+    root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
+    images = open_image_directory(root, "images")
+    plan = CachePlan(len(images), len(images), MIN_CHUNK, None, "", 1)
+    with Loader(1) as threads:
+        expected = [list(threads.batches(training_pass(images, epoch))) for epoch in (1, 2)]
+    with started() as readers, open_caches(plan, ALONE) as caches:
+        readers.share(caches.shared, caches.files)
+        with Loader(1, readers) as loader:
+            assert_same(list(loader.batches(training_pass(images, 1, caches))), expected[0])
+            (reader,) = readers._all
+            os.kill(reader.pid, signal.SIGKILL)
+            loaded = list(loader.batches(validation_pass(images, caches)))
+            assert not any(batch.rejected for batch in loaded)
+            assert readers._all[0].pid != reader.pid
+            shutil.rmtree(root)
+            assert_same(list(loader.batches(training_pass(images, 2, caches))), expected[1])
+
+
+def test_an_image_that_crashes_its_reader_takes_none_of_those_beside_it(
+    faulty: Decoders, painted: ImageDirectory, tmp_path: Path
+) -> None:
+    root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
+    bad = sorted((root / "red").iterdir())[5]
+    bad.rename(bad.with_stem("crash"))
+    images = open_image_directory(root, "images")
+    (index,) = (index for index in range(len(images)) if images.path(index).stem == "crash")
+    with Loader(NUM_READERS, faulty) as loader:
+        batches = list(loader.batches(training_pass(images, 1)))
+    rejected = {index: reason for batch in batches for index, reason in batch.rejected.items()}
+    assert rejected == {index: "its decoder crashed (SIGSEGV)"}
+    assert sum(len(batch.indices) for batch in batches) == len(images) - 1
+
+
+def test_where_none_comes_up_the_threads_do_it(painted: ImageDirectory) -> None:
+    current = training_pass(painted, 1)
+    with started("raise SystemExit(1)") as none, Loader(2) as threads, Loader(2, none) as loader:
+        assert_same(list(loader.batches(current)), list(threads.batches(current)))
+        assert none._all == []
+
+
+def test_readers_of_several_processes_have_files_of_their_own(tmp_path: Path) -> None:
+    worlds = [replace(ALONE, local_rank=rank, local_size=2) for rank in (0, 1)]
+    plan = CachePlan(4, 0, 6 * MIN_CHUNK, tmp_path, "", 3)
+    folder = Path(cache_plan._make_files(plan, worlds[0]))
+    assert sorted(file.name for file in folder.iterdir()) == ["0", "1", "2", "3", "4", "5", "index"]
+    with ExitStack() as stack:
+        (first, files), (second, others) = (
+            cache_plan._open_files(folder, plan, world, stack) for world in worlds
+        )
+        assert (first.first_writer, second.first_writer, first.num_writers) == (0, 3, 6)
+        written = first.opened(files, 2)(1, lambda: np.full((4, 5, 3), 7, np.uint8))
+        again = second.opened(others, 0)(1, _never)
+        assert (again == written).all()
+        assert second.opened(others, 3)(2, lambda: written).shape == (4, 5, 3)  # it only reads
+        with pytest.raises(AssertionError):
+            first.opened(files, 0)(2, _never)
+
+
+def _never() -> np.ndarray:
+    raise AssertionError("decoded again")
