@@ -75,10 +75,10 @@ class RecordedStep:
             return self._compute(batch, sums)
         recording.images.copy_(batch.images)
         recording.targets.copy_(batch.targets)
-        if self._timed is None:
-            recording.graph.replay()
-        else:
+        if self._timed is not None and len(self._timed) < TIMED_STEPS:
             self._timed.append(_timed(recording.graph.replay))
+        else:
+            recording.graph.replay()
             self._compile_if_it_pays(size)
         return recording.loss_sum
 
@@ -108,9 +108,8 @@ class RecordedStep:
         self._recordings[len(batch.targets)] = _Recording(graph, static.images, static.targets, loss_sum)
 
     def _compile_if_it_pays(self, size: int) -> None:
-        """As soon as enough steps have been timed; once."""
-        assert self._timed is not None
-        if len(self._timed) < TIMED_STEPS or not self._timed[-1][1].query():  # type: ignore[no-untyped-call]
+        """As soon as the steps that were timed are over on the GPU; once."""
+        if self._timed is None or not self._timed[-1][1].query():  # type: ignore[no-untyped-call]
             return
         step_s = statistics.median(start.elapsed_time(end) for start, end in self._timed) / 1e3
         self._timed = None
