@@ -115,7 +115,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", type=int, nargs="+", help="contenders, counted from 0")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", type=torch.device, default="cpu", help="to train on, such as cuda")
+    parser.add_argument("--device", type=torch.device, default="cpu", help="to train on, such as cuda:0")
     parser.add_argument("--record", type=Path, help="JSON lines of all results; those in it are not repeated")
     return parser
 
