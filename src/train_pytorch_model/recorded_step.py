@@ -53,6 +53,8 @@ class RecordedStep:
         self._step, self._steps_left, self._compiled = step, steps_left, compiled
         self._lr = torch.zeros((), device=step.world.device)
         self._stream = torch.cuda.Stream(step.world.device)  # type: ignore[no-untyped-call]
+        self._is_long = False
+        self._steps: dict[int, TrainStep] = {}  # by size, where it was tried to compile them
         self._taken: Counter[int] = Counter()
         self._recordings: dict[int, _Recording] = {}
         self._has_room = True
@@ -72,29 +74,34 @@ class RecordedStep:
             self._record(batch, sums)
         recording = self._recordings.get(size) if is_whole else None
         if recording is None:
-            return self._compute(batch, sums)
+            return self._compute(self._steps.get(size, self._step) if is_whole else self._step, batch, sums)
         recording.images.copy_(batch.images)
         recording.targets.copy_(batch.targets)
         if self._timed is not None and len(self._timed) < TIMED_STEPS:
             self._timed.append(_timed(recording.graph.replay))
         else:
             recording.graph.replay()
-            self._compile_if_it_pays(size)
+            self._compile_if_it_pays()
         return recording.loss_sum
 
-    def _compute(self, batch: Batch, sums: Sums) -> Tensor:
+    def _compute(self, step: TrainStep, batch: Batch, sums: Sums) -> Tensor:
         """On the stream that will record, where the libraries' memory is kept for it."""
         current = torch.cuda.current_stream(self._step.world.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
-            loss_sum = self._step(batch, self._lr, sums)
+            loss_sum = step(batch, self._lr, sums)
         current.wait_stream(self._stream)
         self._taken[len(batch.targets)] += 1
         return loss_sum
 
     def _record(self, batch: Batch, sums: Sums) -> None:
         """Record the step of such a batch, which is not taken yet; where there is no room, none ever."""
-        device = self._step.world.device
+        device, size = self._step.world.device, len(batch.targets)
+        if self._is_long and size not in self._steps:
+            network = self._compiled(size)
+            self._steps[size] = self._step if network is None else replace(self._step, model=network)
+            self._taken[size] = 0  # it warms up once more
+            return
         _, total = torch.cuda.mem_get_info(device)
         if not self._has_room or torch.cuda.max_memory_allocated(device) > MAX_MEMORY_SHARE * total:
             self._has_room = False
@@ -104,21 +111,17 @@ class RecordedStep:
         # One pool of memory for all: nothing in it is needed from one step to the next.
         pool = next((recording.graph.pool() for recording in self._recordings.values()), None)
         with torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"):
-            loss_sum = self._step(static, self._lr, sums)
-        self._recordings[len(batch.targets)] = _Recording(graph, static.images, static.targets, loss_sum)
+            loss_sum = self._steps.get(size, self._step)(static, self._lr, sums)
+        self._recordings[size] = _Recording(graph, static.images, static.targets, loss_sum)
 
-    def _compile_if_it_pays(self, size: int) -> None:
-        """As soon as the steps that were timed are over on the GPU; once."""
+    def _compile_if_it_pays(self) -> None:
+        """Decided once, as soon as the steps that were timed are over on the GPU."""
         if self._timed is None or not self._timed[-1][1].query():  # type: ignore[no-untyped-call]
             return
         step_s = statistics.median(start.elapsed_time(end) for start, end in self._timed) / 1e3
         self._timed = None
-        if step_s * self._steps_left() < COMPILING_PAYS_S:
-            return
-        network = self._compiled(size)
-        if network is not None:
-            self._step = replace(self._step, model=network)
-            self._taken.clear()
+        if step_s * self._steps_left() >= COMPILING_PAYS_S:
+            self._is_long = True
             self._recordings.clear()
 
 
