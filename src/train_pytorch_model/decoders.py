@@ -57,9 +57,7 @@ class Decoders:
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         """Processes that have imported `modules`, and end with the thread that this is called in."""
-        self._cache: SharedCache | None = None
-        self._files: Sequence[int] = ()
-        self._writers = itertools.count()
+        self.share(None, ())
         self._of_thread = threading.local()
         self._all: list[_Decoder] = []  # to end them; `append` and `remove` are atomic
         self._server: _Server | None = None
@@ -70,7 +68,7 @@ class Decoders:
 
     def share(self, cache: SharedCache | None, files: Sequence[int]) -> None:
         """Have those that are still to be started keep decoded images in a cache of these files."""
-        self._cache, self._files = cache, files
+        self._cache, self._files, self._writers = cache, files, itertools.count()
 
     def end(self) -> None:
         """End all processes. No thread may be asking any more."""

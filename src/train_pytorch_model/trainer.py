@@ -2,11 +2,9 @@
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import torch
@@ -49,7 +47,6 @@ from train_pytorch_model.loop import (
     evaluate,
     train_one_epoch,
 )
-from train_pytorch_model.memory_probe import largest_that_fits
 from train_pytorch_model.metrics import Metrics, Sums
 from train_pytorch_model.models import (
     build_model,
@@ -67,6 +64,7 @@ from train_pytorch_model.schedule import PolynomialSchedule
 from train_pytorch_model.seeds import derive_seed
 from train_pytorch_model.time_budget import EpochTimes
 from train_pytorch_model.train_state import Snapshot, TrainState
+from train_pytorch_model.trials import Trials
 
 MAX_ROLLBACKS = 3
 VALIDATED_AT_ONCE = 4  # times the training's images, on a GPU: they need a tenth of the memory
@@ -123,6 +121,7 @@ class Trainer:
         self.state.position.bad_images += inputs.bad_images
         # `torch.manual_seed` takes 1.7 ms, longer than a step of a ResNet-18 on a fast GPU.
         self._generator = _generator_of(world.device)
+        trials = Trials(self._model, self.state, framing, self.precision, world, voice)
         self._step = TrainStep(
             model=world.replicate(self._model),
             optimizer=optimizer,
@@ -130,14 +129,14 @@ class Trainer:
             loss_sum=make_loss(inputs, world),
             precision=self.precision,
             world=world,
-            micro_batch=self._fitting_micro_batch(micro_batch),
+            micro_batch=trials.fitting_micro_batch(config.batch_size, micro_batch, self.min_share),
             min_share=self.min_share,
         )
         self._take_step: Step = self._step
         if world.size > 1:
-            self._settle_buckets()
+            trials.settle_buckets(self._step.model, self.min_share)
         elif not is_on_cpu:
-            self._take_step = RecordedStep(self._step, self._steps_left, self._compiled)
+            self._take_step = RecordedStep(self._step, self._steps_left, trials.compiled)
 
     @property
     def is_over(self) -> bool:
@@ -332,13 +331,10 @@ class Trainer:
 
     def _each_with_noise_of_its_own(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """What a step draws, such as dropout, depends on (seed, epoch, step, rank): none of it is saved."""
-        position = self.state.position
+        seed, position, rank = self.config.random_seed, self.state.position, self.world.rank
         for batch in batches:
-            self._generator.manual_seed(
-                derive_seed(
-                    self.config.random_seed, "noise", position.epoch, position.steps_done, self.world.rank
-                )
-            )
+            noise = derive_seed(seed, "noise", position.epoch, position.steps_done, rank)
+            self._generator.manual_seed(noise)
             yield batch
 
     def _leave_out(
@@ -356,69 +352,11 @@ class Trainer:
         position.bad_images += records
         position.left_out[role] += _places(given, directory, sorted(everybodys)).tolist()
 
-    def _settle_buckets(self) -> None:
-        """Two backward passes of which nothing remains.
-
-        DDP orders its buckets anew after the first one, and sums in the order of the buckets: without this, a
-        run that goes on would take its first step in another order than one that was never interrupted.
-        """
-        before = self.state.snapshot()
-        set_training_mode(self.network)
-        for _ in range(2):
-            self._try_out(self._step.model, self.min_share)
-        self.state.restore(before)
-
-    def _fitting_micro_batch(self, at_most: int | None) -> int | None:
-        """How many images of a batch fit into the memory of every process at once; None if all do."""
-        batch_size = self.config.batch_size
-        largest = min(batch_size, at_most or batch_size)
-        if self.world.device.type == "cuda" or at_most:
-            before = self.state.snapshot()
-            set_training_mode(self.network)
-            largest = largest_that_fits(
-                lambda images: self._try_out(self._model, images), largest, self.min_share, self.world
-            )
-            self.state.restore(before)
-        if largest >= batch_size:
-            return None
-        self.voice.say(
-            f"Memory      {largest} images at once: a step of {batch_size} adds up the gradients of"
-            f" {math.ceil(batch_size / largest)} parts"
-        )
-        return largest
-
-    def _try_out(self, model: nn.Module, num_images: int) -> None:
-        """A forward and a backward pass of images that are all black."""
-        framing, device = self.inputs.framing, self.world.device
-        images = torch.zeros(num_images, 3, framing.height, framing.width, dtype=torch.uint8, device=device)
-        with self.precision.autocast(device):
-            logits = model(images.contiguous(memory_format=torch.channels_last))
-        logits.float().sum().backward()
-        self.state.optimizer.zero_grad(set_to_none=True)
-
     def _steps_left(self) -> int:
         """If all epochs are trained."""
         position = self.state.position
         following = self.config.epochs - position.epoch
         return (following + 1) * self.steps_per_epoch - position.steps_done
-
-    def _compiled(self, num_images: int) -> nn.Module | None:
-        """The model, compiled for steps of so many images; None where that fails."""
-        model = cast(nn.Module, torch.compile(self._model, dynamic=False))  # each size by itself
-        before = {name: value.clone() for name, value in self.network.state_dict().items()}
-        self.voice.say(
-            "Compiling   the network, which takes a minute or two and saves a quarter of each step"
-        )
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # hints for its developers
-                self._try_out(model, num_images)
-        except Exception as error:  # no compiler on this machine, or a network that it cannot do
-            self.voice.warn(f"The network cannot be compiled ({_first_line(error)}). It trains as it is.")
-            return None
-        finally:
-            self.network.load_state_dict(before)
-        return model
 
     def _out_of_memory(self, error: Exception) -> ModuleOutOfMemoryError:
         reason = " ".join(str(error).split())[:160]
@@ -434,10 +372,6 @@ class Trainer:
 def _generator_of(device: torch.device) -> torch.Generator:
     """The one that layers draw from by themselves."""
     return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
 
 
 def _places(

@@ -1,0 +1,94 @@
+"""Passes of a network of which nothing remains: to see what fits, what compiles, and to settle DDP."""
+
+import math
+import warnings
+from typing import cast
+
+import torch
+from torch import nn
+
+from train_pytorch_model.distributed import World
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.memory_probe import largest_that_fits
+from train_pytorch_model.models import set_training_mode
+from train_pytorch_model.precision import Precision
+from train_pytorch_model.progress import Voice
+from train_pytorch_model.train_state import TrainState
+
+
+class Trials:
+    """Of a model that trains with `state`; images are black, and of the size that `framing` says."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        state: TrainState,
+        framing: Framing,
+        precision: Precision,
+        world: World,
+        voice: Voice,
+    ) -> None:
+        self._model, self._state, self._framing = model, state, framing
+        self._precision, self._world, self._voice = precision, world, voice
+
+    def fitting_micro_batch(self, batch_size: int, at_most: int | None, min_share: int) -> int | None:
+        """How many images of a batch fit into the memory of every process at once; None if all do.
+
+        Raises `ModuleOutOfMemoryError`.
+        """
+        largest = min(batch_size, at_most or batch_size)
+        if self._world.device.type == "cuda" or at_most:
+            before = self._state.snapshot()
+            set_training_mode(self._state.network)
+            largest = largest_that_fits(
+                lambda images: self._pass(self._model, images), largest, min_share, self._world
+            )
+            self._state.restore(before)
+        if largest >= batch_size:
+            return None
+        self._voice.say(
+            f"Memory      {largest} images at once: a step of {batch_size} adds up the gradients of"
+            f" {math.ceil(batch_size / largest)} parts"
+        )
+        return largest
+
+    def settle_buckets(self, replicated: nn.Module, num_images: int) -> None:
+        """Two backward passes of the model as DDP has it.
+
+        DDP orders its buckets anew after the first one, and sums in the order of the buckets: without this, a
+        run that goes on would take its first step in another order than one that was never interrupted.
+        """
+        before = self._state.snapshot()
+        set_training_mode(self._state.network)
+        for _ in range(2):
+            self._pass(replicated, num_images)
+        self._state.restore(before)
+
+    def compiled(self, num_images: int) -> nn.Module | None:
+        """The model, compiled for steps of so many images; None where that fails."""
+        network = self._state.network
+        before = {name: value.clone() for name, value in network.state_dict().items()}
+        self._voice.say(
+            "Compiling   the network, which takes a minute or two and saves a quarter of each step"
+        )
+        model = cast(nn.Module, torch.compile(self._model, dynamic=False))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # hints for those who have written the network
+                self._pass(model, num_images)
+        except Exception as error:  # no compiler on this machine, or a network that it cannot do
+            reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
+            self._voice.warn(f"The network cannot be compiled ({reason}). It trains as it is.")
+            return None
+        finally:
+            network.load_state_dict(before)
+        return model
+
+    def _pass(self, model: nn.Module, num_images: int) -> None:
+        """Forward and backward."""
+        shape, device = (num_images, 3, self._framing.height, self._framing.width), self._world.device
+        images = torch.zeros(shape, dtype=torch.uint8, device=device)
+        with self._precision.autocast(device):
+            logits = model(images.contiguous(memory_format=torch.channels_last))
+        logits.float().sum().backward()
+        self._state.optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,103 @@
+"""The training step alone on a GPU: computed as it comes, played back, and played back compiled."""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
+from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.data import Batch
+from train_pytorch_model.distributed import World, join_world
+from train_pytorch_model.inputs import open_training_inputs
+from train_pytorch_model.models import set_training_mode
+from train_pytorch_model.progress import Silence
+from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep
+from train_pytorch_model.trainer import Trainer
+from train_pytorch_model.trials import Trials
+
+MEASURED_S = 2.0
+
+
+def main() -> None:
+    """Print images per second of each way."""
+    parser = arguments(__doc__, images=False)
+    parser.add_argument("--architecture", default="resnet50")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--compile", action="store_true", help="measure this, too: it takes a minute or two")
+    chosen = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("There is no GPU here.")
+    with join_world() as world, tempfile.TemporaryDirectory() as folder:
+        trainer = _trainer(chosen, Path(folder), world)
+        batch = _batch(chosen, world)
+        ways: dict[str, Callable[[], object]] = {
+            "as it comes": lambda: trainer._step(batch, 0.001, trainer.state.sums)
+        }
+        ways["played back"] = _recorded(trainer, batch, is_long=False)
+        if chosen.compile:
+            ways["compiled, played back"] = _recorded(trainer, batch, is_long=True)
+        show(
+            measure_in_turn(
+                {name: lambda step=step: _rate(step, chosen.batch_size) for name, step in ways.items()},  # type: ignore[misc]
+                chosen.repeats,
+            )
+        )
+
+
+def _trainer(chosen: argparse.Namespace, folder: Path, world: World) -> Trainer:
+    images, untrained = paint_photos(folder / "images", 2), folder / "untrained"
+    recipe = Recipe(image_size=chosen.image_size)
+    InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
+    inputs = open_training_inputs(untrained, images, images)
+    trainer = Trainer(TrainConfig(batch_size=chosen.batch_size), inputs, world, Silence())
+    set_training_mode(trainer.network)
+    return trainer
+
+
+def _batch(chosen: argparse.Namespace, world: World) -> Batch:
+    size, count = chosen.image_size, chosen.batch_size
+    pixels = torch.randint(0, 256, (count, size, size, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+    targets = torch.randint(0, 4, (count,))
+    return Batch(pixels.to(world.device), targets.to(world.device), np.arange(count), count, {})
+
+
+def _recorded(trainer: Trainer, batch: Batch, is_long: bool) -> Callable[[], object]:
+    """A step that is recorded by now, compiled before if the training is long."""
+    framing, world = trainer.inputs.framing, trainer.world
+    trials = Trials(trainer._model, trainer.state, framing, trainer.precision, world, Silence())
+    step = RecordedStep(trainer._step, lambda: 1 << 40 if is_long else 0, trials.compiled)
+
+    def call() -> object:
+        return step(replace(batch), 0.001, trainer.state.sums)
+
+    for _ in range(2 * (WARMUP_STEPS + TIMED_STEPS)):
+        call()
+        torch.cuda.synchronize()
+    return call
+
+
+def _rate(step: Callable[[], object], batch_size: int) -> Mapping[str, float]:
+    for _ in range(WARMUP_STEPS):
+        step()
+    torch.cuda.synchronize()
+    started_at, count = time.perf_counter(), 0
+    while time.perf_counter() - started_at < MEASURED_S:
+        for _ in range(10):
+            step()
+        torch.cuda.synchronize()
+        count += 10
+    return {"images/s": count * batch_size / (time.perf_counter() - started_at)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Batches of random crops, no network: made by threads, as for a CPU, and by processes, as for a GPU."""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
+from train_pytorch_model import preparation
+from train_pytorch_model.augmentation import RecipeAugment
+from train_pytorch_model.cache_plan import open_caches, plan_cache
+from train_pytorch_model.cores import usable_cores
+from train_pytorch_model.data import Loader, Pass, read_for_training
+from train_pytorch_model.decoders import Decoders
+from train_pytorch_model.distributed import World
+from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.memory import keep_freed_memory
+from train_pytorch_model.plan import plan_training
+from train_pytorch_model.priority import quick_turns
+from train_pytorch_model.recipe import Recipe
+
+FRAMING = Framing(224, 224, 0.875)
+AUGMENT = RecipeAugment(
+    Recipe(augmentation="random-resized-crop", crop_area=0.08, horizontal_flip=True), FRAMING
+)
+EPOCHS = 3
+ALONE = World(0, 1, 0, 1, torch.device("cpu"))
+
+
+def main() -> None:
+    """Print images per second in the first epoch, and in the best later one."""
+    parser = arguments(__doc__)
+    parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--batch-size", type=int, default=256)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    with tempfile.TemporaryDirectory() as folder, quick_turns():
+        root = chosen.images or paint_photos(Path(folder) / "images", 100)
+        images = open_image_directory(root, "images")
+        ways = {
+            "threads": lambda: _rates(images, chosen.threads, chosen.batch_size, has_readers=False),
+            "processes": lambda: _rates(images, chosen.threads, chosen.batch_size, has_readers=True),
+        }
+        show(measure_in_turn(ways, chosen.repeats))
+
+
+def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: bool) -> Mapping[str, float]:
+    """The processes have imported what they need before the first epoch begins."""
+    plan = plan_cache(images, images, FRAMING, EPOCHS, ALONE, threads if has_readers else 0)
+    with ExitStack() as stack:
+        readers = None
+        if has_readers:
+            readers = Decoders([preparation.__name__])
+            stack.callback(readers.end)
+        caches = stack.enter_context(open_caches(plan, ALONE))
+        if readers is not None:
+            readers.decode(images.path(0), FRAMING.short_side)
+            readers.share(caches.shared, caches.files)
+        loader = stack.enter_context(Loader(threads, readers))
+        rates = []
+        for epoch in range(1, EPOCHS + 1):
+            batches = plan_training(len(images), batch_size, 1, 0, epoch, 0, 1, 0)
+            read = read_for_training(images, FRAMING, AUGMENT, 0, epoch, caches.training)
+            started_at = time.perf_counter()
+            for _ in loader.batches(Pass(str(epoch), batches, read, images.class_indices, FRAMING)):
+                pass
+            rates.append(len(images) / (time.perf_counter() - started_at))
+    return {"images/s, first epoch": rates[0], "images/s, best later epoch": max(rates[1:])}
+
+
+if __name__ == "__main__":
+    main()
