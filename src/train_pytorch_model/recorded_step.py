@@ -57,7 +57,7 @@ class RecordedStep:
         self._steps: dict[int, TrainStep] = {}  # by size, where it was tried to compile them
         self._taken: Counter[int] = Counter()
         self._recordings: dict[int, _Recording] = {}
-        self._has_room = True
+        self._can_record = True
         self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
         """Around the first steps that were played back; None when they have told what they should."""
 
@@ -71,7 +71,7 @@ class RecordedStep:
         size = len(batch.targets)
         is_whole = size == batch.global_count
         if is_whole and self._taken[size] >= WARMUP_STEPS and size not in self._recordings:
-            self._record(batch, sums)
+            self._prepare(batch, sums)
         recording = self._recordings.get(size) if is_whole else None
         if recording is None:
             return self._compute(self._steps.get(size, self._step) if is_whole else self._step, batch, sums)
@@ -94,17 +94,27 @@ class RecordedStep:
         self._taken[len(batch.targets)] += 1
         return loss_sum
 
-    def _record(self, batch: Batch, sums: Sums) -> None:
-        """Record the step of such a batch, which is not taken yet; where there is no room, none ever."""
-        device, size = self._step.world.device, len(batch.targets)
+    def _prepare(self, batch: Batch, sums: Sums) -> None:
+        """Compile the step of such a batch, where the training is long, or record it."""
+        size = len(batch.targets)
         if self._is_long and size not in self._steps:
             network = self._compiled(size)
             self._steps[size] = self._step if network is None else replace(self._step, model=network)
             self._taken[size] = 0  # it warms up once more
-            return
+        elif self._can_record:
+            try:
+                self._record(batch, sums)
+            except RuntimeError:  # no memory, or a network that asks the GPU for something on its way
+                self._can_record = False
+                self._recordings.clear()
+                torch.cuda.empty_cache()
+
+    def _record(self, batch: Batch, sums: Sums) -> None:
+        """Record the step of such a batch, which is not taken yet, unless that takes too much memory."""
+        device, size = self._step.world.device, len(batch.targets)
         _, total = torch.cuda.mem_get_info(device)
-        if not self._has_room or torch.cuda.max_memory_allocated(device) > MAX_MEMORY_SHARE * total:
-            self._has_room = False
+        if torch.cuda.max_memory_allocated(device) > MAX_MEMORY_SHARE * total:
+            self._can_record = False
             return
         graph = torch.cuda.CUDAGraph()
         static = replace(batch, images=batch.images.clone(), targets=batch.targets.clone())
@@ -122,6 +132,7 @@ class RecordedStep:
         self._timed = None
         if step_s * self._steps_left() >= COMPILING_PAYS_S:
             self._is_long = True
+            torch.cuda.synchronize(self._step.world.device)  # what is still played back is dropped
             self._recordings.clear()
 
 

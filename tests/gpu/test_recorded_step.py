@@ -109,6 +109,15 @@ def test_a_step_that_takes_most_of_the_memory_is_not_recorded(monkeypatch: pytes
     assert recorded._recordings == {}
 
 
+def test_a_network_that_cannot_be_recorded_trains_as_it_comes() -> None:
+    step = make_step()
+    step.model.register_forward_hook(lambda _, __, logits: logits * logits.abs().max().item())  # waits
+    recorded = RecordedStep(step, lambda: 0, lambda _: None)
+    found = trained(recorded, step.model, [8] * 8)
+    assert recorded._recordings == {}
+    assert found["sums"][3] == 64
+
+
 def test_what_takes_long_is_compiled_once() -> None:
     asked = []
     step = make_step()
