@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from train_pytorch_model import __version__, evaluation
-from train_pytorch_model.data import Loader
+from train_pytorch_model.data import Loader, num_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.evaluation_page import MAX_MISTAKES, with_pictures
 from train_pytorch_model.formats.evaluation_directory import (
@@ -49,6 +49,8 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     images_a_step = config.batch_size * world.size
     up_to = "up to " if len(inputs.training) % images_a_step else ""
     warmup = f"{trainer.schedule.warmup_steps:,} warmup steps"
+    readers = num_readers(world)
+    decoding = f"{readers} processes for images" if readers else f"{world.cores} threads for decoding"
     return {
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
@@ -60,7 +62,7 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
         "Peak rate": f"{trainer.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
         f" {warmup}, then polynomial decay",
         "Precision": str(trainer.precision),
-        "Device": f"{world.device.type}, {world.cores} threads for decoding",
+        "Device": f"{world.device.type}, {decoding}",
         "Decoding": trainer.cache_plan.summary,
     }
 
