@@ -35,6 +35,7 @@ Read = Callable[[int, Decode], Pixels]
 PREFETCHED_BATCHES = 4  # being decoded or ready, ahead of the one in use
 # Images that a process prepares at once: the threads that wait for them, and hinder each other, wake up less.
 MAX_GROUP = 8
+MAX_READERS = 240  # of a machine: each gets a file of every other one, 253 at once
 MIN_GROUPS = 4  # of a batch, so that it is not waited for longer than need be
 
 
@@ -91,7 +92,9 @@ def num_readers(world: World) -> int:
 
     A GPU takes thousands of images a second. A CPU takes what two threads prepare, and they begin sooner.
     """
-    return world.cores if world.device.type == "cuda" and hasattr(os, "memfd_create") else 0
+    if world.device.type != "cuda" or not hasattr(os, "memfd_create"):
+        return 0
+    return min(world.cores, max(1, MAX_READERS // world.local_size))
 
 
 @contextmanager

@@ -18,7 +18,8 @@ import numpy as np
 
 from train_pytorch_model.image_classifier.pixels import Pixels
 
-MAX_CHUNKS = 64  # of a process: a machine maps some 65,000 at most
+MAX_CHUNKS = 64  # of a writer
+MAX_MAPPED = 512  # chunks of all writers: for each a process has a file open, and 1,024 at most
 MIN_CHUNK = 4 << 20  # bytes; also the largest image for which there is always room
 
 
@@ -60,7 +61,8 @@ class SharedCache:
         """
         index, *others = files
         share = self.num_bytes // self.num_writers
-        regions = [_Region(descriptor, share) for descriptor in others]
+        chunks = min(MAX_CHUNKS, MAX_MAPPED // self.num_writers)
+        regions = [_Region(descriptor, share, chunks) for descriptor in others]
         places = mmap.mmap(index, index_bytes(self.num_images))
         own = self.first_writer + writer if writer is not None and writer < self.own_writers else None
         return _DecodeCache(_Index(places, self.num_images), regions, own)
@@ -127,8 +129,8 @@ class _Index:
 class _Region:
     """Memory that grows chunk by chunk: of this process, or of a file that processes share."""
 
-    def __init__(self, descriptor: int | None, budget: int) -> None:
-        self._descriptor, self._chunk = descriptor, max(MIN_CHUNK, _whole_pages(budget // MAX_CHUNKS))
+    def __init__(self, descriptor: int | None, budget: int, chunks: int = MAX_CHUNKS) -> None:
+        self._descriptor, self._chunk = descriptor, max(MIN_CHUNK, _whole_pages(budget // chunks))
         self._max_chunks = budget // self._chunk
         self._chunks: dict[int, mmap.mmap] = {}
         self._end = 0

@@ -30,7 +30,8 @@ REPLY = struct.Struct("<II")
 NUMBER = struct.Struct("<q")
 """Of a process, or its status; `NO_FORK` where there can be none."""
 NO_FORK = -(1 << 32)
-MAX_MESSAGE, MAX_DESCRIPTORS = 1 << 16, 250  # of a message of the first process; Linux takes 253
+MAX_REASON = 1 << 16  # bytes
+MAX_MESSAGE, MAX_DESCRIPTORS = 1 << 16, 253  # of a message to the first process; Linux takes no more
 
 CAPACITY = 3 * MAX_JPEG_PIXELS  # bytes of an address range; only what an image fills takes memory
 COMPUTING_S = 60  # for one image; the largest take five. Waiting for a slow storage does not count
@@ -145,7 +146,7 @@ def _answers(
         try:
             pixels = prepare(one, remember)
         except (UnreadableImageError, MemoryError) as error:
-            reason = (str(error) or type(error).__name__).encode(errors="surrogateescape")
+            reason = (str(error) or type(error).__name__).encode(errors="surrogateescape")[:MAX_REASON]
             yield REPLY.pack(0, len(reason)) + reason
             continue
         start, end = end, end + pixels.size

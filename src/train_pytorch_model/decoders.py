@@ -28,6 +28,7 @@ from train_pytorch_model.decoder_process import (
     CAPACITY,
     COMPUTING_S,
     LENGTH,
+    MAX_REASON,
     NO_FORK,
     NUMBER,
     REPLY,
@@ -248,10 +249,13 @@ class _Decoder:
         end = 0
         for _ in wanted:
             height, width = REPLY.unpack(self._reply(REPLY.size))
+            count = height * width * 3
+            if count > CAPACITY - end or (height == 0 and width > MAX_REASON):
+                self.end()
+                raise _DeadError("its decoder answered nonsense", is_certain=True)
             if height == 0:
                 found.append(self._reply(width).decode(errors="surrogateescape"))
                 continue
-            count = height * width * 3
             flat = np.frombuffer(self._memory, np.uint8, count, offset=end)
             found.append(flat.reshape(height, width, 3))
             end += count
@@ -287,5 +291,7 @@ def _fill(place: np.ndarray, pixels: Pixels | str) -> str | None:
     """Lay pixels in their place, or return the reason why there are none."""
     if isinstance(pixels, str):
         return pixels
+    if pixels.shape != place.shape:
+        return "its decoder answered nonsense"
     place[:] = pixels
     return None

@@ -272,7 +272,7 @@ class Trainer:
         with open_caches(self.cache_plan, self.world) as self._caches:
             if readers is not None:
                 readers.share(self._caches.shared, self._caches.files)
-            with Loader(self.world.cores, readers) as loader:
+            with Loader(self.cache_plan.readers or self.world.cores, readers) as loader:
                 yield loader
         self._caches = NO_CACHES
 

@@ -1,15 +1,17 @@
-"""A decoder that does what the name of a file says: crash, never end, be killed, want all memory."""
+"""A decoder that does what the name of a file says: crash, never end, be killed, want all memory, lie."""
 
 import os
 import signal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from train_pytorch_model import decoder_process
 from train_pytorch_model.image_classifier import decoding
 
-right = decoding.drafted
+right, right_answers = decoding.drafted, decoder_process._answers
 
 
 def drafted(file: str, short_side: int) -> Image.Image:
@@ -27,8 +29,23 @@ def drafted(file: str, short_side: int) -> Image.Image:
     return right(file, short_side)
 
 
+def answers(
+    prepare: decoder_process.Prepare,
+    wanted: Sequence[decoder_process.Wanted],
+    remember: object,
+    memory: np.ndarray,
+) -> Iterator[bytes]:
+    """Lies about what it has found, if the name says so."""
+    names = [Path(one.file).stem for one in wanted]
+    if "too large" in names:
+        yield decoder_process.REPLY.pack(1 << 20, 1 << 20)
+    if "too long a reason" in names:
+        yield decoder_process.REPLY.pack(0, 1 << 31)
+    yield from right_answers(prepare, wanted, remember, memory)
+
+
 def main() -> None:
     """In the place of `decoder_process.main`."""
     vars(decoding).update(drafted=drafted)  # for what is imported later
-    vars(decoder_process).update(drafted=drafted, COMPUTING_S=0)
+    vars(decoder_process).update(drafted=drafted, _answers=answers, COMPUTING_S=0)
     decoder_process.main()

@@ -112,6 +112,15 @@ def test_one_that_never_ends_is_ended_and_not_tried_again(faulty: Decoders, tmp_
     assert (faulty.decode(good, 8) == decoded(good, 8)).all()
 
 
+@pytest.mark.parametrize("name", ["too large", "too long a reason"])
+def test_what_a_decoder_says_is_not_trusted(faulty: Decoders, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UnreadableImageError, match=r"^its decoder answered nonsense$"):
+        faulty.decode(written(tmp_path / f"{name}.png"), 8)
+    assert pids(faulty) == []
+    good = written(tmp_path / "good.png")
+    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
+
+
 def test_a_decoder_that_wants_all_memory_fails_alone(faulty: Decoders, tmp_path: Path) -> None:
     with pytest.raises(UnreadableImageError, match=r"^MemoryError$"):
         faulty.decode(written(tmp_path / "exhaust.png"), 8)
