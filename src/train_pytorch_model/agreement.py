@@ -41,7 +41,10 @@ class Agreement:
         if self._world.device.type != "cuda":
             return now()
         before, self._late = self._late, now
-        return before()
+        answer = before()
+        if not answer.is_finite:  # this step began with the same weights, and is taken back with it
+            self._late = Agreed
+        return answer
 
     def finish(self) -> Agreed:
         """The answer that is still on its way, at the end of an epoch."""

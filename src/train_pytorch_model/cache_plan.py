@@ -27,6 +27,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, bounded, read_size
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.memory import available_memory
+from train_pytorch_model.sealed_file import sealed_file
 
 MEMORY_SHARE = 1 / 4  # of what is available, for all processes of a machine together
 FREE_SHARE = 1 / 2  # of a file system: others need room there, too
@@ -114,12 +115,11 @@ def _caches(plan: CachePlan, remember: Remember) -> Caches:
 
 def _open_unnamed(plan: CachePlan, stack: ExitStack) -> tuple[SharedCache, list[int]] | None:
     """The cache of the readers of one process; None where there is no room."""
-    files = []
-    for number in range(1 + plan.readers):
-        files.append(os.memfd_create(f"decoded images {number}"))
-        stack.callback(os.close, files[-1])
+    files: list[int] = []
     try:
-        os.posix_fallocate(files[0], 0, index_bytes(plan.num_images))
+        for number, size in enumerate([index_bytes(plan.num_images)] + [0] * plan.readers):
+            files.append(sealed_file(f"decoded images {number}", size))
+            stack.callback(os.close, files[-1])
     except OSError:
         return None
     return SharedCache(plan.num_images, plan.readers, plan.budget, 0, plan.readers), files

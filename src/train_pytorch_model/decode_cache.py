@@ -11,6 +11,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -91,7 +92,8 @@ class _DecodeCache:
         found = self._index.find(number)
         if found is not None:
             owner, offset, height, width = found
-            return self._regions[owner].view(offset, height, width)
+            with suppress(OSError):  # too many files open, or no more addresses
+                return self._regions[owner].view(offset, height, width)
         pixels = decode()
         if self._own is None:
             return pixels

@@ -41,10 +41,12 @@ from train_pytorch_model.decoder_process import (
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decoded
 from train_pytorch_model.process_table import python_command
+from train_pytorch_model.sealed_file import sealed_file
 
 PROGRAM = "from train_pytorch_model.decoder_process import main; main()"
 SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 ATTEMPTS = 2  # somebody else may have killed the first process
+MAX_RESTARTS = 3  # of the process that forks the others
 KEPT_BYTES = 16 << 20  # of memory, that a process may keep after a request
 
 T = TypeVar("T")
@@ -58,14 +60,18 @@ class Decoders:
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         """Processes that have imported `modules`, and end with the thread that this is called in."""
+        self._modules = modules
         self.share(None, ())
         self._of_thread = threading.local()
         self._all: list[_Decoder] = []  # to end them; `append` and `remove` are atomic
-        self._server: _Server | None = None
-        if hasattr(os, "memfd_create"):
-            with suppress(OSError):
-                self._server = _Server(modules)
-        self._is_possible = self._server is not None
+        self._servers: list[_Server] = []
+        self._starting = threading.Lock()
+        self._is_possible = hasattr(os, "memfd_create")
+        if self._is_possible:
+            try:
+                self._servers.append(_Server(modules))
+            except OSError:
+                self._is_possible = False
 
     def share(self, cache: SharedCache | None, files: Sequence[int]) -> None:
         """Have those that are still to be started keep decoded images in a cache of these files."""
@@ -75,8 +81,8 @@ class Decoders:
         """End all processes. No thread may be asking any more."""
         for decoder in self._all:
             decoder.end()
-        if self._server is not None:
-            self._server.end()
+        for server in self._servers:
+            server.end()
 
     def decode(self, file: Path, short_side: int) -> Pixels:
         """As `decoded` does. Raises `UnreadableImageError`, for a crash too."""
@@ -132,16 +138,16 @@ class Decoders:
                 fate = str(death)
                 if death.is_certain:
                     break
-        raise UnreadableImageError(fate)
+        raise UnreadableImageError(fate or "its decoder was ended twice")
 
     def _decoder(self) -> "_Decoder | None":
         """The one of this thread; None where there can be none."""
         found: _Decoder | None = getattr(self._of_thread, "decoder", None)
-        if found is None and self._server is not None and self._is_possible:
+        if found is None and self._is_possible:
             try:
                 # Where one has ended, nobody knows how far it had written; the next one only reads.
                 fork = Fork(self._cache, next(self._writers))
-                found = _Decoder(self._server, fork, self._files)
+                found = _Decoder(self._living_server(), fork, self._files)
             except OSError:
                 self._is_possible = False
                 return None
@@ -149,13 +155,22 @@ class Decoders:
             self._of_thread.decoder = found
         return found
 
+    def _living_server(self) -> "_Server":
+        """The last one; after its end, which ends all that it has forked, a new one. Raises `OSError`."""
+        with self._starting:
+            if self._servers[-1].has_ended:
+                if len(self._servers) > MAX_RESTARTS:
+                    raise ChildProcessError("decoders end again and again")
+                self._servers.append(_Server(self._modules))
+            return self._servers[-1]
+
     def _forget(self, decoder: "_Decoder") -> None:
         self._all.remove(decoder)
         self._of_thread.decoder = None
 
 
 class _DeadError(Exception):
-    """A decoder is no more; the text says how it ended."""
+    """A decoder is no more; the text says how it ended, empty if that had nothing to do with it."""
 
     def __init__(self, fate: str, is_certain: bool) -> None:
         super().__init__(fate)
@@ -184,6 +199,11 @@ class _Server:
                 self._control.close()
                 raise
 
+    @property
+    def has_ended(self) -> bool:
+        """Somebody has killed it, such as a system that is out of memory."""
+        return self._process.poll() is not None
+
     def fork(self, request: Fork, descriptors: Sequence[int]) -> int:
         """A process that serves the first of the descriptors. Raises `OSError` where there is none."""
         pid = self._ask(request, descriptors)
@@ -191,12 +211,17 @@ class _Server:
             raise ChildProcessError("no more processes")
         return pid
 
-    def wait(self, pid: int) -> int:
-        """The status of a process that has ended or is about to, as `Popen` has it."""
+    def kill(self, pid: int) -> int | None:
+        """End a process, if it has not ended before; returns its status as `Popen` has it.
+
+        None where all of them ended with this one.
+        """
         try:
+            if not self.has_ended:  # or its number may be somebody else's by now
+                os.kill(pid, signal.SIGKILL)
             return self._ask(pid)
-        except OSError:  # all of them ended with this one
-            return -signal.SIGKILL
+        except OSError:
+            return None
 
     def end(self) -> None:
         """And with it all that it has forked."""
@@ -220,10 +245,9 @@ class _Decoder:
     def __init__(self, server: _Server, request: Fork, files: Sequence[int]) -> None:
         """Raises `OSError` where it does not come up."""
         self._server = server
-        self._file = os.memfd_create("decoded images")
+        self._file = sealed_file("pixels", CAPACITY)
         endpoint, theirs = socket.socketpair()
         try:
-            os.ftruncate(self._file, CAPACITY)
             self._memory = mmap.mmap(self._file, CAPACITY)
             self.pid = server.fork(request, (theirs.fileno(), self._file, *files))
         except OSError:
@@ -261,14 +285,11 @@ class _Decoder:
             end += count
         yield found
         if end > KEPT_BYTES:
-            os.ftruncate(self._file, 0)
-            os.ftruncate(self._file, CAPACITY)
+            self._memory.madvise(mmap.MADV_REMOVE)
 
-    def end(self) -> int:
-        """End the process, if it has not ended before; returns its status as `Popen` does."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        status = self._server.wait(self.pid)
+    def end(self) -> int | None:
+        """End the process, if it has not ended before; returns its status as `_Server.kill` does."""
+        status = self._server.kill(self.pid)
         with suppress(OSError):  # of a request that nobody reads any more
             self._stream.close()
         os.close(self._file)  # the memory is unmapped when nobody looks at pixels in it any more
@@ -280,6 +301,8 @@ class _Decoder:
             found = self._stream.read(size)
         if len(found) < size:
             status = self.end()
+            if status is None:
+                raise _DeadError("", is_certain=False)
             if status == -signal.SIGXCPU:
                 raise _DeadError(f"its decoder was still computing after {COMPUTING_S} s", is_certain=True)
             how = signal.Signals(-status).name if status < 0 else f"status {status}"

@@ -5,7 +5,7 @@ at 224 px, an H100 was at work for a fifth of each step. So a step is recorded a
 been taken a few times, and played back from then on, which takes 0.1 ms of the processor instead of 25.
 
 What is left to compute is then known. Where it is long, PyTorch compiles the network, which takes a minute
-and saves a quarter of every step; where that fails, the training goes on as it was.
+and saves a quarter of every step, and the step is recorded anew; where that fails, it goes on as it was.
 """
 
 import statistics
@@ -25,6 +25,15 @@ WARMUP_STEPS = 3  # of each size, before it is recorded: libraries choose their 
 MAX_MEMORY_SHARE = 0.4  # of the device: what a recording computes in is no longer there for other steps
 TIMED_STEPS = 10
 COMPILING_PAYS_S = 15 * 60.0  # of computing: saves some four minutes, for two in which it compiles
+MAX_COMPILED = 2  # sizes: an epoch has steps of two, but if images turn out unreadable the next has others
+
+
+def can_be_recorded(network: nn.Module) -> bool:
+    """Not what computes parts of itself anew in the backward pass, with the random numbers of before.
+
+    That is DenseNet with `memory_efficient`. No other network of ours asks the GPU for anything on its way.
+    """
+    return not any(getattr(module, "memory_efficient", False) for module in network.modules())
 
 
 @dataclass(frozen=True)
@@ -50,16 +59,18 @@ class RecordedStep:
         self, step: TrainStep, steps_left: Callable[[], int], compiled: Callable[[int], nn.Module | None]
     ) -> None:
         """`compiled` gives the network compiled for so many images at once, or None if that fails."""
+        device = step.world.device
         self._step, self._steps_left, self._compiled = step, steps_left, compiled
-        self._lr = torch.zeros((), device=step.world.device)
-        self._stream = torch.cuda.Stream(step.world.device)  # type: ignore[no-untyped-call]
-        self._is_long = False
-        self._steps: dict[int, TrainStep] = {}  # by size, where it was tried to compile them
+        self._lr = torch.zeros((), device=device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._taken: Counter[int] = Counter()
         self._recordings: dict[int, _Recording] = {}
-        self._can_record = True
+        self._can_record = can_be_recorded(step.model)
+        self._is_long = False
+        self._steps: dict[int, TrainStep] = {}  # by size, where they were compiled
         self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
-        """Around the first steps that were played back; None when they have told what they should."""
+        """Around the first steps after the warmup; None when they have told what they should."""
+        torch.cuda.reset_peak_memory_stats(device)  # of trials that were larger
 
     @property
     def world(self) -> World:
@@ -69,19 +80,23 @@ class RecordedStep:
         """The sum of the losses, detached and not waited for; the next step overwrites it."""
         self._lr.fill_(lr)
         size = len(batch.targets)
-        is_whole = size == batch.global_count
-        if is_whole and self._taken[size] >= WARMUP_STEPS and size not in self._recordings:
+        if size != batch.global_count:
+            return self._compute(self._step, batch, sums)
+        if self._taken[size] >= WARMUP_STEPS and size not in self._recordings:
             self._prepare(batch, sums)
-        recording = self._recordings.get(size) if is_whole else None
+        if self._taken[size] < WARMUP_STEPS:
+            self._taken[size] += 1
+            return self._compute(self._steps.get(size, self._step), batch, sums)
+        return self._in_time(lambda: self._take(batch, sums))
+
+    def _take(self, batch: Batch, sums: Sums) -> Tensor:
+        """After the warmup."""
+        recording = self._recordings.get(len(batch.targets))
         if recording is None:
-            return self._compute(self._steps.get(size, self._step) if is_whole else self._step, batch, sums)
+            return self._compute(self._steps.get(len(batch.targets), self._step), batch, sums)
         recording.images.copy_(batch.images)
         recording.targets.copy_(batch.targets)
-        if self._timed is not None and len(self._timed) < TIMED_STEPS:
-            self._timed.append(_timed(recording.graph.replay))
-        else:
-            recording.graph.replay()
-            self._compile_if_it_pays()
+        recording.graph.replay()
         return recording.loss_sum
 
     def _compute(self, step: TrainStep, batch: Batch, sums: Sums) -> Tensor:
@@ -91,29 +106,33 @@ class RecordedStep:
         with torch.cuda.stream(self._stream):
             loss_sum = step(batch, self._lr, sums)
         current.wait_stream(self._stream)
-        self._taken[len(batch.targets)] += 1
         return loss_sum
 
     def _prepare(self, batch: Batch, sums: Sums) -> None:
         """Compile the step of such a batch, where the training is long, or record it."""
         size = len(batch.targets)
-        if self._is_long and size not in self._steps:
+        if self._is_long and size not in self._steps and len(self._steps) < MAX_COMPILED:
             network = self._compiled(size)
-            self._steps[size] = self._step if network is None else replace(self._step, model=network)
-            self._taken[size] = 0  # it warms up once more
-        elif self._can_record:
-            try:
-                self._record(batch, sums)
-            except RuntimeError:  # no memory, or a network that asks the GPU for something on its way
-                self._can_record = False
-                self._recordings.clear()
-                torch.cuda.empty_cache()
+            if network is None:
+                self._is_long = False  # another size would fail as well
+            else:
+                self._steps[size] = replace(self._step, model=network)
+                self._taken[size] = 0  # it warms up once more
+                return
+        if self._can_record:
+            self._record(batch, sums)
 
     def _record(self, batch: Batch, sums: Sums) -> None:
-        """Record the step of such a batch, which is not taken yet, unless that takes too much memory."""
+        """Record the step of such a batch, which is not taken yet, unless that takes too much memory.
+
+        A recording that fails could not be taken back: PyTorch would be left in the midst of it. So there has
+        to be room.
+        """
         device, size = self._step.world.device, len(batch.targets)
-        _, total = torch.cuda.mem_get_info(device)
-        if torch.cuda.max_memory_allocated(device) > MAX_MEMORY_SHARE * total:
+        torch.cuda.empty_cache()  # as the recording does
+        free, total = torch.cuda.mem_get_info(device)
+        needed = torch.cuda.max_memory_allocated(device)
+        if needed > min(free, MAX_MEMORY_SHARE * total):
             self._can_record = False
             return
         graph = torch.cuda.CUDAGraph()
@@ -124,21 +143,23 @@ class RecordedStep:
             loss_sum = self._steps.get(size, self._step)(static, self._lr, sums)
         self._recordings[size] = _Recording(graph, static.images, static.targets, loss_sum)
 
-    def _compile_if_it_pays(self) -> None:
-        """Decided once, as soon as the steps that were timed are over on the GPU."""
-        if self._timed is None or not self._timed[-1][1].query():  # type: ignore[no-untyped-call]
-            return
-        step_s = statistics.median(start.elapsed_time(end) for start, end in self._timed) / 1e3
-        self._timed = None
-        if step_s * self._steps_left() >= COMPILING_PAYS_S:
-            self._is_long = True
-            torch.cuda.synchronize(self._step.world.device)  # what is still played back is dropped
-            self._recordings.clear()
-
-
-def _timed(replay: Callable[[], None]) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    start.record()
-    replay()
-    end.record()
-    return start, end
+    def _in_time(self, take: Callable[[], Tensor]) -> Tensor:
+        """Take a step; the first ones tell how long the training is, once they are over on the GPU."""
+        if self._timed is None:
+            return take()
+        if len(self._timed) < TIMED_STEPS:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            start.record()
+            loss_sum = take()
+            end.record()
+            self._timed.append((start, end))
+            return loss_sum
+        loss_sum = take()
+        if self._timed[-1][1].query():  # type: ignore[no-untyped-call]
+            step_s = statistics.median(start.elapsed_time(end) for start, end in self._timed) / 1e3
+            self._timed = None
+            if step_s * self._steps_left() >= COMPILING_PAYS_S:
+                self._is_long = True
+                torch.cuda.synchronize(self._step.world.device)  # what is still played back is dropped
+                self._recordings.clear()
+        return loss_sum

@@ -68,6 +68,7 @@ from train_pytorch_model.trials import Trials
 
 MAX_ROLLBACKS = 3
 VALIDATED_AT_ONCE = 4  # times the training's images, on a GPU: they need a tenth of the memory
+MAX_VALIDATED_AT_ONCE = 512
 
 
 class Trainer:
@@ -135,7 +136,7 @@ class Trainer:
         self._take_step: Step = self._step
         if world.size > 1:
             trials.settle_buckets(self._step.model, self.min_share)
-        elif not is_on_cpu:
+        elif not is_on_cpu and self._step.micro_batch is None:
             self._take_step = RecordedStep(self._step, self._steps_left, trials.compiled)
 
     @property
@@ -301,7 +302,7 @@ class Trainer:
         validation, framing = self.validation, self.inputs.framing
         at_once = self._step.micro_batch or self.config.batch_size
         if self.world.device.type == "cuda":
-            at_once *= VALIDATED_AT_ONCE
+            at_once = max(at_once, min(VALIDATED_AT_ONCE * at_once, MAX_VALIDATED_AT_ONCE))
         plan = plan_validation(len(validation), at_once, self.world.rank, self.world.size)
         plan = plan[:max_steps]
         read = read_for_inference(validation, framing, self._caches.validation)

@@ -73,8 +73,9 @@ class Trials:
         )
         model = cast(nn.Module, torch.compile(self._model, dynamic=False))
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # hints for those who have written the network
+            # Neither hints for those who have written the network, nor other numbers drawn by the next step.
+            with warnings.catch_warnings(), torch.random.fork_rng([self._world.device.index]):
+                warnings.simplefilter("ignore")
                 self._pass(model, num_images)
         except Exception as error:  # no compiler on this machine, or a network that it cannot do
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
@@ -82,6 +83,7 @@ class Trials:
             return None
         finally:
             network.load_state_dict(before)
+            self._state.optimizer.zero_grad(set_to_none=True)
         return model
 
     def _pass(self, model: nn.Module, num_images: int) -> None:

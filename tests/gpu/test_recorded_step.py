@@ -109,28 +109,39 @@ def test_a_step_that_takes_most_of_the_memory_is_not_recorded(monkeypatch: pytes
     assert recorded._recordings == {}
 
 
-def test_a_network_that_cannot_be_recorded_trains_as_it_comes() -> None:
+def test_a_network_that_saves_memory_trains_as_it_comes() -> None:
     step = make_step()
-    step.model.register_forward_hook(lambda _, __, logits: logits * logits.abs().max().item())  # waits
+    step.model.memory_efficient = True  # type: ignore[assignment]
     recorded = RecordedStep(step, lambda: 0, lambda _: None)
     found = trained(recorded, step.model, [8] * 8)
     assert recorded._recordings == {}
     assert found["sums"][3] == 64
 
 
-def test_what_takes_long_is_compiled_once() -> None:
-    asked = []
+def test_what_takes_long_is_compiled_for_each_size_once_and_recorded_again() -> None:
     step = make_step()
+    asked = []
+
+    class Compiled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = step.model
+
+        def forward(self, images: Tensor) -> Tensor:
+            logits: Tensor = self.model(images)
+            return logits
 
     def compiled(size: int) -> nn.Module:
         asked.append(size)
-        return step.model
+        return Compiled()
 
     recorded = RecordedStep(step, lambda: 1 << 40, compiled)
     trained(recorded, step.model, [8] * (WARMUP_STEPS + TIMED_STEPS + 1))
     torch.cuda.synchronize()
-    trained(recorded, step.model, [8] * 10)
-    assert asked == [8]
+    trained(recorded, step.model, [8, 7, 6] * 10)
+    assert asked == [8, 7]
+    assert isinstance(recorded._steps[8].model, Compiled)
+    assert set(recorded._recordings) == {8, 7, 6}
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -156,6 +167,9 @@ def test_a_training_goes_on_compiled_or_not(
                 trainer.train(loader, lambda _: torch.cuda.synchronize()), trainer.validate(loader)
             )
     assert [text.split(" (")[0] for text in warned] == (["The network cannot be compiled"] if fails else [])
+    recorded = trainer._take_step
+    assert isinstance(recorded, RecordedStep)
+    assert bool(recorded._steps) is not fails
     assert trainer.state.best.metrics.loss < math.log(3)
 
 

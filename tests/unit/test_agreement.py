@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from train_pytorch_model import agreement
 from train_pytorch_model.agreement import Agreed, Agreement
 from train_pytorch_model.distributed import World
 
@@ -41,8 +42,8 @@ def one_of_two(*other: float) -> Agreement:
 def test_what_is_said_is_agreed(
     loss_sum: float, is_due: bool, stop: int, agreed: Agreed, is_alone: bool
 ) -> None:
-    agreement = Agreement(World(0, 1, 0, 1, CPU)) if is_alone else one_of_two()
-    assert agreement.exchange(torch.tensor(loss_sum, requires_grad=True), is_due, stop) == agreed
+    these = Agreement(World(0, 1, 0, 1, CPU)) if is_alone else one_of_two()
+    assert these.exchange(torch.tensor(loss_sum, requires_grad=True), is_due, stop) == agreed
 
 
 def test_what_the_other_says_counts_as_much() -> None:
@@ -52,6 +53,19 @@ def test_what_the_other_says_counts_as_much() -> None:
 
 
 def test_on_a_cpu_nothing_is_left_for_the_end() -> None:
-    agreement = one_of_two(0.0, 0.0, 15.0)
-    agreement.exchange(FINE, is_due=False, stop=0)
-    assert agreement.finish() == Agreed()
+    these = one_of_two(0.0, 0.0, 15.0)
+    these.exchange(FINE, is_due=False, stop=0)
+    assert these.finish() == Agreed()
+
+
+def test_a_gpu_answers_a_step_later_and_a_bad_loss_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "read_later", lambda values: values.flatten().tolist)
+    alone = Agreement(World(0, 1, 0, 1, torch.device("cuda", 0)))
+    bad = torch.tensor(float("nan"))
+    assert alone.exchange(FINE, is_due=True, stop=0) == Agreed()
+    assert alone.exchange(bad, is_due=False, stop=0) == Agreed(is_due=True)
+    assert not alone.exchange(bad, is_due=False, stop=0).is_finite
+    # Back to the last good state: what the step after the bad one has found is gone with it.
+    assert alone.exchange(FINE, is_due=False, stop=15) == Agreed()
+    assert alone.finish() == Agreed(stop=15)
+    assert alone.finish() == Agreed()

@@ -163,6 +163,19 @@ def test_each_thread_has_one_and_all_end(tmp_path: Path) -> None:
     assert not [pid for pid in running if start_of(pid)]
 
 
+def test_the_end_of_the_process_that_forks_them_costs_no_image(tmp_path: Path) -> None:
+    path, these = written(tmp_path / "a.png"), Decoders()
+    for _ in range(decoders.MAX_RESTARTS + 2):
+        assert (these.decode(path, 8) == decoded(path, 8)).all()
+        server = these._servers[-1]
+        server._process.kill()
+        server._process.wait()
+    assert len(these._servers) == 1 + decoders.MAX_RESTARTS
+    assert pids(these) == []  # the thread decodes from here on
+    assert (these.decode(path, 8) == decoded(path, 8)).all()
+    these.end()
+
+
 def test_none_outlives_its_program(tmp_path: Path) -> None:
     path = written(tmp_path / "a.png")
     program = (
