@@ -35,8 +35,8 @@ Read = Callable[[int, Decode], Pixels]
 PREFETCHED_BATCHES = 4  # being decoded or ready, ahead of the one in use
 # Images that a process prepares at once: the threads that wait for them, and hinder each other, wake up less.
 MAX_GROUP = 8
-MAX_READERS = 128  # of a machine: each gets a file of every other one, and there may be 1,024 open
 MIN_GROUPS = 4  # of a batch, so that it is not waited for longer than need be
+MAX_READERS = 128  # of a machine: each gets a file of every other one, and there may be 1,024 open
 
 
 @dataclass(frozen=True)

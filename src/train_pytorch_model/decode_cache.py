@@ -62,7 +62,7 @@ class SharedCache:
         """
         index, *others = files
         share = self.num_bytes // self.num_writers
-        chunks = min(MAX_CHUNKS, MAX_MAPPED // self.num_writers)
+        chunks = min(MAX_CHUNKS, max(1, MAX_MAPPED // self.num_writers))
         regions = [_Region(descriptor, share, chunks) for descriptor in others]
         places = mmap.mmap(index, index_bytes(self.num_images))
         own = self.first_writer + writer if writer is not None and writer < self.own_writers else None
