@@ -7,7 +7,7 @@ counts.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -42,8 +42,10 @@ class Agreement:
             return now()
         before, self._late = self._late, now
         answer = before()
-        if not answer.is_finite:  # this step began with the same weights, and is taken back with it
+        if not answer.is_finite:  # what this step has found is taken back with the one before
             self._late = Agreed
+        elif answer.is_due:  # this step has asked for the same checkpoint once more
+            self._late = lambda: replace(now(), is_due=False)
         return answer
 
     def finish(self) -> Agreed:

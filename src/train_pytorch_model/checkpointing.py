@@ -107,8 +107,6 @@ class Checkpointer:
             self._stop.longest_step_s = max(self._stop.longest_step_s, now - self._stepped_at)
         self._stepped_at = now
         is_due = self._world.is_main and now - self._written_at >= self._every_s
-        if is_due:
-            self._written_at = now  # it is asked for once, though a GPU's answer comes a step later
         self._act(self._agreement.exchange(loss_sum, is_due, self._stop.signal or 0))
 
     def after_training(self) -> None:

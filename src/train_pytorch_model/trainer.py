@@ -120,7 +120,7 @@ class Trainer:
         optimizer, scaler = make_optimizer(self.network), self.precision.scaler(world.device)
         self.state = TrainState(self.network, optimizer, scaler, config.patience, world.device)
         self.state.position.bad_images += inputs.bad_images
-        # `torch.manual_seed` takes 1.7 ms, longer than a step of a ResNet-18 on a fast GPU.
+        # Beside a loader's threads `torch.manual_seed` takes 1.7 ms: a fast GPU is done with a step by then.
         self._generator = _generator_of(world.device)
         trials = Trials(self._model, self.state, framing, self.precision, world, voice)
         self._step = TrainStep(
