@@ -9,7 +9,8 @@ import pytest
 
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.init_transformation import InitTransformation
-from train_pytorch_model.commands.program import activation, without_boolean_values
+from train_pytorch_model.commands.program import activation, run_verbs, without_boolean_values
+from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
 
 
@@ -34,6 +35,29 @@ def test_a_boolean_with_a_value_is_a_switch(written: str, meant: str) -> None:
 def test_the_switches_of_a_command_are_its_own() -> None:
     assert without_boolean_values(["--quiet", "True"], [Train]) == ["--quiet"]
     assert without_boolean_values(["--quiet", "True"], []) == ["--quiet", "True"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["tain", "--epochs", "3"],
+            '"tain" is not a verb. Did you mean "train"? The verbs are train, score;',
+        ),
+        (["export"], '"export" is not a verb. The verbs are train, score;'),
+        (["--epochs", "3"], 'a verb comes before the options: "program VERB --epochs …".'),
+    ],
+)
+def test_a_command_line_without_a_verb_is_refused_in_one_message(
+    arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", *arguments])
+    with pytest.raises(SystemExit) as end:
+        run_verbs({"train": Train, "score": Score}, "program", "")
+    message = capsys.readouterr().err
+    assert end.value.code == 2
+    assert message.startswith(f"ParameterError: {told}")
+    assert message.count("\n") == 1
 
 
 def test_an_environment_that_is_not_active_is_activated_first(

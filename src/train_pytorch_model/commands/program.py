@@ -1,6 +1,7 @@
 """From the command line to an exit status: what all verbs share."""
 
 import atexit
+import difflib
 import inspect
 import os
 import shlex
@@ -21,7 +22,7 @@ from typing import Annotated, Any, ClassVar, NoReturn, Protocol, cast
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.errors import LostRankError, ModuleOutOfMemoryError, UserError
+from train_pytorch_model.errors import LostRankError, ModuleOutOfMemoryError, ParameterError, UserError
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.priority import OPENMP
 from train_pytorch_model.progress import write_what_the_console_can
@@ -62,8 +63,10 @@ def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str
         print(__version__)
     elif name in commands:
         _run(lambda: _parse(commands[name], f"{prog} {name}", rest))
-    else:
+    elif name in ("", "-h", "--help"):
         _run(lambda: _parse_verbs(commands, prog, description))
+    else:
+        _run(lambda: _refuse(first, list(commands), prog))
 
 
 def leave_after(main: Callable[[], None]) -> None:
@@ -94,12 +97,24 @@ def _parse(command: type[Command], prog: str, arguments: Sequence[str]) -> Comma
 
 
 def _parse_verbs(commands: Mapping[str, type[Command]], prog: str, description: str) -> Command:
-    """Of a command line that begins with no verb: its help, or what is wrong with it."""
+    """Of an empty command line, or one that asks for help: ends the program with the verbs."""
     each: list[Any] = []
     for name, command in commands.items():
         in_short, *_ = (inspect.getdoc(command) or "").splitlines()
         each.append(Annotated[command, tyro.conf.subcommand(name, description=in_short)])
     return cast(Command, tyro.cli(reduce(or_, each), prog=prog, description=description))
+
+
+def _refuse(first: str, verbs: Sequence[str], prog: str) -> NoReturn:
+    """Raise `ParameterError` for a command line that begins with something else than a verb."""
+    if first.startswith("-"):
+        problem = f'a verb comes before the options: "{prog} VERB {first} …".'
+    else:
+        closest = difflib.get_close_matches(first, verbs, n=1)
+        problem = f'"{first}" is not a verb.' + "".join(f' Did you mean "{verb}"?' for verb in closest)
+    raise ParameterError(
+        f'{problem} The verbs are {", ".join(verbs)}; "{prog} VERB --help" lists the options of one.'
+    )
 
 
 def activation() -> Iterator[str]:
