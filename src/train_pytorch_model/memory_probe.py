@@ -1,6 +1,7 @@
 """How many images at once fit into the memory of every process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -24,6 +25,25 @@ def largest_that_fits(try_out: Callable[[int], None], largest: int, least: int, 
         images = max(least, images // 2)
     # The least of all, as the largest of the negative.
     return -int(world.max(torch.tensor([-images], dtype=torch.int64, device=world.device)).item())
+
+
+@contextmanager
+def telling_what_fits(images: int, batch_size: int) -> Iterator[None]:
+    """Where memory runs out in the midst of a training, say what to do.
+
+    `images` are computed at once, of a batch of `batch_size`. Raises `ModuleOutOfMemoryError`.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = " ".join(str(error).split())[:160]
+        half = max(1, images // 2)
+        raise ModuleOutOfMemoryError(
+            f"{images} images at once do not fit ({reason}). The same command goes on from the last"
+            f" checkpoint with {half} at once; or lower --batch-size, now {batch_size}, or the recipe's"
+            " image_size.",
+            images_at_once=half,
+        ) from error
 
 
 def _fits(try_out: Callable[[int], None], images: int) -> bool:

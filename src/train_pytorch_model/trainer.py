@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -26,12 +26,7 @@ from train_pytorch_model.decode_cache import NO_CACHES
 from train_pytorch_model.decoders import Decoders
 from train_pytorch_model.distributed import World
 from train_pytorch_model.epoch_view import AfterStep, EpochView, RunLength
-from train_pytorch_model.errors import (
-    InvalidDatasetError,
-    ModuleOutOfMemoryError,
-    ParameterError,
-    TrainingError,
-)
+from train_pytorch_model.errors import InvalidDatasetError, ParameterError, TrainingError
 from train_pytorch_model.first_weights import begin_from_scratch
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import left_out, without_bad_images
@@ -47,6 +42,7 @@ from train_pytorch_model.loop import (
     evaluate,
     train_one_epoch,
 )
+from train_pytorch_model.memory_probe import telling_what_fits
 from train_pytorch_model.metrics import Metrics, Sums
 from train_pytorch_model.models import (
     build_model,
@@ -170,19 +166,17 @@ class Trainer:
             after_step(loss_sum)
 
         set_training_mode(self.network)
-        with self.voice.bar(len(current.plan), f"Epoch {position.epoch}/{self.config.epochs}") as bar:
+        title = f"Epoch {position.epoch}/{self.config.epochs}"
+        with self.voice.bar(len(current.plan), title) as bar, self._telling_what_fits():
             view = EpochView(bar, self.voice, loader, position, len(current.plan), self.length, take_time)
-            try:
-                trained = train_one_epoch(
-                    self._take_step,
-                    self._each_with_noise_of_its_own(batches),
-                    lambda number: self.schedule(first_step + number),
-                    self.state,
-                    self.config.print_frequency,
-                    view,
-                )
-            except torch.OutOfMemoryError as error:
-                raise self._out_of_memory(error) from error
+            trained = train_one_epoch(
+                self._take_step,
+                self._each_with_noise_of_its_own(batches),
+                lambda number: self.schedule(first_step + number),
+                self.state,
+                self.config.print_frequency,
+                view,
+            )
         self._leave_out("training", self.inputs.training, training, position.rejected)
         return trained
 
@@ -326,7 +320,7 @@ class Trainer:
                 yield batch
                 bar.advance()
 
-        with self.voice.bar(len(current.plan), title) as bar:
+        with self.voice.bar(len(current.plan), title) as bar, self._telling_what_fits():
             sums, look = evaluate(self._model, batches(bar), self.precision, self.world.device)
         return sums, replace(look, places=_places(self.inputs.validation, validation, look.places))
 
@@ -359,15 +353,9 @@ class Trainer:
         following = self.config.epochs - position.epoch
         return (following + 1) * self.steps_per_epoch - position.steps_done
 
-    def _out_of_memory(self, error: Exception) -> ModuleOutOfMemoryError:
-        reason = " ".join(str(error).split())[:160]
-        now = self._step.micro_batch or self.config.batch_size
-        return ModuleOutOfMemoryError(
-            f"{now} images at once do not fit ({reason}). The same command goes on from the last checkpoint"
-            f" with {max(1, now // 2)} at once; or lower --batch-size, now {self.config.batch_size}, or the"
-            " recipe's image_size.",
-            images_at_once=max(1, now // 2),
-        )
+    def _telling_what_fits(self) -> AbstractContextManager[None]:
+        batch_size = self.config.batch_size
+        return telling_what_fits(self._step.micro_batch or batch_size, batch_size)
 
 
 def _generator_of(device: torch.device) -> torch.Generator:

@@ -13,6 +13,7 @@ from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data import Loader
 from train_pytorch_model.distributed import World
+from train_pytorch_model.errors import ModuleOutOfMemoryError
 from train_pytorch_model.evaluation import Outcomes
 from train_pytorch_model.image_classifier.weights import read_state_dict
 from train_pytorch_model.inputs import open_training_inputs
@@ -74,6 +75,18 @@ def test_a_look_taken_again_is_the_one_that_was_kept(trainer: Trainer) -> None:
     # Without the image that was rejected meanwhile, the batches are others, and so is the rounding.
     for first, second in zip(columns(kept.outcomes), columns(again.outcomes), strict=True):
         assert second == pytest.approx(first, rel=1e-6)
+
+
+def test_memory_that_runs_out_in_validation_is_told_as_in_training(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(trainer.network, "forward", exhausted)
+    with Loader(1) as loader, pytest.raises(ModuleOutOfMemoryError, match="4 images at once") as raised:
+        trainer.validate(loader)
+    assert raised.value.images_at_once == 2
 
 
 @pytest.mark.parametrize(
