@@ -54,7 +54,7 @@ def test_photographs_become_a_model_that_is_evaluated_used_and_exported(
     sizes = {path: len(list(Path(path).glob("image/*"))) for path in ("training", "transformed/validation")}
     assert sizes == {"training": 24, "transformed/validation": 3}
     assert Path("flowers.onnx").stat().st_size > 40_000_000
-    (script,) = blocks("python")["Serving and exporting"]
+    script, _ = blocks("python")["Serving and exporting"]  # test_serving.py runs the other
     predicted = run_process(sys.executable, "-W", "ignore", "-c", script)
     assert predicted.status == 0, predicted.stderr
     assert "Scored Probabilities_red" in predicted.stdout

@@ -1,6 +1,7 @@
 """The trained directory behind MLflow's own server, over HTTP, without this package."""
 
 import base64
+import json
 import os
 import sys
 import urllib.error
@@ -12,8 +13,9 @@ import pytest
 
 from tests.painting import encode, paint
 from tests.programs.conftest import Trained
+from tests.programs.program import run_process
 from tests.programs.server import free_port, post, serving
-from tests.readme import commands_of
+from tests.readme import blocks, commands_of
 
 # Python runs it at start: from then on the package cannot be imported, installed or not.
 WITHOUT_OUR_PACKAGE = """
@@ -58,6 +60,17 @@ def test_a_photo_is_answered_with_label_and_probabilities(url: str) -> None:
     probabilities = [answer[f"Scored Probabilities_{name}"] for name in ("blue", "green", "red")]
     assert sum(probabilities) == pytest.approx(1)
     assert answer["Scored Labels"] == ("blue", "green", "red")[probabilities.index(max(probabilities))]
+
+
+def test_the_readmes_client_is_answered(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photo.jpg").write_bytes(encode(paint("red", 200, (50, 40)), "JPEG"))
+    _, client = blocks("python")["Serving and exporting"]
+    local = client.replace("http://127.0.0.1:5001/invocations", url)
+    assert local != client
+    answered = run_process(sys.executable, "-c", local)
+    assert answered.status == 0, answered.stderr
+    assert json.loads(answered.stdout)["predictions"][0]["Scored Labels"] in ("blue", "green", "red")
 
 
 def test_a_batch_in_the_other_form_is_answered_in_its_order(url: str) -> None:
