@@ -37,7 +37,7 @@ def main() -> None:
         VERBS,
         prog="train-pytorch-model",
         description=f"Train image classifiers from folders of images. Version {__version__}.\n\n"
-        "VERB --help has the options of a verb, and an example.",
+        "VERB --help lists a verb's options, with an example; --version prints the version.",
     )
 
 

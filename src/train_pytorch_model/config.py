@@ -33,10 +33,10 @@ class TrainConfig:
     """Any integer. The same seed, data and number of processes give the same run."""
 
     patience: int = 3
-    """Stop after so many epochs in a row without a lower validation loss. Greater than 0."""
+    """Stop when the validation loss has not fallen for this many epochs in a row. Greater than 0."""
 
     print_frequency: int = 10
-    """A log line every so many steps of an epoch. Greater than 0."""
+    """Steps of an epoch between two log lines. Greater than 0."""
 
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every parameter that is out of range."""

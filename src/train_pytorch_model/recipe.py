@@ -31,21 +31,19 @@ class Recipe:
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
 
     augmentation: Augmentation = "auto"
-    """Training crops. auto: random-resized-crop; at a common size padded-crop from 32 px and 10 epochs up,
-    else none."""
+    """Training crops. auto: random-resized-crop; at a common size padded-crop (32 px, 10 epochs) or none."""
 
     crop_area: float = 0.08
     """Smallest share of an image's area that random-resized-crop takes."""
 
     horizontal_flip: Literal["auto"] | bool = "auto"
-    """Mirror half of the training images. auto: unless they have a left and a right, as digits and text."""
+    """Mirror half of the training images. auto: unless a mirror image shows, as of digits and text."""
 
     label_smoothing: Annotated[float | None, _shown("FLOAT")] = None
-    """Share of the target spread over all categories, in the training loss only; from 0, below 1. By default
-    0.1 at a common size from 15 epochs up, else 0."""
+    """Smooths training targets; below 1. By default 0.1 at a common size from 15 epochs up, else 0."""
 
     balance_classes: bool = False
-    """Learn to tell the categories as if all had as many training images."""
+    """Learn as if all categories had equally many training images."""
 
     freeze_backbone: bool = False
     """Train the last layer only."""
@@ -57,7 +55,7 @@ class Recipe:
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
 
     std: Annotated[tuple[float, float, float] | None, _shown("RED GREEN BLUE")] = None
-    """What they are divided by then. By default as for --mean."""
+    """Their divisor after that. Give both --mean and --std, or neither."""
 
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every entry that is out of range."""

@@ -44,6 +44,7 @@ def test_the_switches_of_a_command_are_its_own() -> None:
             ["tain", "--epochs", "3"],
             '"tain" is not a verb. Did you mean "train"? The verbs are train, score;',
         ),
+        ([], 'a verb is missing: "program VERB …". The verbs are train, score;'),
         (["export"], '"export" is not a verb. The verbs are train, score;'),
         (["--epochs", "3"], 'a verb comes before the options: "program VERB --epochs …".'),
     ],

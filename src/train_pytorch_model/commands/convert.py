@@ -12,7 +12,7 @@ from train_pytorch_model.progress import make_voice
 
 @dataclass(frozen=True, kw_only=True)
 class Convert:
-    """Write class folders, an archive or AutoML's list as an ImageDirectory, each file as it is."""
+    """Turn class folders, an archive or an AutoML list into an ImageDirectory, files unchanged."""
 
     EXAMPLE: ClassVar[str] = "--input flowers.zip --output images"
 

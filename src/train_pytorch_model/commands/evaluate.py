@@ -24,7 +24,7 @@ NUM_WORST = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Tell how good a trained model is on labelled images, as numbers and as a page."""
+    """Measure a trained model on labelled images, as numbers and as an HTML page."""
 
     EXAMPLE: ClassVar[str] = "--trained-model trained --dataset flowers/test --output evaluation"
 
@@ -32,7 +32,7 @@ class Evaluate:
     """Trained model directory, as train writes it."""
 
     dataset: Path
-    """Labelled images, best some it was not trained on: one folder per category, or an ImageDirectory."""
+    """Labelled images, preferably not used in training: one folder per category, or an ImageDirectory."""
 
     output: Path
     """Where to write evaluation.html, metrics.json and tables: a directory that is new or empty."""

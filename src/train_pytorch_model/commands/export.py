@@ -28,7 +28,7 @@ class Export:
     """The file to write; it must not exist."""
 
     image_size: OptionalInt = None
-    """Side of the input in px, for a model directory of the designer, which does not tell it."""
+    """Side of the input in px, for a model directory of the designer, which does not record it."""
 
     def run(self) -> None:
         """Check, export, and say how close it is."""

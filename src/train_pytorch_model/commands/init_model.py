@@ -30,7 +30,7 @@ class InitModel:
     """Begin with torchvision's best ImageNet weights, which are downloaded."""
 
     weights: OptionalName = None
-    """Begin with the torchvision weights of that name, such as IMAGENET1K_V1, which are downloaded."""
+    """Begin with the torchvision weights of this name, such as IMAGENET1K_V1; downloads them."""
 
     weights_file: OptionalPath = None
     """Begin with the weights in this file, a state dict saved with torch.save."""
@@ -42,7 +42,7 @@ class InitModel:
     """DenseNet: less memory, more time."""
 
     random_seed: int = 1
-    """Of the first weights. Any integer."""
+    """Seed of the initial weights. Any integer."""
 
     recipe: tyro.conf.OmitArgPrefixes[Recipe] = field(default_factory=Recipe)
 

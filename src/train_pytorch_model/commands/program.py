@@ -63,7 +63,7 @@ def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str
         print(__version__)
     elif name in commands:
         _run(lambda: _parse(commands[name], f"{prog} {name}", rest))
-    elif name in ("", "-h", "--help"):
+    elif name in ("-h", "--help"):
         _run(lambda: _parse_verbs(commands, prog, description))
     else:
         _run(lambda: _refuse(first, list(commands), prog))
@@ -97,7 +97,7 @@ def _parse(command: type[Command], prog: str, arguments: Sequence[str]) -> Comma
 
 
 def _parse_verbs(commands: Mapping[str, type[Command]], prog: str, description: str) -> Command:
-    """Of an empty command line, or one that asks for help: ends the program with the verbs."""
+    """Of a command line that asks for help: ends the program with the verbs."""
     each: list[Any] = []
     for name, command in commands.items():
         in_short, *_ = (inspect.getdoc(command) or "").splitlines()
@@ -106,8 +106,10 @@ def _parse_verbs(commands: Mapping[str, type[Command]], prog: str, description: 
 
 
 def _refuse(first: str, verbs: Sequence[str], prog: str) -> NoReturn:
-    """Raise `ParameterError` for a command line that begins with something else than a verb."""
-    if first.startswith("-"):
+    """Raise `ParameterError` for a command line that does not begin with a verb."""
+    if not first:
+        problem = f'a verb is missing: "{prog} VERB …".'
+    elif first.startswith("-"):
         problem = f'a verb comes before the options: "{prog} VERB {first} …".'
     else:
         closest = difflib.get_close_matches(first, verbs, n=1)

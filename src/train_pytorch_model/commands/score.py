@@ -37,7 +37,7 @@ class Score:
     """Where to write _data.parquet and scores.csv: a directory that is new or empty."""
 
     top_k: OptionalInt = None
-    """Let scores.csv have the so many most probable categories instead of the probabilities of all."""
+    """Write only this many most probable categories to scores.csv, instead of all."""
 
     quiet: Switch = False
     """Print warnings and errors only."""

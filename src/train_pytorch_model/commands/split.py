@@ -39,7 +39,7 @@ class Split:
     """Any integer. The same seed and images give the same parts."""
 
     stratified: bool = True
-    """Split every category by that fraction, not only the whole."""
+    """Split each category by this fraction, not all images as one."""
 
     quiet: Switch = False
     """Print warnings and errors only."""

@@ -70,10 +70,10 @@ class Submit:
     """The AmlCompute cluster, which is made where it does not exist."""
 
     vm_size: OptionalName = None
-    """Of a cluster that is made; Standard_NC4as_T4_v3 by default, one T4."""
+    """VM size of a new cluster; default Standard_NC4as_T4_v3, one T4."""
 
     max_nodes: OptionalInt = None
-    """Of a cluster that is made; as many as the job takes by default. Idle nodes are given back."""
+    """Most nodes of a new cluster; default: what the job takes. Idle nodes are released."""
 
     instance_count: int = 1
     """Node count."""
@@ -85,7 +85,7 @@ class Submit:
     """Another environment of the workspace, as NAME:VERSION or NAME@latest, instead of the project's own."""
 
     image: OptionalName = None
-    """A Docker image instead of it, that has everything or gets it from --conda-file."""
+    """A Docker image instead, complete or completed by --conda-file."""
 
     conda_file: OptionalPath = None
     """Conda packages on top of --image, or of the project's base image."""
@@ -94,28 +94,28 @@ class Submit:
     """Under which the portal lists the job."""
 
     time_limit: OptionalInt = None
-    """Let Azure ML end the training after so many minutes."""
+    """Minutes after which Azure ML ends the training."""
 
     wait_limit: OptionalInt = None
-    """Watch for at most so many minutes; the job goes on after that. 0 only submits."""
+    """Watch for at most this many minutes; the job continues. 0 only submits."""
 
     download: OptionalPath = None
     """Where to write the trained model directory in the end: a directory that is new or empty."""
 
     register: OptionalName = None
-    """Register the trained model under this name, also when nobody watches any more."""
+    """Register the trained model under this name, even if nobody watches any more."""
 
     register_components: Switch = False
     """Also register all components of this version, for the designer."""
 
     dry_run: OptionalPath = None
-    """Send nothing; write job.yaml, for az ml job create, and all that it uploads into this directory."""
+    """Send nothing; write job.yaml for az ml job create, and its code, into this directory."""
 
     subscription_id: OptionalName = None
-    """Of the workspace; else AZUREML_ARM_SUBSCRIPTION, else config.json."""
+    """Subscription of the workspace; default AZUREML_ARM_SUBSCRIPTION, else config.json."""
 
     resource_group: OptionalName = None
-    """Of the workspace; else AZUREML_ARM_RESOURCEGROUP, else config.json."""
+    """Resource group of the workspace; default AZUREML_ARM_RESOURCEGROUP, else config.json."""
 
     workspace_name: OptionalName = None
     """The workspace; else AZUREML_ARM_WORKSPACE_NAME, else config.json."""

@@ -57,7 +57,7 @@ class Train:
     """Check everything, run three steps, write nothing."""
 
     fresh: Switch = False
-    """Begin anew where an interrupted run of this output would go on."""
+    """Start over instead of resuming an interrupted run of this output."""
 
     quiet: Switch = False
     """Print warnings and errors only."""
