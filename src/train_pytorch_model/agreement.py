@@ -42,11 +42,11 @@ class Agreement:
             return now()
         before, self._late = self._late, now
         answer = before()
-        if not answer.is_finite:  # what this step has found is taken back with the one before
-            self._late = Agreed
-        elif answer.is_due:  # this step has asked for the same checkpoint once more
-            self._late = lambda: replace(now(), is_due=False)
-        return answer
+        if answer.is_finite and not (answer.is_due or answer.stop):
+            return answer
+        self._late = Agreed  # this step is taken back or saved with the one before
+        # To save, the device is waited for anyway: what is saved is known to be good.
+        return replace(answer, is_finite=answer.is_finite and now().is_finite)
 
     def finish(self) -> Agreed:
         """The answer that is still on its way, at the end of an epoch."""

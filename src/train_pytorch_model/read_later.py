@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def read_later(values: Tensor) -> Callable[[], list[float]]:
-    """The values as they are now, when the result is called; a GPU is best asked a step later.
+    """Call the result for the values as they are now; a step later, that does not wait for the GPU.
 
     On a CPU they are read at once.
     """

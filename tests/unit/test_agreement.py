@@ -70,3 +70,13 @@ def test_a_gpu_answers_a_step_later_and_a_bad_loss_once(monkeypatch: pytest.Monk
     assert alone.exchange(FINE, is_due=False, stop=15) == Agreed()
     assert alone.finish() == Agreed(stop=15)
     assert alone.finish() == Agreed()
+
+
+def test_a_gpu_saves_no_state_that_its_last_step_has_spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "read_later", lambda values: values.flatten().tolist)
+    alone = Agreement(World(0, 1, 0, 1, torch.device("cuda", 0)))
+    alone.exchange(FINE, is_due=True, stop=0)
+    answer = alone.exchange(torch.tensor(float("nan")), is_due=False, stop=0)
+    assert answer == Agreed(is_finite=False, is_due=True)
+    assert alone.exchange(FINE, is_due=False, stop=0) == Agreed()  # told once: the rate is halved once
+    assert alone.finish() == Agreed()
