@@ -18,6 +18,7 @@ from train_pytorch_model.decode_cache import (
     Caches,
     Remember,
     SharedCache,
+    chunk_for,
     every_time,
     index_bytes,
     private_cache,
@@ -52,6 +53,8 @@ class CachePlan:
     """For people."""
     readers: int = 0
     """Processes that read images for each one that trains; 0 where it does so itself."""
+    min_chunk: int = MIN_CHUNK
+    """Bytes that a writer takes at once, if there are so many."""
 
     @property
     def num_images(self) -> int:
@@ -68,15 +71,17 @@ def plan_cache(
 ) -> CachePlan:
     """Whether images are kept: where there are epochs to come, and memory for a good part of the images."""
     decoded = len(training) + len(validation)
-    wanted = len(training) * _mean_bytes(training, framing.short_side)
-    wanted += len(validation) * framing.height * framing.width * 3
-    off = CachePlan(_num_rows(training), _num_rows(validation), 0, None, "", readers)
+    image_bytes = _mean_bytes(training, framing.short_side)
+    chunk = chunk_for(image_bytes)
+    wanted = len(training) * image_bytes + len(validation) * framing.height * framing.width * 3
+    off = CachePlan(_num_rows(training), _num_rows(validation), 0, None, "", readers, chunk)
     if epochs == 1:
         return replace(off, summary="every image once: there is one epoch")
     budget, folder = int(available_memory() * MEMORY_SHARE), None
+    if readers or world.local_size > 1:  # files take room chunk by chunk, before there are images for it
+        budget = min(budget, int(wanted * SLACK) + 2 * world.local_size * max(1, readers) * chunk)
     if world.local_size > 1:
-        needed = int(wanted * SLACK) + 2 * world.local_size * max(1, readers) * MIN_CHUNK
-        rooms = [(min(budget, needed, _usable(path)), path) for path in FOLDERS]
+        rooms = [(min(budget, _usable(path)), path) for path in FOLDERS]
         budget, folder = max(rooms, key=lambda room: room[0])  # the first of equals
     place = str(folder or "memory")
     share = budget / max(wanted, 1)
@@ -95,10 +100,13 @@ def plan_cache(
 def open_caches(plan: CachePlan, world: World) -> Iterator[Caches]:
     """What was planned, for a `with`; all processes together."""
     with ExitStack() as stack:
-        if world.local_size == 1 and not (plan.readers and plan.budget):
-            yield _caches(plan, private_cache(plan.num_images, plan.budget)) if plan.budget else NO_CACHES
-            return
-        opened = _open_unnamed(plan, stack) if world.local_size == 1 else _open_shared(plan, world, stack)
+        # One that is alone on its machine has nobody to share with, but the others wait for its word.
+        opened = _open_shared(plan, world, stack) if world.size > 1 else None
+        if world.local_size == 1:
+            if plan.budget and not plan.readers:
+                yield _caches(plan, private_cache(plan.num_images, plan.budget, plan.min_chunk))
+                return
+            opened = _open_unnamed(plan, stack) if plan.budget else None
         if opened is None:
             yield NO_CACHES
             return
@@ -122,29 +130,29 @@ def _open_unnamed(plan: CachePlan, stack: ExitStack) -> tuple[SharedCache, list[
             stack.callback(os.close, files[-1])
     except OSError:
         return None
-    return SharedCache(plan.num_images, plan.readers, plan.budget, 0, plan.readers), files
+    return SharedCache(plan.num_images, plan.readers, plan.budget, 0, plan.readers, plan.min_chunk), files
 
 
 def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> tuple[SharedCache, list[int]] | None:
     """The cache of all processes of a machine; None where they do not have one."""
-    own_folder = _make_files(plan, world) if world.local_rank == 0 else ""
-    machine = socket.gethostname()
-    offers = world.gather([(machine, own_folder, plan)])
-    offered = [(folder, plan) for host, folder, plan in offers if host == machine and folder]
-    opened = None
+    is_first_of_several = world.local_rank == 0 and world.local_size > 1
+    own_folder = _make_files(plan, world) if is_first_of_several else ""
+    machine, opened = socket.gethostname(), None
     try:
+        offers = world.gather([(machine, own_folder, plan)])
+        offered = [(folder, plan) for host, folder, plan in offers if host == machine and folder]
         with suppress(OSError):
             if len(offered) == 1:  # of the main process of this machine, whose plan counts
                 opened = _open_files(Path(offered[0][0]), offered[0][1], world, stack)
-        are_open = world.gather([opened is not None])  # after this, nobody needs the names any more
+        are_open = world.gather([(machine, opened is not None)])  # now nobody needs the names any more
     finally:
         if own_folder:
             shutil.rmtree(own_folder, ignore_errors=True)
-    return opened if all(are_open) else None
+    return opened if all(is_open for host, is_open in are_open if host == machine) else None
 
 
 def _make_files(plan: CachePlan, world: World) -> str:
-    if plan.budget == 0 or plan.folder is None or not hasattr(os, "posix_fallocate"):
+    if plan.budget == 0 or plan.folder is None:
         return ""
     folder = ""
     try:
@@ -168,7 +176,9 @@ def _open_files(
         files.append(os.open(folder / name, os.O_RDWR))
         stack.callback(os.close, files[-1])
     first = world.local_rank * own
-    return SharedCache(plan.num_images, world.local_size * own, plan.budget, first, own), files
+    return SharedCache(
+        plan.num_images, world.local_size * own, plan.budget, first, own, plan.min_chunk
+    ), files
 
 
 def _num_rows(directory: ImageDirectory) -> int:
@@ -186,9 +196,11 @@ def _mean_bytes(directory: ImageDirectory, short_side: int) -> int:
 
 
 def _usable(path: Path) -> int:
+    if not hasattr(os, "posix_fallocate"):  # macOS and Windows
+        return 0
     try:
         status = os.statvfs(path)
-    except (OSError, AttributeError):
+    except OSError:
         return 0
     return int(status.f_bavail * status.f_frsize * FREE_SHARE) if os.access(path, os.W_OK) else 0
 

@@ -21,7 +21,8 @@ from train_pytorch_model.image_classifier.pixels import Pixels
 
 MAX_CHUNKS = 64  # of a writer
 MAX_MAPPED = 512  # chunks of all writers: for each a process has a file open, and 1,024 at most
-MIN_CHUNK = 4 << 20  # bytes; also the largest image for which there is always room
+MIN_CHUNK = 4 << 20  # bytes
+MIN_IMAGES = 4  # of a chunk: an image is in one whole, and what is left at its end stays empty
 
 
 class Remember(Protocol):
@@ -54,6 +55,7 @@ class SharedCache:
     first_writer: int
     """Of those that belong to this process."""
     own_writers: int
+    min_chunk: int = MIN_CHUNK
 
     def opened(self, files: Sequence[int], writer: int | None) -> Remember:
         """With descriptors of these files; `writer` is one of this process's, counted from 0.
@@ -63,7 +65,7 @@ class SharedCache:
         index, *others = files
         share = self.num_bytes // self.num_writers
         chunks = min(MAX_CHUNKS, max(1, MAX_MAPPED // self.num_writers))
-        regions = [_Region(descriptor, share, chunks) for descriptor in others]
+        regions = [_Region(descriptor, share, chunks, self.min_chunk) for descriptor in others]
         places = mmap.mmap(index, index_bytes(self.num_images))
         own = self.first_writer + writer if writer is not None and writer < self.own_writers else None
         return _DecodeCache(_Index(places, self.num_images), regions, own)
@@ -131,54 +133,65 @@ class _Index:
 class _Region:
     """Memory that grows chunk by chunk: of this process, or of a file that processes share."""
 
-    def __init__(self, descriptor: int | None, budget: int, chunks: int = MAX_CHUNKS) -> None:
-        self._descriptor, self._chunk = descriptor, max(MIN_CHUNK, _whole_pages(budget // chunks))
-        self._max_chunks = budget // self._chunk
-        self._chunks: dict[int, mmap.mmap] = {}
+    def __init__(
+        self, descriptor: int | None, budget: int, max_chunks: int = MAX_CHUNKS, min_chunk: int = MIN_CHUNK
+    ) -> None:
+        """`budget` bytes at most, in chunks of `min_chunk` at least, or of less where it is less."""
+        chunk = min(max(min_chunk, budget // max_chunks), budget)
+        self._descriptor, self._chunk_bytes = descriptor, max(_whole_pages(chunk), mmap.ALLOCATIONGRANULARITY)
+        self._num_chunks = budget // self._chunk_bytes
+        self._maps: dict[int, mmap.mmap] = {}
         self._end = 0
         self._lock = threading.Lock()
 
     def allocate(self, num_bytes: int) -> int | None:
         """The offset of so many bytes in one chunk; None when there is no room."""
         with self._lock:
-            start = self._end
-            if start // self._chunk != (start + num_bytes - 1) // self._chunk:
-                start = (start // self._chunk + 1) * self._chunk
-            number = start // self._chunk
-            if num_bytes > self._chunk or number >= self._max_chunks:
+            start, size = self._end, self._chunk_bytes
+            if start // size != (start + num_bytes - 1) // size:
+                start = (start // size + 1) * size
+            number = start // size
+            if num_bytes > size or number >= self._num_chunks:
                 return None
-            if number not in self._chunks:
+            if number not in self._maps:
                 try:
                     if self._descriptor is not None:
                         # Takes the room now: a full file system is an error here, and no signal later.
-                        os.posix_fallocate(self._descriptor, number * self._chunk, self._chunk)
+                        os.posix_fallocate(self._descriptor, number * size, size)
                     self._map(number)
                 except OSError:
-                    self._max_chunks = number
+                    self._num_chunks = number
                     return None
             self._end = start + num_bytes
             return start
 
     def view(self, offset: int, height: int, width: int, writable: bool = False) -> Pixels:
         """The pixels at an offset."""
-        number, start = divmod(offset, self._chunk)
-        chunk = self._chunks.get(number) or self._map(number)
+        number, start = divmod(offset, self._chunk_bytes)
+        chunk = self._maps.get(number) or self._map(number)
         flat = np.frombuffer(chunk, dtype=np.uint8, count=height * width * 3, offset=start)
         flat.flags.writeable = writable
         return flat.reshape(height, width, 3)
 
     def _map(self, number: int) -> mmap.mmap:
+        size = self._chunk_bytes
         if self._descriptor is None:
-            chunk = mmap.mmap(-1, self._chunk)
+            chunk = mmap.mmap(-1, size)
         else:
-            chunk = mmap.mmap(self._descriptor, self._chunk, offset=number * self._chunk)
-        return self._chunks.setdefault(number, chunk)
+            chunk = mmap.mmap(self._descriptor, size, offset=number * size)
+        return self._maps.setdefault(number, chunk)
 
 
-def private_cache(num_images: int, budget: int) -> Remember:
+def private_cache(num_images: int, budget: int, min_chunk: int = MIN_CHUNK) -> Remember:
     """In so many bytes of this process's memory."""
     index = _Index(bytearray(index_bytes(num_images)), num_images)
-    return _DecodeCache(index, [_Region(None, budget)], 0)
+    return _DecodeCache(index, [_Region(None, budget, min_chunk=min_chunk)], 0)
+
+
+def chunk_for(image_bytes: int) -> int:
+    """Bytes that a writer of images of so many should take at once, at least."""
+    wanted = max(MIN_CHUNK, MIN_IMAGES * image_bytes)
+    return _whole_pages(wanted + mmap.ALLOCATIONGRANULARITY - 1)
 
 
 def index_bytes(num_images: int) -> int:

@@ -20,7 +20,7 @@ from train_pytorch_model import cache_plan
 from train_pytorch_model.augmentation import RecipeAugment
 from train_pytorch_model.cache_plan import CachePlan, open_caches, plan_cache
 from train_pytorch_model.data import Read, read_for_inference, read_for_training
-from train_pytorch_model.decode_cache import MIN_CHUNK, NO_CACHES, Cache, Caches, Remember
+from train_pytorch_model.decode_cache import MIN_CHUNK, NO_CACHES, Cache, Caches, Remember, chunk_for
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
@@ -262,6 +262,32 @@ def test_a_shared_cache_leaves_nothing_behind(tmp_path: Path, local_rank: int) -
         assert list(tmp_path.iterdir()) == []
         # Alone of its machine in this test, process 0 offers twice, and process 1 is offered nothing.
         assert caches is NO_CACHES
+
+
+def test_a_process_alone_on_its_machine_exchanges_as_many_words_as_the_others(tmp_path: Path) -> None:
+    words = []
+
+    class Told(World):
+        def gather(self, values: Sequence[T]) -> list[T]:
+            words.append(self)
+            return [*values]
+
+    for rank, local_rank, local_size, folder in ((0, 0, 1, None), (1, 0, 2, tmp_path), (2, 1, 2, tmp_path)):
+        world = Told(rank, 3, local_rank, local_size, torch.device("cpu"))
+        with open_caches(replace(PLAN, budget=8 * MIN_CHUNK, folder=folder), world) as caches:
+            assert (caches is NO_CACHES) is (rank == 2)  # to whom nothing was offered
+        assert words.count(world) == 2
+
+
+def test_images_larger_than_a_chunk_usually_is_are_kept() -> None:
+    size = 2 * MIN_CHUNK
+    chunk = chunk_for(size)
+    large = noise(0, 1000, size // 3000)
+    with open_caches(replace(PLAN, budget=2 * chunk, min_chunk=chunk), ALONE) as caches:
+        for number in range(8):
+            kept(caches.training)(number, lambda: large)
+        for number in range(8):
+            assert (kept(caches.training)(number, never) == large).all()
 
 
 def test_a_full_file_system_ends_the_keeping_and_not_the_run(
