@@ -1,4 +1,4 @@
-"""Processes that decode for another one: forked here, one for each of its threads, by one that imported all.
+"""Decoding processes, one for each thread of another process: a server that has imported all forks them.
 
 A fork takes milliseconds, and shares the memory of what was imported: Pillow, and PyTorch for those that do
 more than decode. Requests are pickled by the process that has started this one. Replies are plain numbers and
@@ -85,7 +85,7 @@ class Fork:
 
 
 def main() -> None:
-    """Fork processes for the one that has started this one, until it ends. It says what to import before."""
+    """The server: import the modules on its command line, then fork processes until it is alone."""
     end_with_parent()
     for module in sys.argv[2:]:
         importlib.import_module(module)

@@ -143,14 +143,18 @@ class Decoders:
     def _decoder(self) -> "_Decoder | None":
         """The one of this thread; None where there can be none."""
         found: _Decoder | None = getattr(self._of_thread, "decoder", None)
-        if found is None and self._is_possible:
+        while found is None and self._is_possible:
             try:
-                # Where one has ended, nobody knows how far it had written; the next one only reads.
-                fork = Fork(self._cache, next(self._writers))
-                found = _Decoder(self._living_server(), fork, self._files)
+                server = self._living_server()
             except OSError:
                 self._is_possible = False
                 return None
+            try:
+                # Where one has ended, nobody knows how far it had written; the next one only reads.
+                found = _Decoder(server, Fork(self._cache, next(self._writers)), self._files)
+            except OSError:
+                self._is_possible = server.has_ended  # then another one may come up
+                continue
             self._all.append(found)
             self._of_thread.decoder = found
         return found
@@ -170,7 +174,7 @@ class Decoders:
 
 
 class _DeadError(Exception):
-    """A decoder is no more; the text says how it ended, empty if that had nothing to do with it."""
+    """A decoder is no more; the text says how it ended, empty if it ended with its server."""
 
     def __init__(self, fate: str, is_certain: bool) -> None:
         super().__init__(fate)
@@ -185,6 +189,7 @@ class _Server:
         """Start it. Raises `OSError` where there can be none."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._speaking = threading.Lock()
+        self._is_silent = False
         with theirs:
             try:
                 self._process = subprocess.Popen(
@@ -202,7 +207,7 @@ class _Server:
     @property
     def has_ended(self) -> bool:
         """Somebody has killed it, such as a system that is out of memory."""
-        return self._process.poll() is not None
+        return self._is_silent or self._process.poll() is not None
 
     def fork(self, request: Fork, descriptors: Sequence[int]) -> int:
         """A process that serves the first of the descriptors. Raises `OSError` where there is none."""
@@ -230,11 +235,13 @@ class _Server:
         self._process.wait()
 
     def _ask(self, request: int | Fork, descriptors: Sequence[int] = ()) -> int:
-        with self._speaking:
+        answer = b""
+        with self._speaking, suppress(OSError):  # nobody reads any more
             socket.send_fds(self._control, [pickle.dumps(request)], descriptors)
             answer = self._control.recv(NUMBER.size)
         if not answer:
-            raise ChildProcessError("the first decoder has ended")
+            self._is_silent = True
+            raise ChildProcessError("the process that forks decoders has ended")
         number: int = NUMBER.unpack(answer)[0]
         return number
 

@@ -176,6 +176,18 @@ def test_the_end_of_the_process_that_forks_them_costs_no_image(tmp_path: Path) -
     these.end()
 
 
+def test_threads_that_ask_for_a_decoder_as_that_process_ends_get_one_of_the_next(tmp_path: Path) -> None:
+    path, these = written(tmp_path / "a.png"), Decoders()
+    server = these._servers[-1]
+    os.kill(server._process.pid, signal.SIGKILL)  # and nobody has looked whether it lives
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: these.decode(path, 8), range(8)))
+    assert all((pixels == decoded(path, 8)).all() for pixels in found)
+    assert len(these._servers) == 2
+    assert these._is_possible
+    these.end()
+
+
 def test_none_outlives_its_program(tmp_path: Path) -> None:
     path = written(tmp_path / "a.png")
     program = (

@@ -44,10 +44,10 @@ def started(program: str = decoders.PROGRAM) -> Iterator[Decoders]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoders, "PROGRAM", program)
         readers = Decoders([preparation.__name__])
-    try:
-        yield readers
-    finally:
-        readers.end()
+        try:
+            yield readers
+        finally:
+            readers.end()
 
 
 @pytest.fixture(scope="module")
