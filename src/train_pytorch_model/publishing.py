@@ -27,10 +27,8 @@ from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.manifest import MANIFEST, write_manifest
 from train_pytorch_model.mlflow_process import SAVE_MODEL, Mlflow
 from train_pytorch_model.progress import Voice
-from train_pytorch_model.run_folder import METRICS, REPORT, write_metrics
+from train_pytorch_model.run_folder import FLAG, METRICS, REPORT, write_metrics
 from train_pytorch_model.train_state import TrainState
-
-FLAG = "--trained-model"
 
 
 def publish(

@@ -114,8 +114,10 @@ class RunFolder:
             self.check_resumable(fingerprint)
         try:
             if fresh or not self.has_checkpoints:
-                for path in (self.metrics_path, self.mlflow_run, self._micro_batch):
+                for path in (self.metrics_path, self.mlflow_run):
                     path.unlink(missing_ok=True)
+                if not self._is_of(fingerprint, fresh):
+                    self._micro_batch.unlink(missing_ok=True)
                 if self.checkpoints.exists():
                     shutil.rmtree(self.checkpoints)
                 self._write_config(fingerprint, token)
@@ -133,8 +135,10 @@ class RunFolder:
             self._write_config(fingerprint, token)
         write_metrics(self.metrics_path, history)
 
-    def read_micro_batch(self) -> int | None:
-        """How many images at once fitted into memory after more of them had not; None if they always did."""
+    def read_micro_batch(self, fingerprint: Mapping[str, str], fresh: bool) -> int | None:
+        """How many images at once fitted into memory in this run, once more of them had not; else None."""
+        if not self._is_of(fingerprint, fresh):
+            return None
         try:
             return max(1, int(self._micro_batch.read_text()))
         except (OSError, ValueError):
@@ -179,6 +183,10 @@ class RunFolder:
                 path.unlink(missing_ok=True)
             (self.root / CONFIG).unlink(missing_ok=True)
             self.root.rmdir()
+
+    def _is_of(self, fingerprint: Mapping[str, str], fresh: bool) -> bool:
+        """Whether what is here was left by an earlier start of this run."""
+        return not fresh and self._config().fingerprint == dict(fingerprint)
 
     def _write_config(self, fingerprint: Mapping[str, str], token: str) -> None:
         config = {"token": token, "fingerprint": dict(fingerprint)}

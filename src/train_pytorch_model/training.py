@@ -23,9 +23,9 @@ from train_pytorch_model.loop import NotFiniteError, StepReport
 from train_pytorch_model.metrics import Metrics
 from train_pytorch_model.mlflow_process import Mlflow
 from train_pytorch_model.progress import Voice
-from train_pytorch_model.publishing import FLAG, publish
+from train_pytorch_model.publishing import publish
 from train_pytorch_model.reporting import budget, params_of, plan_of, report_on, stopped_early
-from train_pytorch_model.run_folder import RunFolder, is_azure_job
+from train_pytorch_model.run_folder import FLAG, RunFolder, is_azure_job
 from train_pytorch_model.run_lock import run_lock
 from train_pytorch_model.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.time_budget import duration
@@ -49,14 +49,14 @@ def train(
 ) -> None:
     """Train, validate every epoch, stop when patience ends, and write the best epoch to `output`.
 
-    Goes on where a run of the same inputs and parameters has been interrupted, unless it shall begin `fresh`.
+    Goes on where a run of the same inputs and parameters has been interrupted, unless `fresh`.
     Raises `TrainingError` when training cannot go on, `StoppedError` when it was asked to stop, and what
     `Trainer` raises.
     """
     started_at = time.perf_counter()
     run, fingerprint = RunFolder.beside(output), inputs.fingerprint(config)
-    # Of all processes the least: there may be no folder that they share.
-    fitted = [images for images in world.gather([run.read_micro_batch()]) if images]
+    # The smallest that any process has noted: they may not share a folder.
+    fitted = [images for images in world.gather([run.read_micro_batch(fingerprint, fresh)]) if images]
     token = ""
     with ExitStack() as stack:
         readers = stack.enter_context(start_readers(world))
@@ -104,7 +104,7 @@ def _train_epochs(
     keep: Callable[[History], None],
     stop: StopRequests,
 ) -> tuple[Checkpoint | None, str]:
-    """Until no epoch is left; what is to be written then, where it could not be, and the report."""
+    """Train until no epoch is left. Returns what could not be saved at the end, and the report."""
     state, world, voice = trainer.state, trainer.world, trainer.voice
     tracker: MlflowTracker | NoTracker = NoTracker()
     if world.is_main:
@@ -204,7 +204,7 @@ def sum_up(trainer: Trainer, epoch: int, trained: StepReport, validated: Metrics
 
 
 def _until_the_model_is_there(world: World) -> None:
-    """The others wait for the main process, to which it does not matter who is left."""
+    """The others wait until the main process has written the model; it does not need them any more."""
     try:
         world.barrier()
     except RuntimeError as error:

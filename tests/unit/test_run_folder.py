@@ -76,7 +76,6 @@ def test_begun_anew_nothing_of_the_old_run_is_left(run: RunFolder) -> None:
     run.begin({"parameters": "other"}, fresh=True)
     assert [path.name for path in run.root.iterdir()] == ["config.json"]
     assert run.token == token  # what the run before has left unfinished in the output is known by it
-    assert run.read_micro_batch() is None
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_on_from(run: RunFolder) -> None:
@@ -89,9 +88,23 @@ def test_without_a_checkpoint_there_is_nothing_to_go_on_from(run: RunFolder) -> 
 
 @pytest.mark.parametrize(("text", "images"), [("8", 8), ("0", 1), ("many", None)])
 def test_what_fitted_into_memory_is_remembered(run: RunFolder, text: str, images: int | None) -> None:
-    assert run.read_micro_batch() is None
+    assert run.read_micro_batch(FINGERPRINT, fresh=False) is None
     (run.root / "micro_batch").write_text(text)
-    assert run.read_micro_batch() == images
+    assert run.read_micro_batch(FINGERPRINT, fresh=False) == images
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "fresh", "images"),
+    [(FINGERPRINT, False, 4), (FINGERPRINT, True, None), ({"parameters": "other"}, False, None)],
+)
+def test_it_is_remembered_without_a_checkpoint_and_for_this_run_alone(
+    run: RunFolder, fingerprint: dict[str, str], fresh: bool, images: int | None
+) -> None:
+    (run.checkpoints / "000001-00000000.json").unlink()
+    run.write_micro_batch(4)
+    assert run.read_micro_batch(fingerprint, fresh) == images
+    run.begin(fingerprint, fresh)
+    assert run.read_micro_batch(fingerprint, fresh=False) == images
 
 
 def test_a_failure_names_the_last_checkpoint(run: RunFolder) -> None:

@@ -20,12 +20,10 @@ from train_pytorch_model.launch import rank_of
 from train_pytorch_model.manifest import published_fingerprint
 from train_pytorch_model.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.progress import Recorded, Voice, make_voice
-from train_pytorch_model.run_folder import REPORT, RunFolder, is_azure_job
+from train_pytorch_model.run_folder import FLAG, REPORT, RunFolder, is_azure_job
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed import World
-
-FLAG = "--trained-model"
 
 
 @dataclass(frozen=True, kw_only=True)
