@@ -97,6 +97,11 @@ def num_readers(world: World) -> int:
     return min(world.cores, max(1, MAX_READERS // world.local_size))
 
 
+def num_threads(world: World) -> int:
+    """Of a loader: one for each of those processes, or for each core of this one."""
+    return num_readers(world) or world.cores
+
+
 @contextmanager
 def start_readers(world: World) -> Iterator[Decoders | None]:
     """Those processes, for a `with`: they import PyTorch while this one does other things."""
@@ -114,7 +119,7 @@ class Loader:
     """Makes planned batches ahead of time, in threads, each with a process of its own.
 
     By default the process decodes, and the thread does the rest, so that an image is written once, into its
-    place in the batch. Before a GPU the process does all of it, for several images at once.
+    place in the batch. To feed a GPU, the process does all of it, for several images at once.
     """
 
     def __init__(self, threads: int, readers: Decoders | None = None) -> None:
@@ -149,7 +154,7 @@ class Loader:
         for planned in current.plan[len(pending) :]:
             pending.append(self._begin(planned, current))
             if len(pending) > ahead:
-                yield self._finish(pending.popleft(), current.class_indices)
+                yield self._finish(pending.popleft())
         after = following() if pending else None
         begun: deque[_PendingBatch] = deque()
         if after is not None:
@@ -157,11 +162,11 @@ class Loader:
         while pending:
             if after is not None and len(begun) < len(after.plan):
                 begun.append(self._begin(after.plan[len(begun)], after))
-            yield self._finish(pending.popleft(), current.class_indices)
+            yield self._finish(pending.popleft())
 
     def _num_ahead(self, current: Pass) -> int:
         """Batches that are decoded ahead of the one in use: of two images, four do not fill 16 threads."""
-        largest = max((len(planned.indices) for planned in current.plan[:1]), default=1)
+        largest = len(current.plan[0].indices) if current.plan else 1  # no other has more
         images = 2 * self._threads * self._group(largest)
         return max(PREFETCHED_BATCHES, -(-images // max(1, largest)))
 
@@ -195,9 +200,9 @@ class Loader:
             batch.cancel()
         return deque()
 
-    def _finish(self, pending: "_PendingBatch", class_indices: np.ndarray) -> Batch:
+    def _finish(self, pending: "_PendingBatch") -> Batch:
         started_at = time.perf_counter()
-        batch = pending.result(class_indices)
+        batch = pending.result()
         self.waited_s += time.perf_counter() - started_at
         return batch
 
@@ -210,7 +215,7 @@ class _PendingBatch:
     def __init__(
         self, planned: PlannedBatch, current: Pass, fill: Fill, pool: ThreadPoolExecutor, group: int
     ) -> None:
-        self._planned = planned
+        self._planned, self._class_indices = planned, current.class_indices
         shape = (len(planned.indices), current.framing.height, current.framing.width, 3)
         self._pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
         places = self._pixels.numpy()
@@ -225,7 +230,7 @@ class _PendingBatch:
         for future in self._futures:
             future.cancel()
 
-    def result(self, class_indices: np.ndarray) -> Batch:
+    def result(self) -> Batch:
         reasons = [reason for future in self._futures for reason in future.result()]
         pixels, indices = self._pixels, self._planned.indices
         rejected = {
@@ -236,7 +241,7 @@ class _PendingBatch:
             pixels, indices = pixels[torch.from_numpy(good)], indices[good]
         return Batch(
             images=pixels.permute(0, 3, 1, 2),
-            targets=torch.from_numpy(class_indices[indices].astype(np.int64)),
+            targets=torch.from_numpy(self._class_indices[indices].astype(np.int64)),
             indices=indices,
             global_count=self._planned.global_count,
             rejected=rejected,

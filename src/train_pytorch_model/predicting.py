@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.data import Batch, Loader, Pass, num_readers, read_for_inference, start_readers
+from train_pytorch_model.data import Batch, Loader, Pass, num_threads, read_for_inference, start_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import (
@@ -51,7 +51,7 @@ def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> It
     rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, some may have no batch
     with (
         start_readers(world) as readers,
-        Loader(num_readers(world) or world.cores, readers) as loader,
+        Loader(num_threads(world), readers) as loader,
         voice.bar(rounds, title) as bar,
     ):
         share = _predict_share(classifier, images, loader, world)
