@@ -18,32 +18,40 @@ def largest_that_fits(try_out: Callable[[int], None], largest: int, least: int, 
     images = largest
     while not _fits(try_out, images):
         if images <= least:
-            raise ModuleOutOfMemoryError(
-                f"not even {images} images fit. Lower the recipe's image_size, or take another architecture.",
-                images_at_once=images,
-            )
+            raise _nothing_fits(images)
         images = max(least, images // 2)
     # The least of all, as the largest of the negative.
     return -int(world.max(torch.tensor([-images], dtype=torch.int64, device=world.device)).item())
 
 
 @contextmanager
-def telling_what_fits(images: int, batch_size: int) -> Iterator[None]:
+def telling_what_fits(images: int, trained: int, least: int, batch_size: int) -> Iterator[None]:
     """Where memory runs out in the midst of a training, say what to do.
 
-    `images` are computed at once, of a batch of `batch_size`. Raises `ModuleOutOfMemoryError`.
+    `images` are computed at once. Of a batch of `batch_size` the next start trains half of those that were
+    `trained` at once, and `least` at least. Raises `ModuleOutOfMemoryError`.
     """
     try:
         yield
     except torch.OutOfMemoryError as error:
+        if trained <= least:
+            raise _nothing_fits(least) from error
         reason = " ".join(str(error).split())[:160]
-        half = max(1, images // 2)
+        half = max(least, trained // 2)
         raise ModuleOutOfMemoryError(
             f"{images} images at once do not fit ({reason}). The same command goes on from the last"
-            f" checkpoint with {half} at once; or lower --batch-size, now {batch_size}, or the recipe's"
-            " image_size.",
+            f" checkpoint and trains with {half} at once; or lower --batch-size, now {batch_size}, or the"
+            " recipe's image_size.",
             images_at_once=half,
         ) from error
+
+
+def _nothing_fits(least: int) -> ModuleOutOfMemoryError:
+    what_fits = f"{least} images fit" if least > 1 else "one image fits"
+    return ModuleOutOfMemoryError(
+        f"not even {what_fits}. Lower the recipe's image_size, or take another architecture.",
+        images_at_once=least,
+    )
 
 
 def _fits(try_out: Callable[[int], None], images: int) -> bool:

@@ -18,6 +18,7 @@ from train_pytorch_model.data import (
     Loader,
     Pass,
     num_readers,
+    num_threads,
     on_device,
     read_for_inference,
     read_for_training,
@@ -151,9 +152,9 @@ class Trainer:
         return self.inputs.validation.without(self.state.position.left_out["validation"])
 
     def train(self, loader: Loader, after_step: AfterStep, max_steps: int | None = None) -> StepReport:
-        """What is left of the open epoch, on the training images."""
+        """Train on what is left of the open epoch."""
         training, position = self.training, self.state.position
-        # Taken back to an epoch with other numbers of processes, it goes on at the same image.
+        # A run that goes on with another number of processes goes on at the same image.
         position.steps_done = math.ceil(position.images_done / (self.config.batch_size * self.world.size))
         current = self._training_pass(position.epoch, position.images_done, max_steps)
         batches = on_device(
@@ -161,14 +162,15 @@ class Trainer:
         )
         first_step = (position.epoch - 1) * self.steps_per_epoch
 
-        def take_time(loss_sum: Tensor) -> None:
+        def after_each(loss_sum: Tensor) -> None:
             self.take_time()
             after_step(loss_sum)
 
         set_training_mode(self.network)
         title = f"Epoch {position.epoch}/{self.config.epochs}"
-        with self.voice.bar(len(current.plan), title) as bar, self._telling_what_fits():
-            view = EpochView(bar, self.voice, loader, position, len(current.plan), self.length, take_time)
+        fitting = self._telling_what_fits(self._trained_at_once)
+        with self.voice.bar(len(current.plan), title) as bar, fitting:
+            view = EpochView(bar, self.voice, loader, position, len(current.plan), self.length, after_each)
             trained = train_one_epoch(
                 self._take_step,
                 self._each_with_noise_of_its_own(batches),
@@ -178,6 +180,7 @@ class Trainer:
                 view,
             )
         self._leave_out("training", self.inputs.training, training, position.rejected)
+        position.rejected = {}  # they are noted; a run that goes on from here comes by once more
         return trained
 
     def validate(
@@ -235,7 +238,7 @@ class Trainer:
             "device": self.world.device.type,
             "precision": str(self.precision.dtype),
             "threads": str(torch.get_num_threads()),
-            "images at once": str(self._step.micro_batch or self.config.batch_size),
+            "images at once": str(self._trained_at_once),
             "torch": torch.__version__,
         }
 
@@ -250,9 +253,10 @@ class Trainer:
                 f" Lower --learning-rate, now {self.config.learning_rate}, or warm up with"
                 " --warmup-step-number."
             )
+        run_s = position.run_s  # what is thrown away has taken its time
         self.state.restore(good)
         position = self.state.position
-        position.lr_factor, position.rollbacks = factor, rollbacks
+        position.lr_factor, position.rollbacks, position.run_s = factor, rollbacks, run_s
         self.voice.warn(
             f"{error} at {where}. Back to step {position.steps_done} of epoch {position.epoch}, the learning"
             f" rate halved from here on ({rollbacks} of {MAX_ROLLBACKS} times)."
@@ -260,14 +264,14 @@ class Trainer:
 
     @contextmanager
     def loader(self, readers: Decoders | None) -> Iterator[Loader]:
-        """Makes the batches, for a `with` in which decoded images are kept as far as it was planned.
+        """Makes the batches, for a `with` in which decoded images are kept as planned.
 
-        `readers` are those that were started, and none of them has been asked yet.
+        `readers` have been started, and not been asked for anything yet.
         """
         with open_caches(self.cache_plan, self.world) as self._caches:
             if readers is not None:
                 readers.share(self._caches.shared, self._caches.files)
-            with Loader(self.cache_plan.readers or self.world.cores, readers) as loader:
+            with Loader(num_threads(self.world), readers) as loader:
                 yield loader
         self._caches = NO_CACHES
 
@@ -294,11 +298,9 @@ class Trainer:
 
     def _validation_pass(self, max_steps: int | None = None) -> Pass:
         validation, framing = self.validation, self.inputs.framing
-        at_once = self._step.micro_batch or self.config.batch_size
-        if self.world.device.type == "cuda":
-            at_once = max(at_once, min(VALIDATED_AT_ONCE * at_once, MAX_VALIDATED_AT_ONCE))
-        plan = plan_validation(len(validation), at_once, self.world.rank, self.world.size)
-        plan = plan[:max_steps]
+        plan = plan_validation(len(validation), self._validated_at_once, self.world.rank, self.world.size)[
+            :max_steps
+        ]
         read = read_for_inference(validation, framing, self._caches.validation)
         key = f"validation of {len(validation)} images, {len(plan)} batches"
         return Pass(key, plan, read, validation.class_indices, framing)
@@ -320,7 +322,8 @@ class Trainer:
                 yield batch
                 bar.advance()
 
-        with self.voice.bar(len(current.plan), title) as bar, self._telling_what_fits():
+        fitting = self._telling_what_fits(self._validated_at_once)
+        with self.voice.bar(len(current.plan), title) as bar, fitting:
             sums, look = evaluate(self._model, batches(bar), self.precision, self.world.device)
         return sums, replace(look, places=_places(self.inputs.validation, validation, look.places))
 
@@ -348,14 +351,24 @@ class Trainer:
         position.left_out[role] += _places(given, directory, sorted(everybodys)).tolist()
 
     def _steps_left(self) -> int:
-        """If all epochs are trained."""
+        """Still to take, if all epochs are trained."""
         position = self.state.position
         following = self.config.epochs - position.epoch
         return (following + 1) * self.steps_per_epoch - position.steps_done
 
-    def _telling_what_fits(self) -> AbstractContextManager[None]:
-        batch_size = self.config.batch_size
-        return telling_what_fits(self._step.micro_batch or batch_size, batch_size)
+    def _telling_what_fits(self, images: int) -> AbstractContextManager[None]:
+        return telling_what_fits(images, self._trained_at_once, self.min_share, self.config.batch_size)
+
+    @property
+    def _trained_at_once(self) -> int:
+        return self._step.micro_batch or self.config.batch_size
+
+    @property
+    def _validated_at_once(self) -> int:
+        trained = self._trained_at_once
+        if self.world.device.type != "cuda":
+            return trained
+        return max(trained, min(VALIDATED_AT_ONCE * trained, MAX_VALIDATED_AT_ONCE))
 
 
 def _generator_of(device: torch.device) -> torch.Generator:
@@ -366,7 +379,7 @@ def _generator_of(device: torch.device) -> torch.Generator:
 def _places(
     given: ImageDirectory, directory: ImageDirectory, places: Sequence[int] | np.ndarray
 ) -> np.ndarray:
-    """Of images that have these places in a part of the given ones, the places among those."""
+    """Places in `directory`, a part of `given`, as places in `given`."""
     return np.searchsorted(given.rows, directory.rows[places])
 
 

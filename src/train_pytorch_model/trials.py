@@ -17,7 +17,7 @@ from train_pytorch_model.train_state import TrainState
 
 
 class Trials:
-    """Of a model that trains with `state`; images are black, and of the size that `framing` says."""
+    """Trial passes of a model that trains with `state`, on black images of the size in `framing`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Trials:
 
         Raises `ModuleOutOfMemoryError`.
         """
-        largest = min(batch_size, at_most or batch_size)
+        largest = max(min_share, min(batch_size, at_most or batch_size))
         if self._world.device.type == "cuda" or at_most:
             before = self._state.snapshot()
             set_training_mode(self._state.network)
@@ -46,10 +46,9 @@ class Trials:
             self._state.restore(before)
         if largest >= batch_size:
             return None
-        self._voice.say(
-            f"Memory      {largest} images at once: a step of {batch_size} adds up the gradients of"
-            f" {math.ceil(batch_size / largest)} parts"
-        )
+        parts = math.ceil(batch_size / largest)
+        added_up = f"a step of {batch_size} adds up the gradients of {parts} parts"
+        self._voice.tell(f"{largest} images at once: {added_up}", "Memory")
         return largest
 
     def settle_buckets(self, replicated: nn.Module, num_images: int) -> None:
@@ -68,8 +67,8 @@ class Trials:
         """The model, compiled for steps of so many images; None where that fails."""
         network = self._state.network
         before = {name: value.clone() for name, value in network.state_dict().items()}
-        self._voice.say(
-            "Compiling   the network, which takes a minute or two and saves a quarter of each step"
+        self._voice.tell(
+            "the network, which takes a minute or two and saves a quarter of each step", "Compiling"
         )
         model = cast(nn.Module, torch.compile(self._model, dynamic=False))
         try:

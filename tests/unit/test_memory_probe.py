@@ -6,7 +6,7 @@ from torch import Tensor
 
 from train_pytorch_model.distributed import World
 from train_pytorch_model.errors import ModuleOutOfMemoryError
-from train_pytorch_model.memory_probe import largest_that_fits
+from train_pytorch_model.memory_probe import largest_that_fits, telling_what_fits
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, 0, 1, CPU)
@@ -66,3 +66,25 @@ def test_another_error_is_nobodys_room() -> None:
 
     with pytest.raises(RuntimeError, match=r"^of another kind$"):
         largest_that_fits(fail, 8, 1, ALONE)
+
+
+@pytest.mark.parametrize(
+    ("images", "trained", "least", "then", "told"),
+    [
+        (16, 16, 1, 8, "16 images at once do not fit (no memory). The same command goes on"),
+        (64, 16, 1, 8, "64 images at once do not fit (no memory). The same command goes on"),  # in validation
+        (3, 3, 2, 2, "3 images at once do not fit"),
+        (2, 2, 2, 2, "not even 2 images fit."),
+        (1, 1, 1, 1, "not even one image fits."),
+    ],
+)
+def test_memory_that_runs_out_later_is_told_with_what_comes_next(
+    images: int, trained: int, least: int, then: int, told: str
+) -> None:
+    with (
+        pytest.raises(ModuleOutOfMemoryError) as raised,
+        telling_what_fits(images, trained, least, batch_size=32),
+    ):
+        raise torch.OutOfMemoryError("no memory")
+    assert f"Details: {told}" in str(raised.value)
+    assert raised.value.images_at_once == then

@@ -17,7 +17,7 @@ from train_pytorch_model.errors import ModuleOutOfMemoryError
 from train_pytorch_model.evaluation import Outcomes
 from train_pytorch_model.image_classifier.weights import read_state_dict
 from train_pytorch_model.inputs import open_training_inputs
-from train_pytorch_model.loop import StepReport
+from train_pytorch_model.loop import NotFiniteError, StepReport
 from train_pytorch_model.metrics import Metrics
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
@@ -87,6 +87,32 @@ def test_memory_that_runs_out_in_validation_is_told_as_in_training(
     with Loader(1) as loader, pytest.raises(ModuleOutOfMemoryError, match="4 images at once") as raised:
         trainer.validate(loader)
     assert raised.value.images_at_once == 2
+
+
+@pytest.mark.parametrize("name", ["blue/1.png", "red/3.png"])  # the last as well
+def test_an_epoch_that_is_taken_up_in_its_validation_leaves_out_no_other_image(
+    trainer: Trainer, name: str
+) -> None:
+    torn = trainer.inputs.training.root / name
+    torn.write_bytes(torn.read_bytes()[:-900])
+    with Loader(1) as loader:
+        trainer.train(loader, lambda _: None)
+        state = trainer.state.snapshot()  # what a checkpoint after the training has
+        left_out = list(trainer.state.position.left_out["training"])
+        assert [trainer.inputs.training.file_names[place] for place in left_out] == [name]
+        for _ in range(2):
+            trainer.state.restore(state)
+            trainer.train(loader, lambda _: None)
+            assert trainer.state.position.left_out["training"] == left_out
+            assert [bad.file_name for bad in trainer.state.position.bad_images] == [name]
+
+
+def test_a_rollback_keeps_the_time_that_it_has_cost(trainer: Trainer) -> None:
+    good = trainer.state.snapshot()
+    trainer.state.position.run_s = 3600.0
+    trainer.roll_back(good, NotFiniteError("A loss"))
+    assert trainer.state.position.run_s == 3600.0
+    assert trainer.state.position.lr_factor == 0.5
 
 
 @pytest.mark.parametrize(
