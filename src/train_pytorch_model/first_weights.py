@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 
-RANDOM_HEADS = ("EfficientNet", "MobileNetV3")  # families whose features are too faint to lift one from zeros
+RANDOM_HEADS = ("EfficientNet", "MobileNetV3")  # families with features too small to train one from zeros
 RATE_PER_IMAGE = 0.4 / 256  # of a step, for filters of length 1: measured, and near fast ImageNet recipes
 MAX_RATE = 1.0  # steps of more than 640 images: beyond, the rate cannot follow their number without a warmup
 MIN_LENGTH = 0.1  # below, the variance of what comes out nears the 1e-5 that batch norm adds to it

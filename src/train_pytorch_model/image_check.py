@@ -102,7 +102,7 @@ def without_bad_images(
 
 
 def readable_images(directory: ImageDirectory, bad: dict[int, str]) -> tuple[ImageDirectory, list[BadImage]]:
-    """The same however many are unreadable. Raises `InvalidDatasetError` when all are."""
+    """As `without_bad_images`, with no limit to how many. Raises `InvalidDatasetError` when all are."""
     records = [_record(directory, index, reason) for index, reason in sorted(bad.items())]
     if len(bad) == len(directory):
         raise InvalidDatasetError(directory.title, "none of its images can be read.", _hint(records))

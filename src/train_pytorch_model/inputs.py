@@ -1,5 +1,6 @@
 """The three inputs and the output of a training run, opened and checked against each other, without torch."""
 
+import functools
 import hashlib
 import re
 from collections.abc import Sequence
@@ -36,8 +37,8 @@ MAX_COMMON_SIDE = 320  # px; larger images of one size are a camera's, not "alre
 DEFAULT_SIZE = 224
 DEFAULT_CROP_FRACTION = 0.875
 MIN_PADDED_CROP_SIDE = 32
-# Before that the images are not yet known by heart, and what keeps them from it only slows. Measured at 5, 10
-# and 30 epochs; smoothing at 5 and 30, where it costs on photographs, which random-resized-crop keeps new.
+# In fewer epochs the network does not memorise the images, and what prevents that only slows it. Measured at
+# 5, 10 and 30 epochs; smoothing at 5 and 30: on photographs, which random crops keep new, it costs.
 MIN_PADDED_CROP_EPOCHS = 10
 MIN_SMOOTHED_EPOCHS = 15
 LABEL_SMOOTHING = 0.1
@@ -85,15 +86,20 @@ class TrainingInputs:
 
     def fingerprint(self, config: TrainConfig) -> dict[str, str]:
         """What makes this run this run: parameters, sha256 of the model and of both lists of images."""
-        model = hashlib.sha256((self.model.root / SPEC).read_bytes())
-        with self.model.weights_path.open("rb") as file:
-            model.update(hashlib.file_digest(file, "sha256").digest())
         return {
             "parameters": " ".join(f"{flag} {value}" for flag, value in config.as_flags().items()),
-            "untrained_model": model.hexdigest(),
+            "untrained_model": self._model_digest,
             "training_dataset": self.training.fingerprint(),
             "validation_dataset": self.validation.fingerprint(),
         }
+
+    @functools.cached_property
+    def _model_digest(self) -> str:
+        """Of the weights, too: hundreds of megabytes, asked for four times in a run."""
+        digest = hashlib.sha256((self.model.root / SPEC).read_bytes())
+        with self.model.weights_path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()
 
 
 def open_training_inputs(

@@ -54,8 +54,8 @@ class TrainStep:
     micro_batch: int | None = None
     """Images that fit into memory at once; None where all of a batch do."""
     min_share: int = 1
-    """Images that batch norm needs at once: of fewer none are taken, and a part of a batch may be that much
-    larger than what fits."""
+    """The fewest images that batch norm can work on: a share of fewer is skipped, and a part of a batch may
+    be larger than `micro_batch` lest another have fewer."""
 
     def __call__(self, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
         """The sum of the losses, detached and not waited for."""
@@ -134,7 +134,7 @@ def train_one_epoch(
         position.rejected |= batch.rejected
         position.elapsed_s = time.perf_counter() - started_at
         watcher.after_step(loss_sum)
-        while due:  # of the step before, for which a GPU need not be waited
+        while due:  # of the step before: reading it does not wait for the GPU
             watcher.report(due.pop()())
         if position.steps_done % report_every == 0:
             due.append(_report(state, lr, step.world, started_at))

@@ -1,7 +1,6 @@
 """From an image file to the pixels of its place in a batch: what a process apart can do as well.
 
-It needs PyTorch for resizing and nothing else of weight, for each process that trains starts one that imports
-this.
+Besides PyTorch, for resizing, it imports nothing heavy: every training process starts one that imports it.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
 """Training steps that a GPU plays back: one call for the thousand operations of a step.
 
-A GPU computes the operations of a small batch faster than Python can name them: of a ResNet-50 and 16 images
-at 224 px, an H100 was at work for a fifth of each step. So a step is recorded as a CUDA graph when it has
+A GPU computes the operations of a small batch faster than Python can name them: with a ResNet-50 and 16
+images of 224 px, an H100 was busy for a fifth of each step. So a step is recorded as a CUDA graph when it has
 been taken a few times, and played back from then on, which takes 0.1 ms of the processor instead of 25.
 
-What is left to compute is then known. Where it is long, PyTorch compiles the network, which takes a minute
-and saves a quarter of every step, and the step is recorded anew; where that fails, it goes on as it was.
+What is left to compute is then known. Where it is long, PyTorch compiles the network, which takes a minute or
+two and saves a quarter of every step, and the step is recorded anew; where that fails, it goes on as it was.
 """
 
 import statistics
@@ -25,11 +25,11 @@ WARMUP_STEPS = 3  # of each size, before it is recorded: libraries choose their 
 MAX_MEMORY_SHARE = 0.4  # of the device: what a recording computes in is no longer there for other steps
 TIMED_STEPS = 10
 COMPILING_PAYS_S = 15 * 60.0  # of computing: saves some four minutes, for two in which it compiles
-MAX_COMPILED = 2  # sizes: an epoch has steps of two, but if images turn out unreadable the next has others
+MAX_COMPILED = 2  # sizes of steps: an epoch has two; where images turn out unreadable, the next has others
 
 
 def can_be_recorded(network: nn.Module) -> bool:
-    """Not what computes parts of itself anew in the backward pass, with the random numbers of before.
+    """False for a network that recomputes parts of itself in the backward pass, its random numbers restored.
 
     That is DenseNet with `memory_efficient`. No other network of ours asks the GPU for anything on its way.
     """
@@ -87,7 +87,7 @@ class RecordedStep:
         if self._taken[size] < WARMUP_STEPS:
             self._taken[size] += 1
             return self._compute(self._steps.get(size, self._step), batch, sums)
-        return self._in_time(lambda: self._take(batch, sums))
+        return self._take_timed(lambda: self._take(batch, sums))
 
     def _take(self, batch: Batch, sums: Sums) -> Tensor:
         """After the warmup."""
@@ -100,7 +100,7 @@ class RecordedStep:
         return recording.loss_sum
 
     def _compute(self, step: TrainStep, batch: Batch, sums: Sums) -> Tensor:
-        """On the stream that will record, where the libraries' memory is kept for it."""
+        """On the stream that will record: libraries keep their workspace by stream."""
         current = torch.cuda.current_stream(self._step.world.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -143,7 +143,7 @@ class RecordedStep:
             loss_sum = self._steps.get(size, self._step)(static, self._lr, sums)
         self._recordings[size] = _Recording(graph, static.images, static.targets, loss_sum)
 
-    def _in_time(self, take: Callable[[], Tensor]) -> Tensor:
+    def _take_timed(self, take: Callable[[], Tensor]) -> Tensor:
         """Take a step; the first ones tell how long the training is, once they are over on the GPU."""
         if self._timed is None:
             return take()

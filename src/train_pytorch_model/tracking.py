@@ -19,7 +19,7 @@ from train_pytorch_model.mlflow_process import Mlflow
 from train_pytorch_model.priority import step_back
 from train_pytorch_model.progress import Voice
 
-CLOSING_S = 30.0  # how long the end of a run waits for metrics that are still on their way
+CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machine a new store has taken 30
 STOPPING_S = 5.0  # the same of one that was interrupted
 MAX_FAILURES = 3  # in a row; then the server is left alone until the end
 POSITIONS = ("epoch", "step")  # of a record, beside its metrics
