@@ -215,6 +215,10 @@ CONTENDERS = (
     ),
     # What the defaults have from 15 epochs up where the images have one common size, left out.
     Contender("no label smoothing", by_recipe(label_smoothing=0.0)),
+    *(
+        Contender(f"at {side} px", by_recipe(image_size=side, augmentation="none", crop_fraction=1.0))
+        for side in (48, 64, 96)
+    ),
 )
 
 
