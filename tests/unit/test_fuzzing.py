@@ -188,7 +188,7 @@ def test_what_a_run_has_left(tmp_path: Path, config: bytes, images: bytes, lock:
             run.check_resumable(NOW)
         with (
             suppress(OutputDirectoryError),
-            patch.object(run_lock, "SILENCE_S", 0.0),
+            patch.multiple(run_lock, SILENCE_S=0.0, POLL_S=0.01),
             run_lock.run_lock(tmp_path, "--trained-model"),
         ):
             assert b'"pid"' in (tmp_path / "lock").read_bytes()

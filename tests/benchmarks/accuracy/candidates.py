@@ -154,6 +154,14 @@ def filters_of_length(length: float | None) -> Prepare:
     return prepare
 
 
+def decay_all(trainer: Trainer) -> nn.Module:
+    """Biases and batch norms, too."""
+    groups = trainer.state.optimizer.param_groups
+    for group in groups:
+        group["weight_decay"] = max(each["weight_decay"] for each in groups)
+    return trainer.network
+
+
 CONTENDERS = (
     Contender("defaults", ours.train),
     Contender("no crop", by_recipe(augmentation="none")),
@@ -219,6 +227,7 @@ CONTENDERS = (
         Contender(f"at {side} px", by_recipe(image_size=side, augmentation="none", crop_fraction=1.0))
         for side in (48, 64, 96)
     ),
+    Contender("weight decay on all", functools.partial(ours.train, prepare=decay_all)),
 )
 
 
