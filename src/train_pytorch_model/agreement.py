@@ -36,7 +36,10 @@ class Agreement:
         self._late: Callable[[], Agreed] = Agreed
 
     def exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Agreed:
-        """Of a step's loss and this process's wishes; on a GPU, the answer of the step before."""
+        """Of a step's loss and this process's wishes; on a GPU, the answer of the step before.
+
+        If that one ends in saving, this step's loss has a say as well: what is saved has its weights.
+        """
         now = self._exchange(loss_sum.detach(), is_due, stop)
         if self._world.device.type != "cuda":
             return now()
@@ -45,7 +48,7 @@ class Agreement:
         if answer.is_finite and not (answer.is_due or answer.stop):
             return answer
         self._late = Agreed  # this step is taken back or saved with the one before
-        # To save, the device is waited for anyway: what is saved is known to be good.
+        # To save, the device is waited for anyway.
         return replace(answer, is_finite=answer.is_finite and now().is_finite)
 
     def finish(self) -> Agreed:

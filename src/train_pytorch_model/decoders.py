@@ -236,9 +236,10 @@ class _Server:
 
     def _ask(self, request: int | Fork, descriptors: Sequence[int] = ()) -> int:
         answer = b""
-        with self._speaking, suppress(OSError):  # nobody reads any more
-            socket.send_fds(self._control, [pickle.dumps(request)], descriptors)
-            answer = self._control.recv(NUMBER.size)
+        with self._speaking, suppress(ConnectionError):  # nobody reads any more
+            if not self._is_silent:
+                socket.send_fds(self._control, [pickle.dumps(request)], descriptors)
+                answer = self._control.recv(NUMBER.size)
         if not answer:
             self._is_silent = True
             raise ChildProcessError("the process that forks decoders has ended")

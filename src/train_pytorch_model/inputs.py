@@ -1,6 +1,5 @@
 """The three inputs and the output of a training run, opened and checked against each other, without torch."""
 
-import functools
 import hashlib
 import re
 from collections.abc import Sequence
@@ -86,20 +85,15 @@ class TrainingInputs:
 
     def fingerprint(self, config: TrainConfig) -> dict[str, str]:
         """What makes this run this run: parameters, sha256 of the model and of both lists of images."""
+        model = hashlib.sha256((self.model.root / SPEC).read_bytes())
+        with self.model.weights_path.open("rb") as file:
+            model.update(hashlib.file_digest(file, "sha256").digest())
         return {
             "parameters": " ".join(f"{flag} {value}" for flag, value in config.as_flags().items()),
-            "untrained_model": self._model_digest,
+            "untrained_model": model.hexdigest(),
             "training_dataset": self.training.fingerprint(),
             "validation_dataset": self.validation.fingerprint(),
         }
-
-    @functools.cached_property
-    def _model_digest(self) -> str:
-        """Of the weights, too: hundreds of megabytes, asked for four times in a run."""
-        digest = hashlib.sha256((self.model.root / SPEC).read_bytes())
-        with self.model.weights_path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-        return digest.hexdigest()
 
 
 def open_training_inputs(

@@ -298,9 +298,8 @@ class Trainer:
 
     def _validation_pass(self, max_steps: int | None = None) -> Pass:
         validation, framing = self.validation, self.inputs.framing
-        plan = plan_validation(len(validation), self._validated_at_once, self.world.rank, self.world.size)[
-            :max_steps
-        ]
+        plan = plan_validation(len(validation), self._validated_at_once, self.world.rank, self.world.size)
+        plan = plan[:max_steps]
         read = read_for_inference(validation, framing, self._caches.validation)
         key = f"validation of {len(validation)} images, {len(plan)} batches"
         return Pass(key, plan, read, validation.class_indices, framing)

@@ -76,6 +76,7 @@ def test_begun_anew_nothing_of_the_old_run_is_left(run: RunFolder) -> None:
     run.begin({"parameters": "other"}, fresh=True)
     assert [path.name for path in run.root.iterdir()] == ["config.json"]
     assert run.token == token  # what the run before has left unfinished in the output is known by it
+    assert run.read_micro_batch({"parameters": "other"}, fresh=False) is None
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_on_from(run: RunFolder) -> None:
