@@ -64,6 +64,7 @@ class CachePlan:
 def plan_cache(
     training: ImageDirectory,
     validation: ImageDirectory,
+    training_framing: Framing,
     framing: Framing,
     epochs: int,
     world: World,
@@ -71,7 +72,7 @@ def plan_cache(
 ) -> CachePlan:
     """Whether images are kept: where there are epochs to come, and memory for a good part of the images."""
     decoded = len(training) + len(validation)
-    image_bytes = _mean_bytes(training, framing.short_side)
+    image_bytes = _mean_bytes(training, training_framing.short_side)
     chunk = chunk_for(image_bytes)
     wanted = len(training) * image_bytes + len(validation) * framing.height * framing.width * 3
     off = CachePlan(_num_rows(training), _num_rows(validation), 0, None, "", readers, chunk)

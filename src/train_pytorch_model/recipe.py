@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from operator import le
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -26,6 +27,9 @@ class Recipe:
 
     image_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
     """A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else 224."""
+
+    training_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
+    """The same of training images. By default 5/7 of image_size where it is random-resized-crop, else all."""
 
     crop_fraction: Annotated[float | None, _shown("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
@@ -59,11 +63,16 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every entry that is out of range."""
-        sides = self.image_size if isinstance(self.image_size, tuple) else (self.image_size,)
         rules = {
-            f"image_size should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}": (
-                self.image_size,
-                all(side is None or MIN_IMAGE_SIZE <= side <= MAX_IMAGE_SIZE for side in sides),
+            **{
+                f"{name} should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}": (size, _is_size(size))
+                for name, size in (("image_size", self.image_size), ("training_size", self.training_size))
+            },
+            "training_size should be at most image_size": (
+                self.training_size,
+                self.training_size is None
+                or self.image_size is None
+                or all(map(le, _sides(self.training_size), _sides(self.image_size))),
             ),
             "crop_fraction should be above 0 and at most 1": (
                 self.crop_fraction,
@@ -113,3 +122,11 @@ class Recipe:
             for name, value in asdict(self).items()
             if value != defaults[name]
         }
+
+
+def _sides(size: int | tuple[int, int]) -> tuple[int, int]:
+    return size if isinstance(size, tuple) else (size, size)
+
+
+def _is_size(size: int | tuple[int, int] | None) -> bool:
+    return size is None or all(MIN_IMAGE_SIZE <= side <= MAX_IMAGE_SIZE for side in _sides(size))

@@ -38,11 +38,12 @@ PACKAGES = ("torch", "torchvision", "numpy", "pillow")
 def plan_of(trainer: Trainer) -> dict[str, str]:
     """What will be done, by title: every derived number with its reason."""
     config, inputs, world = trainer.config, trainer.inputs, trainer.world
-    recipe, framing = inputs.recipe, inputs.framing
+    recipe, framing, trained = inputs.recipe, inputs.framing, inputs.training_framing
     kind = "pretrained " if inputs.model.is_pretrained else ""
     kind = "trained " if inputs.model.is_trained else kind
     flip = f", no flip ({inputs.flip_reason})" if inputs.flip_reason else ""
     flip = " and flip" if recipe.horizontal_flip else flip
+    smaller = f" of {trained.height} x {trained.width} px" if trained != framing else ""
     share = recipe.label_smoothing
     smoothing = {"Smoothing": f"{share:g} of the target over all categories, in training"} if share else {}
     processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
@@ -55,7 +56,7 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
         "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason})",
-        "Augmenting": f"{recipe.augmentation}{flip}",
+        "Augmenting": f"{recipe.augmentation}{smaller}{flip}",
         **smoothing,
         "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
         f" {up_to}{images_a_step} images a step = batch size {config.batch_size} x {processes}",

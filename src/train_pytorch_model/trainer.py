@@ -82,12 +82,18 @@ class Trainer:
         voice: Voice,
         micro_batch: int | None = None,
     ) -> None:
-        recipe, framing, directory = inputs.recipe, inputs.framing, inputs.model
+        recipe, framing, directory = inputs.recipe, inputs.training_framing, inputs.model
         self._timed_at = time.perf_counter()
         self._caches = NO_CACHES
         self._looks: dict[int, Look] = {}  # by epoch: of the open one, and of the best
         self.cache_plan = plan_cache(
-            inputs.training, inputs.validation, inputs.framing, config.epochs, world, num_readers(world)
+            inputs.training,
+            inputs.validation,
+            framing,
+            inputs.framing,
+            config.epochs,
+            world,
+            num_readers(world),
         )
         self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
 
@@ -276,7 +282,7 @@ class Trainer:
         self._caches = NO_CACHES
 
     def _training_pass(self, epoch: int, images_done: int = 0, max_steps: int | None = None) -> Pass:
-        training, framing, seed = self.training, self.inputs.framing, self.config.random_seed
+        training, framing, seed = self.training, self.inputs.training_framing, self.config.random_seed
         plan = plan_training(
             len(training),
             self.config.batch_size,
@@ -383,10 +389,11 @@ def _places(
 
 
 def _steps_per_epoch(config: TrainConfig, inputs: TrainingInputs, min_share: int, world: World) -> int:
+    framing = inputs.training_framing
     if config.batch_size < min_share:
         raise ParameterError(
             f'Parameter "Batch size" value should be greater than {min_share - 1}: --batch-size is'
-            f" {config.batch_size}. At {inputs.framing.height} x {inputs.framing.width} px the batch"
+            f" {config.batch_size}. At {framing.height} x {framing.width} px the batch"
             f" norm of {inputs.model.architecture} needs {min_share} images a step."
         )
     steps = num_training_steps(len(inputs.training), config.batch_size, min_share, world.size)
@@ -394,6 +401,6 @@ def _steps_per_epoch(config: TrainConfig, inputs: TrainingInputs, min_share: int
         raise InvalidDatasetError(
             inputs.training.title,
             f"it has {len(inputs.training)} image; {inputs.model.architecture} needs {min_share} at"
-            f" {inputs.framing.height} x {inputs.framing.width} px.",
+            f" {framing.height} x {framing.width} px.",
         )
     return steps

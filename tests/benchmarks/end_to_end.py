@@ -1,13 +1,20 @@
-"""Training from image files: the program beside a plain script, timm, and its own rate without images."""
+"""Training from image files: the program beside a plain script, timm, and its own rate without images.
+
+By default the program trains at 5/7 of the size that it judges at. The others train at the size that they are
+given, as the program does in one more row.
+"""
 
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from tests.benchmarks.timing import Measure, arguments, measure_in_turn, paint_photos, run_json, show
+from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.recipe import Recipe
 
 CONTENDERS = Path(__file__).with_name("contenders")
 
@@ -23,10 +30,17 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         images = chosen.images or paint_photos(Path(folder) / "images", 60)
-        untrained = Path(folder) / "untrained"
-        _init_model(untrained, chosen.architecture, chosen.image_size)
+        untrained, full_size = Path(folder) / "untrained", Path(folder) / "full size"
+        recipe = Recipe(image_size=chosen.image_size)
+        for output, each in (
+            (untrained, recipe),
+            (full_size, replace(recipe, training_size=recipe.image_size)),
+        ):
+            InitModel(architecture=chosen.architecture, output=output, recipe=each).run()
         peer = (images, chosen.architecture, chosen.image_size, chosen.batch_size, chosen.epochs)
-        own = ("-m", "tests.benchmarks.contenders.ours", untrained, images, chosen.batch_size, chosen.epochs)
+        program = (sys.executable, "-m", "tests.benchmarks.contenders.ours")
+        own = (*program, untrained, images, chosen.batch_size, chosen.epochs)
+        own_full_size = (*program, full_size, *own[len(program) + 1 :])
         contenders: dict[str, Measure] = {
             "plain float32 script": lambda: _measure(sys.executable, CONTENDERS / "plain.py", *peer)
         }
@@ -38,8 +52,9 @@ def main() -> None:
                 contenders[f"{name}, compiled"] = lambda: _measure(*timm, "--compile")
             else:
                 contenders["timm, bfloat16, channels last"] = lambda: _measure(*timm)
-        contenders["this program"] = lambda: _measure(sys.executable, *own)
-        contenders["this program, without images"] = lambda: _rates(sys.executable, *own, "--synthetic")
+        contenders["this program, trained at the full size"] = lambda: _measure(*own_full_size)
+        contenders["this program"] = lambda: _measure(*own)
+        contenders["this program, without images"] = lambda: _rates(*own, "--synthetic")
         show(measure_in_turn(contenders, chosen.repeats))
     if not chosen.timm_python:
         print("\ntimm was left out: name a Python that has it with --timm-python.")
@@ -56,13 +71,6 @@ def _rates(*command: object) -> dict[str, float]:
     found = run_json(*map(str, command))
     rates: list[float] = found["rates"]  # type: ignore[assignment]  # a list, not a number
     return {"images/s, first epoch": rates[0], "images/s, best later epoch": max(rates[1:] or rates)}
-
-
-def _init_model(output: Path, architecture: str, image_size: int) -> None:
-    from train_pytorch_model.commands.init_model import InitModel
-    from train_pytorch_model.recipe import Recipe
-
-    InitModel(architecture=architecture, output=output, recipe=Recipe(image_size=image_size)).run()
 
 
 if __name__ == "__main__":

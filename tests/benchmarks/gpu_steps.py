@@ -55,7 +55,7 @@ def main() -> None:
 
 def _trainer(chosen: argparse.Namespace, folder: Path, world: World) -> Trainer:
     images, untrained = paint_photos(folder / "images", 2), folder / "untrained"
-    recipe = Recipe(image_size=chosen.image_size)
+    recipe = Recipe(image_size=chosen.image_size, training_size=chosen.image_size)
     InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
     inputs = open_training_inputs(untrained, images, images)
     trainer = Trainer(TrainConfig(batch_size=chosen.batch_size), inputs, world, Silence())

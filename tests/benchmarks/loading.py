@@ -51,7 +51,7 @@ def main() -> None:
 
 def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: bool) -> Mapping[str, float]:
     """The processes have imported what they need before the first epoch begins."""
-    plan = plan_cache(images, images, FRAMING, EPOCHS, ALONE, threads if has_readers else 0)
+    plan = plan_cache(images, images, FRAMING, FRAMING, EPOCHS, ALONE, threads if has_readers else 0)
     with ExitStack() as stack:
         readers = None
         if has_readers:

@@ -101,6 +101,10 @@ def test_pretrained_weights_without_a_network_are_an_error_that_says_what_to_do(
             ("--pretrained", "--weights-file", "weights"),
             ("--pretrained", "--weights-file exclude each other. Give one."),
         ),
+        (
+            ("--architecture", "vit_b_16", "--training-size", "160"),
+            ("--training-size 160 does not fit: a vit_b_16 takes 224 px only.",),
+        ),
         (("--weights-file", "missing"), ("--weights-file missing cannot be used for a resnet18: ",)),
         (
             ("--image-size", "4", "--label-smoothing", "1", "--crop-fraction", "0", "--mean", "1", "1", "2"),

@@ -190,6 +190,49 @@ def test_images_are_not_mirrored_where_names_tell_that_it_matters(
         assert decide(model, None, categories)[0].horizontal_flip is asked
 
 
+@pytest.mark.parametrize(
+    ("entries", "common_size", "training_size"),
+    [
+        pytest.param({}, None, (160, 160), id="photographs"),
+        pytest.param({}, (32, 32), (32, 32), id="images that are not cropped at random"),
+        pytest.param({"image_size": 384}, None, (288, 288), id="a multiple of 32"),
+        pytest.param({"image_size": (128, 320)}, None, (96, 224), id="the least side"),
+        pytest.param({"image_size": (127, 320)}, None, (127, 320), id="below the least side"),
+        pytest.param({"training_size": 224}, None, (224, 224), id="the recipe's side"),
+        pytest.param({"training_size": (16, 24)}, (32, 32), (16, 24), id="the recipe's sides"),
+        pytest.param({"augmentation": "none"}, None, (224, 224), id="the recipe's augmentation"),
+    ],
+)
+def test_random_crops_are_smaller_than_the_images_that_are_predicted(
+    tmp_path: Path,
+    entries: dict[str, Any],
+    common_size: tuple[int, int] | None,
+    training_size: tuple[int, int],
+) -> None:
+    decided, _ = decide(model_of(tmp_path, Recipe(**entries)), common_size)
+    assert decided.training_size == training_size
+
+
+def test_training_images_larger_than_those_that_are_predicted_are_refused(tmp_path: Path) -> None:
+    model = model_of(tmp_path, Recipe(training_size=(32, 33)))
+    with pytest.raises(
+        InvalidModelDirectoryError,
+        match=r"training_size \(32, 33\); images are predicted at 32 x 32 px, and training is at that size",
+    ):
+        decide(model, (32, 32))
+
+
+def test_a_network_of_one_size_is_trained_at_it(tmp_path: Path) -> None:
+    model = open_model_directory(write_model(tmp_path / "a", architecture="vit_b_16"), "Model")
+    assert decide(model, None)[0].training_size == (224, 224)
+    smaller = write_model(tmp_path / "b", Recipe(training_size=160), architecture="vit_b_16")
+    with pytest.raises(
+        InvalidModelDirectoryError,
+        match=r"its recipe names training_size 160; the only size of a vit_b_16 is 224\.",
+    ):
+        decide(open_model_directory(smaller, "Model"), None)
+
+
 @pytest.mark.parametrize("size", [224, (224, 224)])
 def test_a_recipe_may_name_the_only_size(tmp_path: Path, size: int | tuple[int, int]) -> None:
     root = write_model(tmp_path / "model", Recipe(image_size=size), architecture="vit_b_16")

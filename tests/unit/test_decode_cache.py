@@ -186,7 +186,7 @@ def test_the_plan_says_what_is_kept_and_why_not(
 ) -> None:
     monkeypatch.setattr(cache_plan, "available_memory", lambda: available)
     framing = Framing(16, 16, 1.0)
-    plan = plan_cache(painted, painted.select(np.arange(12)), framing, epochs, ALONE)
+    plan = plan_cache(painted, painted.select(np.arange(12)), FRAMING, framing, epochs, ALONE)
     wanted = 12 * (24 * 32 * 3) + 12 * (16 * 16 * 3)
     assert wanted == 36864
     assert plan.budget == budget
@@ -199,7 +199,7 @@ def test_a_large_budget_is_told_in_gibibytes(
 ) -> None:
     monkeypatch.setattr(cache_plan, "available_memory", lambda: 6 << 30)
     monkeypatch.setattr(cache_plan, "_mean_bytes", lambda *_: (1 << 28) - 16 * 16 * 3)
-    plan = plan_cache(painted, painted, FRAMING, 2, ALONE)
+    plan = plan_cache(painted, painted, FRAMING, FRAMING, 2, ALONE)
     assert plan.summary == "about 12 of 24 images once, as 1.5 GiB of memory hold no more"
 
 
@@ -223,7 +223,7 @@ def test_processes_share_the_folder_with_most_room(
     rooms = {tmp_path / "small": MIB, tmp_path / "large": 100 * MIB, tmp_path / "none": 0}
     monkeypatch.setattr(cache_plan, "FOLDERS", tuple(rooms))
     monkeypatch.setattr(cache_plan, "_usable", rooms.__getitem__)
-    plan = plan_cache(painted, painted, FRAMING, 2, pair(0))
+    plan = plan_cache(painted, painted, FRAMING, FRAMING, 2, pair(0))
     assert plan.folder == tmp_path / "large"
     assert 4 * MIN_CHUNK < plan.budget < 5 * MIN_CHUNK  # what is needed, not all of it
     assert plan.summary == f"every image once, then from 0.0 MiB of {tmp_path}/large"

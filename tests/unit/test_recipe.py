@@ -16,6 +16,11 @@ from train_pytorch_model.recipe import Recipe
         ({"image_size": 7}, "Recipe: image_size should be from 8 to 4096; it is 7."),
         ({"image_size": 4097}, "Recipe: image_size should be from 8 to 4096; it is 4097."),
         ({"image_size": (32, 5)}, r"Recipe: image_size should be from 8 to 4096; it is \(32, 5\)."),
+        ({"training_size": (5, 32)}, r"Recipe: training_size should be from 8 to 4096; it is \(5, 32\)."),
+        (
+            {"image_size": (64, 48), "training_size": 64},
+            "Recipe: training_size should be at most image_size; it is 64.",
+        ),
         ({"crop_fraction": 0.0}, "Recipe: crop_fraction should be above 0 and at most 1; it is 0.0."),
         ({"crop_fraction": 1.01}, "Recipe: crop_fraction should be above 0 and at most 1; it is 1.01."),
         ({"crop_fraction": math.nan}, "crop_fraction should be above 0 and at most 1; it is nan."),
@@ -57,6 +62,7 @@ def test_all_entries_out_of_range_are_named_at_once() -> None:
     [
         {"image_size": 8},
         {"image_size": (4096, 8)},
+        {"image_size": 64, "training_size": (8, 64)},
         {"crop_fraction": 1.0},
         {"crop_area": 1.0},
         {"label_smoothing": 0.0},
@@ -106,6 +112,7 @@ def test_an_entry_of_the_wrong_kind_is_named(entries: dict[str, Any], message: s
         (
             Recipe(
                 image_size=(48, 64),
+                training_size=(32, 48),
                 crop_fraction=1.0,
                 augmentation="padded-crop",
                 horizontal_flip=False,
@@ -118,6 +125,7 @@ def test_an_entry_of_the_wrong_kind_is_named(entries: dict[str, Any], message: s
             ),
             {
                 "image_size": [48, 64],
+                "training_size": [32, 48],
                 "crop_fraction": 1.0,
                 "augmentation": "padded-crop",
                 "horizontal_flip": False,

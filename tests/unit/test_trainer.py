@@ -1,4 +1,4 @@
-"""What a trainer knows about the validation images."""
+"""A trainer's epochs: what it shows the network, and what it knows about the validation images."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import torchvision.models
 from tests.painting import paint_folders
 from torch import nn
 
+from train_pytorch_model.chirality import with_flips_decided
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data import Loader
@@ -21,8 +22,10 @@ from train_pytorch_model.loop import NotFiniteError, StepReport
 from train_pytorch_model.metrics import Metrics
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.reporting import plan_of
 from train_pytorch_model.trainer import Trainer
 
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 TRAINED = StepReport(step=1, lr=0.0, metrics=Metrics(0.0, 0.0, 0.0, 1), images_per_second=1.0)
 
 
@@ -37,8 +40,25 @@ def trainer(tmp_path: Path) -> Trainer:
     truncated = images / "blue" / "0.png"
     truncated.write_bytes(truncated.read_bytes()[:-900])
     inputs = open_training_inputs(tmp_path / "untrained", tmp_path / "training", images)
-    world = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
-    return Trainer(TrainConfig(batch_size=4, epochs=3), inputs, world, Silence())
+    return Trainer(TrainConfig(batch_size=4, epochs=3), inputs, ALONE, Silence())
+
+
+def test_a_network_trains_on_smaller_images_than_it_is_judged_by(tmp_path: Path) -> None:
+    recipe = Recipe(image_size=(64, 80), training_size=(32, 48), augmentation="random-resized-crop")
+    InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
+    images = paint_folders(tmp_path / "images", 4)
+    inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
+    trainer = Trainer(TrainConfig(epochs=2), inputs, ALONE, Silence())
+    assert plan_of(trainer)["Size"] == "64 x 80 px (the recipe says so)"
+    assert plan_of(trainer)["Augmenting"] == "random-resized-crop of 32 x 48 px and flip"
+    seen: list[tuple[bool, torch.Size]] = []
+    trainer.network.register_forward_pre_hook(
+        lambda network, given: seen.append((network.training, given[0].shape[2:]))
+    )
+    with trainer.loader(None) as loader:  # which keeps what it has decoded
+        for _ in range(2):
+            trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
+    assert set(seen) == {(True, (32, 48)), (False, (64, 80))}
 
 
 def columns(outcomes: Outcomes) -> list[list[float]]:

@@ -66,11 +66,12 @@ class InitModel:
         if self.pretrained + (self.weights is not None) + (self.weights_file is not None) > 1:
             raise ParameterError("--pretrained, --weights and --weights-file exclude each other. Give one.")
         fixed_side = FAMILY_OF[self.architecture].image_size
-        if fixed_side and self.recipe.image_size not in (None, fixed_side, (fixed_side, fixed_side)):
-            raise ParameterError(
-                f"--image-size {self.recipe.image_size} does not fit: a {self.architecture} takes"
-                f" {fixed_side} px only."
-            )
+        sizes = {"--image-size": self.recipe.image_size, "--training-size": self.recipe.training_size}
+        for flag, size in sizes.items():
+            if fixed_side and size not in (None, fixed_side, (fixed_side, fixed_side)):
+                raise ParameterError(
+                    f"{flag} {size} does not fit: a {self.architecture} takes {fixed_side} px only."
+                )
         check_output(self.output, "--output")
 
         from train_pytorch_model.initializing import initialize

@@ -28,6 +28,18 @@ def by_recipe(**entries: object) -> Callable[[Setting], Iterator[Epoch]]:
     return functools.partial(ours.train, recipe=Recipe.from_mapping(entries))
 
 
+def trained_at(share: float) -> Callable[[Setting], Iterator[Epoch]]:
+    """Training images of this share of the side, a multiple of 16 px, are judged at the whole of it."""
+
+    def train(setting: Setting) -> Iterator[Epoch]:
+        size = setting.images.image_size
+        if size is None:
+            raise SystemExit("--image-size is needed.")
+        return ours.train(setting, Recipe(image_size=size, training_size=round(share * size / 16) * 16))
+
+    return train
+
+
 def batch_norm_momentum(momentum: float) -> Prepare:
     """How fast the running statistics follow; PyTorch's is 0.1."""
 
@@ -228,6 +240,7 @@ CONTENDERS = (
         for side in (48, 64, 96)
     ),
     Contender("weight decay on all", functools.partial(ours.train, prepare=decay_all)),
+    *(Contender(f"trained at {share}/7 of the size", trained_at(share / 7)) for share in (4, 5, 5.5, 6, 7)),
 )
 
 

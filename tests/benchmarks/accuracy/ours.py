@@ -36,7 +36,7 @@ def train(
 ) -> Iterator[Epoch]:
     """Every epoch of a training by a recipe, until the last or until patience ends.
 
-    The held-out images are seen at `judged_at` times the size of the training images.
+    The held-out images are seen at `judged_at` times the recipe's size.
     """
     config = replace(setting.config, warmup_epochs=warmup_epochs)
     trainer = make_trainer(replace(setting, config=config), recipe, zero_init)

@@ -77,7 +77,8 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
     keep_freed_memory()
     with quick_turns(), join_world() as world, OneBatch(1) as loader:
         inputs = open_training_inputs(untrained, images, images)
-        pixels = torch.randint(0, 256, (batch_size, inputs.framing.height, inputs.framing.width, 3))
+        framing = inputs.training_framing
+        pixels = torch.randint(0, 256, (batch_size, framing.height, framing.width, 3))
         targets = torch.randint(0, len(inputs.categories), (batch_size,))
         pixels = pixels.byte().permute(0, 3, 1, 2).to(world.device)
         # The targets stay here: the loop pins those of every batch on the way to a GPU.
