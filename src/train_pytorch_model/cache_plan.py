@@ -74,7 +74,7 @@ def plan_cache(
     decoded = len(training) + len(validation)
     image_bytes = _mean_bytes(training, training_framing.short_side)
     chunk = chunk_for(image_bytes)
-    wanted = len(training) * image_bytes + len(validation) * framing.height * framing.width * 3
+    wanted = len(training) * image_bytes + len(validation) * framing.num_pixels * 3
     off = CachePlan(_num_rows(training), _num_rows(validation), 0, None, "", readers, chunk)
     if epochs == 1:
         return replace(off, summary="every image once: there is one epoch")

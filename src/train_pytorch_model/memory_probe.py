@@ -7,6 +7,10 @@ import torch
 
 from train_pytorch_model.distributed import World
 from train_pytorch_model.errors import ModuleOutOfMemoryError
+from train_pytorch_model.image_classifier.preprocessing import Framing
+
+VALIDATED_AT_ONCE = 4  # times the training's images of the same size: they need a tenth of the memory
+MAX_VALIDATED_AT_ONCE = 512
 
 
 def largest_that_fits(try_out: Callable[[int], None], largest: int, least: int, world: World) -> int:
@@ -22,6 +26,12 @@ def largest_that_fits(try_out: Callable[[int], None], largest: int, least: int, 
         images = max(least, images // 2)
     # The least of all, as the largest of the negative.
     return -int(world.max(torch.tensor([-images], dtype=torch.int64, device=world.device)).item())
+
+
+def validated_at_once(trained: int, training_framing: Framing, framing: Framing) -> int:
+    """Images that a GPU validates at once, where so many are `trained` at once."""
+    most = max(trained, min(VALIDATED_AT_ONCE * trained, MAX_VALIDATED_AT_ONCE))
+    return max(1, most * training_framing.num_pixels // framing.num_pixels)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ from train_pytorch_model.loop import (
     evaluate,
     train_one_epoch,
 )
-from train_pytorch_model.memory_probe import telling_what_fits
+from train_pytorch_model.memory_probe import telling_what_fits, validated_at_once
 from train_pytorch_model.metrics import Metrics, Sums
 from train_pytorch_model.models import (
     build_model,
@@ -64,8 +64,6 @@ from train_pytorch_model.train_state import Snapshot, TrainState
 from train_pytorch_model.trials import Trials
 
 MAX_ROLLBACKS = 3
-VALIDATED_AT_ONCE = 4  # times the training's images, on a GPU: they need a tenth of the memory
-MAX_VALIDATED_AT_ONCE = 512
 
 
 class Trainer:
@@ -86,15 +84,8 @@ class Trainer:
         self._timed_at = time.perf_counter()
         self._caches = NO_CACHES
         self._looks: dict[int, Look] = {}  # by epoch: of the open one, and of the best
-        self.cache_plan = plan_cache(
-            inputs.training,
-            inputs.validation,
-            framing,
-            inputs.framing,
-            config.epochs,
-            world,
-            num_readers(world),
-        )
+        datasets, framings = (inputs.training, inputs.validation), (framing, inputs.framing)
+        self.cache_plan = plan_cache(*datasets, *framings, config.epochs, world, num_readers(world))
         self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
 
         self.precision = choose_precision(recipe.precision, world.device)
@@ -370,10 +361,10 @@ class Trainer:
 
     @property
     def _validated_at_once(self) -> int:
-        trained = self._trained_at_once
+        trained, inputs = self._trained_at_once, self.inputs
         if self.world.device.type != "cuda":
             return trained
-        return max(trained, min(VALIDATED_AT_ONCE * trained, MAX_VALIDATED_AT_ONCE))
+        return validated_at_once(trained, inputs.training_framing, inputs.framing)
 
 
 def _generator_of(device: torch.device) -> torch.Generator:

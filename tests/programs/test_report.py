@@ -176,7 +176,7 @@ def test_unreadable_images_and_other_files_are_in_it(folders: Path, untrained: P
     text = read_page(output).text
     assert "1 image could not be read and is left out." in text
     assert "green/2.png green Training dataset" in text
-    assert "Training dataset: not taken: 1 files of another kind (.txt) ." in text
+    assert "Training dataset: not taken: files of another kind (.txt) : 1." in text
     assert "From 3 to 4 training images a category." in text
 
 

@@ -311,7 +311,7 @@ def test_a_few_unreadable_images_are_left_out_and_named(
     ended = run_program(*train_arguments(folders, untrained, output, "--epochs", "2", training=training))
     assert ended.status == 0, ended.stderr
     assert "Images      11 for training" in ended.stdout
-    assert "not taken: 1 files of another kind (.txt)" in ended.stdout
+    assert "not taken: files of another kind (.txt): 1" in ended.stdout
     with (output / "bad_images.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["port"], row["file_name"], row["category"]) for row in rows] == [

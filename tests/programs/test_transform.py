@@ -220,7 +220,7 @@ def test_unreadable_images_are_left_out(tmp_path: Path, transformation: Path) ->
         in ended.stdout
     )
     assert (
-        f'Warning: Input image directory "{photos}": not taken: 1 files of another kind (.txt).'
+        f'Warning: Input image directory "{photos}": not taken: files of another kind (.txt): 1.'
         in ended.stdout
     )
     assert f"The 5 transformed images are in {tmp_path}/out\n" in ended.stdout

@@ -201,7 +201,7 @@ def test_unreadable_images_are_left_out_and_listed_however_many(tmp_path: Path) 
         "12 unreadable images are left out:\n  Input dataset: 'blue/0.png': not an image"
     )
     assert empty == f"Input dataset \"{root}\" has no image of category\n  'blue'"
-    assert ignored == f'Input dataset "{root}": not taken: 1 files of another kind (.txt).'
+    assert ignored == f'Input dataset "{root}": not taken: files of another kind (.txt): 1.'
 
 
 def test_a_file_that_cannot_be_read_or_unpacked_is_an_unreadable_image(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ def test_files_of_other_kinds_are_named_where_no_image_is(tmp_path: Path) -> Non
     found = str(raised.value).partition(" Found instead:")[2].splitlines()
     assert sorted(found) == [
         "",
-        "  1 files of another kind (.gif)",
-        "  2 files of another kind (.txt)",
+        "  files of another kind (.gif): 1",
+        "  files of another kind (.txt): 2",
     ]
 
 
@@ -255,6 +255,6 @@ def test_empty_categories_and_what_is_not_taken_are_worth_a_warning(tmp_path: Pa
     (root / "red/notes.txt").touch()
     assert open_image_directory(root, PORT).warnings() == [
         f"Training dataset \"{root}\" has no image of category\n  'empty'",
-        f'Training dataset "{root}": not taken: 1 files of another kind (.txt).',
+        f'Training dataset "{root}": not taken: files of another kind (.txt): 1.',
     ]
     assert open_image_directory(root / "blue", PORT).warnings() == []

@@ -138,7 +138,7 @@ def test_oddities_of_the_data_are_warnings(tmp_path: Path) -> None:
     empty, ignored, renamed, few, other_empty = open_painted(tmp_path).warnings
     training, validation = (f'{p.title()} dataset "{tmp_path / p}"' for p in ("training", "validation"))
     assert empty == f"{training} has no image of category\n  'NA'"
-    assert ignored == f"{training}: not taken: 1 files of another kind (.txt)."
+    assert ignored == f"{training}: not taken: files of another kind (.txt): 1."
     assert renamed == (
         "the designer's Score Image Model takes these category names for numbers or missing values: NA"
     )

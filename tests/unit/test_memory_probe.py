@@ -6,7 +6,8 @@ from torch import Tensor
 
 from train_pytorch_model.distributed import World
 from train_pytorch_model.errors import ModuleOutOfMemoryError
-from train_pytorch_model.memory_probe import largest_that_fits, telling_what_fits
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.memory_probe import largest_that_fits, telling_what_fits, validated_at_once
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, 0, 1, CPU)
@@ -88,3 +89,14 @@ def test_memory_that_runs_out_later_is_told_with_what_comes_next(
         raise torch.OutOfMemoryError("no memory")
     assert f"Details: {told}" in str(raised.value)
     assert raised.value.images_at_once == then
+
+
+@pytest.mark.parametrize(
+    ("trained", "training_side", "validated"),
+    [(16, 224, 64), (16, 160, 32), (256, 224, 512), (600, 224, 600), (16, 8, 1)],
+)
+def test_so_many_are_validated_at_once_as_their_size_allows(
+    trained: int, training_side: int, validated: int
+) -> None:
+    training_framing = Framing(training_side, training_side, 1.0)
+    assert validated_at_once(trained, training_framing, Framing(224, 224, 0.875)) == validated

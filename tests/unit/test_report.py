@@ -190,7 +190,7 @@ def test_problems_of_the_data_are_named() -> None:
     )
     for text in (
         "1 category has no image in the training dataset: blue .",
-        "Training dataset: not taken: 3 files of another kind (.txt) .",
+        "Training dataset: not taken: files of another kind (.txt) : 3.",
         "1 image could not be read and is left out.",
         "red/1.png red Validation dataset it is truncated",
     ):

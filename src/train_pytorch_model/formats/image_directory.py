@@ -118,7 +118,7 @@ class ImageDirectory:
         if empty:
             warnings.append(f"{self.title} has no image of category{listed(empty)}")
         if self.ignored:
-            found = ", ".join(f"{count} {what}" for what, count in self.ignored.items())
+            found = ", ".join(f"{what}: {count:,}" for what, count in self.ignored.items())
             warnings.append(f"{self.title}: not taken: {found}.")
         return warnings
 
@@ -205,7 +205,7 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
 def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
     """What a reader of directories has found at `root`. Raises `InvalidDatasetError` for no image."""
     if len(listing.file_names) == 0:
-        found = listed([f"{count} {what}" for what, count in listing.ignored.items()])
+        found = listed([f"{what}: {count:,}" for what, count in listing.ignored.items()])
         raise InvalidDatasetError(
             f'{port} "{root}"',
             f"no image in it ({' '.join(sorted(SUFFIXES))}).",

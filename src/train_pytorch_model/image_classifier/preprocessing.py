@@ -26,6 +26,10 @@ class Framing:
     def short_side(self) -> int:
         return min(self.height, self.width)
 
+    @property
+    def num_pixels(self) -> int:
+        return self.height * self.width
+
     def apply(self, image: Image.Image) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
         """The centre of an RGB image as pixels (height, width, 3), uint8."""
         if image.size == (self.width, self.height):
