@@ -282,8 +282,8 @@ def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: s
             )
         if training_size[0] > size[0] or training_size[1] > size[1]:
             raise model.error(
-                f"its recipe names training_size {asked}; images are predicted at {size[0]} x {size[1]} px,"
-                " and training is at that size or below."
+                f"its recipe names training_size {asked}; images are predicted at {size[0]} x {size[1]} px.",
+                "Name a --training-size of that or less in init-model, or none.",
             )
         return training_size
     if fixed_side is not None or augmentation != "random-resized-crop" or min(size) < MIN_SHRUNK_SIDE:

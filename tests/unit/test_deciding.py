@@ -217,7 +217,7 @@ def test_training_images_larger_than_those_that_are_predicted_are_refused(tmp_pa
     model = model_of(tmp_path, Recipe(training_size=(32, 33)))
     with pytest.raises(
         InvalidModelDirectoryError,
-        match=r"training_size \(32, 33\); images are predicted at 32 x 32 px, and training is at that size",
+        match=r"training_size \(32, 33\); images are predicted at 32 x 32 px\. Name a --training-size of",
     ):
         decide(model, (32, 32))
 
