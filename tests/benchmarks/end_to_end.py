@@ -1,7 +1,7 @@
 """Training from image files: the program beside a plain script, timm, and its own rate without images.
 
-By default the program trains at 5/7 of the size that it judges at. The others train at the size that they are
-given, as the program does in one more row.
+By default the program trains on crops that are smaller than the images that it predicts. The others train at
+the size that they are given, as the program does in one more row.
 """
 
 import sys

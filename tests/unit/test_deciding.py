@@ -193,11 +193,11 @@ def test_images_are_not_mirrored_where_names_tell_that_it_matters(
 @pytest.mark.parametrize(
     ("entries", "common_size", "training_size"),
     [
-        pytest.param({}, None, (160, 160), id="photographs"),
+        pytest.param({}, None, (176, 176), id="photographs"),
         pytest.param({}, (32, 32), (32, 32), id="images that are not cropped at random"),
-        pytest.param({"image_size": 384}, None, (288, 288), id="a multiple of 32"),
-        pytest.param({"image_size": (128, 320)}, None, (96, 224), id="the least side"),
-        pytest.param({"image_size": (127, 320)}, None, (127, 320), id="below the least side"),
+        pytest.param({"image_size": 384}, None, (304, 304), id="a multiple of 16"),
+        pytest.param({"image_size": (224, 320)}, None, (176, 256), id="the least side"),
+        pytest.param({"image_size": (223, 320)}, None, (223, 320), id="below the least side"),
         pytest.param({"training_size": 224}, None, (224, 224), id="the recipe's side"),
         pytest.param({"training_size": (16, 24)}, (32, 32), (16, 24), id="the recipe's sides"),
         pytest.param({"augmentation": "none"}, None, (224, 224), id="the recipe's augmentation"),
