@@ -273,13 +273,13 @@ def decide(
 
 def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: str) -> tuple[int, int]:
     """(height, width) of training images for a model that predicts images of `size`."""
-    fixed_side, asked = FAMILY_OF[model.architecture].image_size, model.recipe.training_size
+    family, asked = FAMILY_OF[model.architecture], model.recipe.training_size
     if asked is not None:
         training_size = (asked, asked) if isinstance(asked, int) else asked
-        if fixed_side is not None and training_size != size:
+        if family.image_size is not None and training_size != size:
             raise model.error(
                 f"its recipe names training_size {asked}; the only size of a {model.architecture} is"
-                f" {fixed_side}."
+                f" {family.image_size}."
             )
         if training_size[0] > size[0] or training_size[1] > size[1]:
             raise model.error(
@@ -287,7 +287,8 @@ def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: s
                 "Name a --training-size of that or less in init-model, or none.",
             )
         return training_size
-    if fixed_side is not None or augmentation != "random-resized-crop" or min(size) < MIN_SHRUNK_SIDE:
+    is_random_crop = augmentation == "random-resized-crop"
+    if not family.is_convolutional or not is_random_crop or min(size) < MIN_SHRUNK_SIDE:
         return size
     height, width = (round(side * TRAINING_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in size)
     return height, width

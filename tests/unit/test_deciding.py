@@ -222,6 +222,15 @@ def test_training_images_larger_than_those_that_are_predicted_are_refused(tmp_pa
         decide(model, (32, 32))
 
 
+def test_networks_of_attention_are_trained_at_the_size_of_their_predictions(tmp_path: Path) -> None:
+    model = open_model_directory(write_model(tmp_path / "a", architecture="swin_t"), "Model")
+    assert decide(model, None)[0].training_size == (224, 224)
+    asked = open_model_directory(
+        write_model(tmp_path / "b", Recipe(training_size=160), architecture="swin_t"), ""
+    )
+    assert decide(asked, None)[0].training_size == (160, 160)
+
+
 def test_a_network_of_one_size_is_trained_at_it(tmp_path: Path) -> None:
     model = open_model_directory(write_model(tmp_path / "a", architecture="vit_b_16"), "Model")
     assert decide(model, None)[0].training_size == (224, 224)

@@ -30,6 +30,8 @@ class Family:
     """The one boolean of `init_params` besides `pretrained`, a parameter of torchvision's builders."""
     image_size: int | None = None
     """The only size in pixels that it takes, for networks with a fixed number of patches."""
+    is_convolutional: bool = True
+    """False for attention among patches: it learns the size that it is trained at."""
 
 
 FAMILIES = (
@@ -94,6 +96,7 @@ FAMILIES = (
         architectures=("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32"),
         head="heads.head",
         image_size=224,
+        is_convolutional=False,
     ),
     Family(
         module=_OURS,
@@ -103,6 +106,7 @@ FAMILIES = (
             *(f"swin_v2_{scale}" for scale in "tsb"),
         ),
         head="head",
+        is_convolutional=False,
     ),
 )
 
