@@ -1,7 +1,6 @@
 """The three inputs and the output of a training run, opened and checked against each other, without torch."""
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.decided_recipe import decide
 from train_pytorch_model.errors import (
     MAX_LISTED_PROBLEMS,
     InvalidDatasetError,
@@ -24,31 +24,9 @@ from train_pytorch_model.formats.model_directory import (
 )
 from train_pytorch_model.image_check import BadImage, read_headers, without_bad_images
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
-from train_pytorch_model.image_classifier.preprocessing import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    Framing,
-)
+from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, Recipe
-
-MAX_COMMON_SIDE = 320  # px; larger images of one size are a camera's, not "already transformed"
-DEFAULT_SIZE = 224
-DEFAULT_CROP_FRACTION = 0.875
-# Objects look larger in random crops than in whole images. Trained on smaller crops, a network sees them at
-# one size in both, and a step costs less (Touvron et al. 2019). torchvision trains its own weights at 176 px
-# for 224. Small images lose by it: measured at 64 px.
-TRAINING_SHARE = 176 / 224
-MIN_SHRUNK_SIDE = 224
-SIDE_MULTIPLE = 16  # networks halve the side four times or more: others waste computing on padding
-MIN_PADDED_CROP_SIDE = 32
-# In fewer epochs the network does not memorise the images, and what prevents that only slows it. Measured at
-# 5, 10 and 30 epochs; smoothing at 5 and 30: on photographs, which random crops keep new, it costs.
-MIN_PADDED_CROP_EPOCHS = 10
-MIN_SMOOTHED_EPOCHS = 15
-LABEL_SMOOTHING = 0.1
-
-SIDES = {"left", "right"}
+from train_pytorch_model.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, Recipe, sides
 
 IMBALANCE = 10  # times as many images as another category: the rare one is hardly learned
 FEW_TRAINING_IMAGES = 100  # of a category on average; fewer teach a network little from scratch
@@ -207,102 +185,11 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
             f"{model.port} {model.root} does not tell the size of its images, as the designer's do not."
             " Give it: --image-size."
         )
-    if known is not None and image_size is not None and known not in (image_size, (image_size, image_size)):
+    if known is not None and image_size is not None and sides(known) != sides(image_size):
         raise ParameterError(f"--image-size is {image_size}; the model's is {known}.")
-    size = (image_size, image_size) if known is None and image_size else None
+    size = sides(image_size) if known is None and image_size else None
     recipe, _ = decide(model, size, max_common_side=MAX_IMAGE_SIZE)
     return model, _classifier_spec(model, model.categories, recipe)
-
-
-def decide(
-    model: ModelDirectory,
-    common_size: tuple[int, int] | None,
-    categories: Sequence[str] = (),
-    epochs: int = TrainConfig.epochs,
-    max_common_side: int = MAX_COMMON_SIDE,
-) -> tuple[Recipe, str]:
-    """The model's recipe with sizes, augmentation and normalisation decided, and the reason for the size.
-
-    `common_size` is the (height, width) of nearly all images, None when they differ. `categories` and
-    `epochs` are a training's. Flips stay "auto" where it takes a look at the images to decide (`chirality`).
-    """
-    recipe = model.recipe
-    fixed_side = FAMILY_OF[model.architecture].image_size
-    size: tuple[int, int]
-    if fixed_side is not None:
-        size, reason = (fixed_side, fixed_side), f"the only size of a {model.architecture}"
-        is_common = common_size == size
-        if recipe.image_size not in (None, fixed_side, size):
-            raise model.error(f"its recipe names image_size {recipe.image_size}; {reason} is {fixed_side}.")
-    elif recipe.image_size is not None:
-        side = recipe.image_size
-        size, is_common = (side, side) if isinstance(side, int) else side, False
-        reason = "the recipe says so"
-    elif common_size is not None and max(common_size) <= max_common_side:
-        size, reason, is_common = common_size, "the size of the images", True
-    else:
-        size, is_common = (DEFAULT_SIZE, DEFAULT_SIZE), False
-        reason = "the images differ in size" if common_size is None else "the images are larger"
-    augmentation = recipe.augmentation
-    if augmentation == "auto" and not is_common:
-        augmentation = "random-resized-crop"
-    elif augmentation == "auto":
-        pays = min(size) >= MIN_PADDED_CROP_SIDE and epochs >= MIN_PADDED_CROP_EPOCHS
-        augmentation = "padded-crop" if pays else "none"
-    smoothing = recipe.label_smoothing
-    if smoothing is None:
-        smoothing = LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
-    mean, std = recipe.mean or model.mean, recipe.std or model.std
-    if mean is None or std is None:
-        half = (0.5, 0.5, 0.5)
-        mean, std = (IMAGENET_MEAN, IMAGENET_STD) if model.is_pretrained else (half, half)
-    not_by_name = recipe.horizontal_flip == "auto" and flips_change_meaning(categories)
-    decided = replace(
-        recipe,
-        image_size=size,
-        training_size=_training_size(model, size, augmentation),
-        crop_fraction=recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
-        augmentation=augmentation,
-        horizontal_flip=False if not_by_name else recipe.horizontal_flip,
-        label_smoothing=smoothing,
-        mean=mean,
-        std=std,
-    )
-    return decided, reason
-
-
-def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: str) -> tuple[int, int]:
-    """(height, width) of training images for a model that predicts images of `size`."""
-    family, asked = FAMILY_OF[model.architecture], model.recipe.training_size
-    if asked is not None:
-        training_size = (asked, asked) if isinstance(asked, int) else asked
-        if family.image_size is not None and training_size != size:
-            raise model.error(
-                f"its recipe names training_size {asked}; the only size of a {model.architecture} is"
-                f" {family.image_size}."
-            )
-        if training_size[0] > size[0] or training_size[1] > size[1]:
-            raise model.error(
-                f"its recipe names training_size {asked}; images are predicted at {size[0]} x {size[1]} px.",
-                "Name a --training-size of that or less in init-model, or none.",
-            )
-        return training_size
-    is_random_crop = augmentation == "random-resized-crop"
-    if not family.is_convolutional or not is_random_crop or min(size) < MIN_SHRUNK_SIDE:
-        return size
-    height, width = (round(side * TRAINING_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in size)
-    return height, width
-
-
-def flips_change_meaning(categories: Sequence[str]) -> bool:
-    """Whether mirrored images are of another category, or of none, as far as names tell.
-
-    That is so for digits and letters, each of one character, and where left or right is in a name.
-    """
-    if not categories:
-        return False
-    words = {word for name in categories for word in re.split(r"[\W\d_]+", name.casefold())}
-    return not words.isdisjoint(SIDES) or all(len(name) == 1 for name in categories)
 
 
 def _open_trained(path: Path) -> ModelDirectory:

@@ -40,7 +40,7 @@ def make_loss(inputs: TrainingInputs, world: World) -> LossSum:
     ICLR 2021, equation 10, tau 1), so that the logits themselves need not say it.
     """
     smoothing = inputs.recipe.label_smoothing
-    assert smoothing is not None  # `inputs.decide` has decided
+    assert smoothing is not None  # `decided_recipe` has decided
     cross_entropy = functools.partial(F.cross_entropy, label_smoothing=smoothing, reduction="sum")
     if not inputs.recipe.balance_classes:
         return cross_entropy

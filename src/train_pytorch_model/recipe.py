@@ -72,7 +72,7 @@ class Recipe:
                 self.training_size,
                 self.training_size is None
                 or self.image_size is None
-                or all(map(le, _sides(self.training_size), _sides(self.image_size))),
+                or fits_into(self.training_size, self.image_size),
             ),
             "crop_fraction should be above 0 and at most 1": (
                 self.crop_fraction,
@@ -124,9 +124,15 @@ class Recipe:
         }
 
 
-def _sides(size: int | tuple[int, int]) -> tuple[int, int]:
+def sides(size: int | tuple[int, int]) -> tuple[int, int]:
+    """(height, width) of a size in px; one number is both."""
     return size if isinstance(size, tuple) else (size, size)
 
 
+def fits_into(size: int | tuple[int, int], outer: int | tuple[int, int]) -> bool:
+    """Whether neither side is longer."""
+    return all(map(le, sides(size), sides(outer)))
+
+
 def _is_size(size: int | tuple[int, int] | None) -> bool:
-    return size is None or all(MIN_IMAGE_SIZE <= side <= MAX_IMAGE_SIZE for side in _sides(size))
+    return size is None or all(MIN_IMAGE_SIZE <= side <= MAX_IMAGE_SIZE for side in sides(size))

@@ -84,8 +84,10 @@ class Trainer:
         self._timed_at = time.perf_counter()
         self._caches = NO_CACHES
         self._looks: dict[int, Look] = {}  # by epoch: of the open one, and of the best
-        datasets, framings = (inputs.training, inputs.validation), (framing, inputs.framing)
-        self.cache_plan = plan_cache(*datasets, *framings, config.epochs, world, num_readers(world))
+        readers = num_readers(world)
+        self.cache_plan = plan_cache(
+            inputs.training, inputs.validation, framing, inputs.framing, config.epochs, world, readers
+        )
         self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
 
         self.precision = choose_precision(recipe.precision, world.device)

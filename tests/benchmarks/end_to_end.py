@@ -39,8 +39,9 @@ def main() -> None:
             InitModel(architecture=chosen.architecture, output=output, recipe=each).run()
         peer = (images, chosen.architecture, chosen.image_size, chosen.batch_size, chosen.epochs)
         program = (sys.executable, "-m", "tests.benchmarks.contenders.ours")
-        own = (*program, untrained, images, chosen.batch_size, chosen.epochs)
-        own_full_size = (*program, full_size, *own[len(program) + 1 :])
+        own, own_full_size = (
+            (*program, model, images, chosen.batch_size, chosen.epochs) for model in (untrained, full_size)
+        )
         contenders: dict[str, Measure] = {
             "plain float32 script": lambda: _measure(sys.executable, CONTENDERS / "plain.py", *peer)
         }

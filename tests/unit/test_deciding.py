@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.model_directories import HALF, write_model
 
+from train_pytorch_model.decided_recipe import decide
 from train_pytorch_model.errors import (
     InvalidModelDirectoryError,
 )
@@ -16,9 +17,6 @@ from train_pytorch_model.formats.model_directory import (
 from train_pytorch_model.image_classifier.preprocessing import (
     IMAGENET_MEAN,
     IMAGENET_STD,
-)
-from train_pytorch_model.inputs import (
-    decide,
 )
 from train_pytorch_model.recipe import MAX_IMAGE_SIZE, Recipe
 

@@ -11,7 +11,7 @@ from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF
 from train_pytorch_model.progress import make_voice
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.recipe import Recipe, sides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class InitModel:
         fixed_side = FAMILY_OF[self.architecture].image_size
         sizes = {"--image-size": self.recipe.image_size, "--training-size": self.recipe.training_size}
         for flag, size in sizes.items():
-            if fixed_side and size not in (None, fixed_side, (fixed_side, fixed_side)):
+            if fixed_side and size and sides(size) != sides(fixed_side):
                 raise ParameterError(
                     f"{flag} {size} does not fit: a {self.architecture} takes {fixed_side} px only."
                 )
