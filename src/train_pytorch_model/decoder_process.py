@@ -14,6 +14,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -90,15 +91,15 @@ def main() -> None:
     for module in sys.argv[2:]:
         importlib.import_module(module)
     control = socket.socket(fileno=int(sys.argv[1]))
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(control, MAX_MESSAGE, MAX_DESCRIPTORS)
-        if not message:
-            return
-        request: int | Fork = pickle.loads(message)
-        if isinstance(request, int):
-            control.send(NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(request, 0)[1])))
-        else:
-            control.send(NUMBER.pack(_fork(request, descriptors, control)))
+    with suppress(ConnectionError):  # as below: who asks may end at any moment
+        while (received := socket.recv_fds(control, MAX_MESSAGE, MAX_DESCRIPTORS))[0]:
+            message, descriptors, _, _ = received
+            request: int | Fork = pickle.loads(message)
+            if isinstance(request, int):
+                number = os.waitstatus_to_exitcode(os.waitpid(request, 0)[1])
+            else:
+                number = _fork(request, descriptors, control)
+            control.send(NUMBER.pack(number))
 
 
 def _fork(request: Fork, descriptors: list[int], control: socket.socket) -> int:
@@ -112,7 +113,8 @@ def _fork(request: Fork, descriptors: list[int], control: socket.socket) -> int:
         try:
             end_with_parent(parent)
             control.close()
-            _serve(request, *descriptors)
+            with suppress(ConnectionError):  # who asks has ended before it read a reply, such as at a signal
+                _serve(request, *descriptors)
             status = 0
         except BaseException:
             traceback.print_exc()

@@ -1,7 +1,9 @@
 """Decoders in processes of their own: the same pixels, and faults that take none but themselves."""
 
 import os
+import pickle
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,10 +17,12 @@ from PIL import Image
 from tests.painting import encode, paint
 
 from train_pytorch_model import decoder_process, decoders
+from train_pytorch_model.decoder_process import Drafted, Fork, Wanted
 from train_pytorch_model.decoders import KEPT_BYTES, Decoders
 from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, MAX_PIXELS, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import decoded
 from train_pytorch_model.process_table import start_of
+from train_pytorch_model.sealed_file import sealed_file
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "memfd_create"), reason="decoders have processes on Linux only"
@@ -200,6 +204,36 @@ def test_none_outlives_its_program(tmp_path: Path) -> None:
     pid = int(ended.stdout)
     while start_of(pid):  # the test's own time limit ends it
         time.sleep(0.01)
+
+
+def test_a_decoder_whose_reply_nobody_reads_ends_in_silence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    request = pickle.dumps((Drafted(8), [Wanted(str(written(tmp_path / "a.png")))]))
+    server, pixels = decoders._Server(()), sealed_file("pixels", decoder_process.CAPACITY)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        pid = server.fork(Fork(None, None), (theirs.fileno(), pixels))
+        ours.send(decoder_process.LENGTH.pack(len(request)) + request)
+        ours.recv(1, socket.MSG_PEEK)
+    os.close(pixels)
+    assert server._ask(pid) == 0
+    server.end()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_process_that_forks_them_ends_in_silence_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    these = Decoders()
+    these.decode(written(tmp_path / "a.png"), 8)
+    (decoder,), (server,) = these._all, these._servers
+    os.kill(decoder.pid, signal.SIGKILL)
+    server._control.send(pickle.dumps(decoder.pid))
+    server._control.recv(1, socket.MSG_PEEK)
+    server._control.close()
+    assert server._process.wait() == 0
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_largest_image_that_is_allowed_has_room() -> None:
