@@ -1,7 +1,9 @@
 """An untrained model directory: an architecture, its first weights and a recipe."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import torch
@@ -30,8 +32,9 @@ def initialize(
     seed: int,
     recipe: Recipe,
     output: Path,
+    shows_download: bool = True,
 ) -> None:
-    """Write the untrained model directory.
+    """Write the untrained model directory. `shows_download`: prints how far one is.
 
     Raises `FailedToDownloadFilesError`, `ParameterError` for a weights file that does not fit,
     `OutputDirectoryError`.
@@ -47,7 +50,7 @@ def initialize(
             ) from error
     elif weights_name is not None:
         weights = _named_weights(architecture, weights_name)
-        network.load_state_dict(_download(weights))
+        network.load_state_dict(_download(weights, shows_download))
         if recipe.mean is None:  # what these weights were trained with; not always ImageNet's
             preset = weights.transforms()
             recipe = replace(recipe, mean=tuple(preset.mean), std=tuple(preset.std))
@@ -77,9 +80,13 @@ def _named_weights(architecture: str, name: str) -> Weights:
         ) from None
 
 
-def _download(weights: Weights) -> Mapping[str, Tensor]:
+def _download(weights: Weights, is_shown: bool) -> Mapping[str, Tensor]:
     try:
-        state: Mapping[str, Tensor] = weights.get_state_dict(progress=True, check_hash=True)
+        with ExitStack() as silence:
+            if not is_shown:  # `progress` is the bar only; the address goes to one of the two, by version
+                silence.enter_context(redirect_stdout(StringIO()))
+                silence.enter_context(redirect_stderr(StringIO()))
+            state: Mapping[str, Tensor] = weights.get_state_dict(progress=is_shown, check_hash=True)
     except (OSError, RuntimeError) as error:  # URLError is an OSError; RuntimeError: another hash
         raise FailedToDownloadFilesError(
             weights.url,

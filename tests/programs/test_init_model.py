@@ -57,8 +57,9 @@ def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: 
 
 def test_a_weights_file_is_where_the_model_begins(trained: Trained, tmp_path: Path) -> None:
     output = tmp_path / "model"
-    ended = run_program("init-model", "--weights-file", trained.output / "model", "--output", output)
-    assert ended.status == 0, ended.stderr
+    given_weights = ("--weights-file", trained.output / "model")
+    ended = run_program("init-model", *given_weights, "--output", output, "--quiet")
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "", "")
     begun, given = read_weights(output), read_weights(trained.output)
     body = [name for name in given if not name.startswith("model.fc.")]
     assert len(body) == 120
@@ -78,6 +79,8 @@ def test_pretrained_weights_without_a_network_are_an_error_that_says_what_to_do(
     ended = run_program("init-model", "--pretrained", "--output", tmp_path / "model")
     assert ended.status == 3
     message = ended.stderr[ended.stderr.index("FailedToDownloadFilesError: ") :]
+    quiet = run_program("init-model", "--pretrained", "--output", tmp_path / "model", "--quiet")
+    assert (quiet.status, quiet.stdout, quiet.stderr) == (3, "", message)
     assert 'Failed to download "https://download.pytorch.org/models/resnet18-' in message
     assert '.pth" due to internet error.' in message
     assert message.endswith("Fetch the file where there is a network, and name it with --weights-file.\n")

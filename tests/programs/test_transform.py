@@ -91,6 +91,8 @@ def test_everything_can_be_switched_on(tmp_path: Path) -> None:
 def test_everything_can_be_switched_off(tmp_path: Path) -> None:
     options = "--no-resize --no-center-crop --random_horizontal_flip False --grayscale"
     assert saved(tmp_path / "grey", *options.split()) == [["Grayscale", {}]]
+    ended = run_program("init-transformation", "--output", tmp_path / "default", "--quiet")
+    assert (ended.status, ended.stdout, ended.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 import tyro
 
-from train_pytorch_model.commands.program import OptionalInt
+from train_pytorch_model.commands.program import OptionalInt, Switch
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.inputs import open_trained_model
 from train_pytorch_model.progress import make_voice
@@ -30,6 +30,9 @@ class Export:
     image_size: OptionalInt = None
     """Side of the input in px, for a model directory of the designer, which does not record it."""
 
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
     def run(self) -> None:
         """Check, export, and say how close it is."""
         if self.output.exists():
@@ -39,7 +42,7 @@ class Export:
         from train_pytorch_model import exporting
 
         difference = exporting.export(model, spec, self.kind, self.output)
-        make_voice(is_main=True).say(
+        make_voice(is_main=True, quiet=self.quiet).say(
             f"{self.output}: {spec.architecture}, {len(spec.categories)} categories,"
             f" {spec.framing.height} x {spec.framing.width} px"
             + (f", opset {exporting.OPSET}" if self.kind == "onnx" else "")

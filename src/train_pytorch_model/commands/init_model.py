@@ -44,6 +44,9 @@ class InitModel:
     random_seed: int = 1
     """Seed of the initial weights. Any integer."""
 
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
     recipe: tyro.conf.OmitArgPrefixes[Recipe] = field(default_factory=Recipe)
 
     def run(self) -> None:
@@ -84,5 +87,8 @@ class InitModel:
             self.random_seed,
             self.recipe,
             self.output,
+            shows_download=not self.quiet,
         )
-        make_voice(is_main=True).say(f"The untrained {self.architecture} is in {self.output}")
+        make_voice(is_main=True, quiet=self.quiet).say(
+            f"The untrained {self.architecture} is in {self.output}"
+        )

@@ -105,6 +105,9 @@ class InitTransformation:
     random_perspective: Switch = False
     """Tilt half of the images. Training only."""
 
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
     def run(self) -> None:
         """Check the options, then write the directory."""
         problems = self._problems()
@@ -114,7 +117,9 @@ class InitTransformation:
         operations = self._operations()
         write_transformation(self.output, operations, "--output")
         names = ", ".join(operation.name for operation in operations)
-        make_voice(is_main=True).say(f"The image transformation is in {self.output}: {names}")
+        make_voice(is_main=True, quiet=self.quiet).say(
+            f"The image transformation is in {self.output}: {names}"
+        )
 
     def _operations(self) -> list[Operation]:
         chosen: list[tuple[bool, Operation]] = [
