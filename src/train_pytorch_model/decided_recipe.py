@@ -8,16 +8,16 @@ from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.recipe import Recipe, fits_into, sides
+from train_pytorch_model.recipe import MIN_IMAGE_SIZE, Recipe, fits_into, sides
 
 MAX_COMMON_SIDE = 320  # px; larger images of one size are a camera's, not "already transformed"
 DEFAULT_SIZE = 224
 DEFAULT_CROP_FRACTION = 0.875
 # Objects look larger in random crops than in whole images. Trained on smaller crops, a network sees them at
 # one size in both, and a step costs less (Touvron et al. 2019). torchvision trains its own weights at 176 px
-# for 224. Small images lose by it: measured at 64 px.
+# for 224. Small images lose by it: measured at 64 and 128 px.
 TRAINING_SHARE = 176 / 224
-MIN_SHRUNK_SIDE = 224
+MIN_TRAINING_SIDE = 176
 SIDE_MULTIPLE = 16  # networks halve the side four times or more: others waste computing on padding
 MIN_PADDED_CROP_SIDE = 32
 # In fewer epochs the network does not memorise the images, and what prevents that only slows it. Measured at
@@ -45,17 +45,21 @@ def decide(
     fixed_side = FAMILY_OF[model.architecture].image_size
     if fixed_side is not None:
         size, reason = sides(fixed_side), f"the only size of a {model.architecture}"
-        is_common = common_size == size
-        for name, asked in (("image_size", recipe.image_size), ("training_size", recipe.training_size)):
-            if asked is not None and sides(asked) != size:
-                raise model.error(f"its recipe names {name} {asked}; {reason} is {fixed_side}.")
+        asked = {"image_size": recipe.image_size, "training_size": recipe.training_size}
+        others = [f"{name} {side}" for name, side in asked.items() if side and sides(side) != size]
+        if others:
+            raise model.error(f"its recipe names {' and '.join(others)}; {reason} is {fixed_side}.")
     elif recipe.image_size is not None:
-        size, reason, is_common = sides(recipe.image_size), "the recipe says so", False
-    elif common_size is not None and max(common_size) <= max_common_side:
-        size, reason, is_common = common_size, "the size of the images", True
+        size, reason = sides(recipe.image_size), "the recipe says so"
+    elif common_size is None:
+        size, reason = sides(DEFAULT_SIZE), "the images differ in size"
+    elif max(common_size) > max_common_side:
+        size, reason = sides(DEFAULT_SIZE), "the images are larger"
+    elif min(common_size) < MIN_IMAGE_SIZE:
+        size, reason = sides(DEFAULT_SIZE), f"the images have less than {MIN_IMAGE_SIZE} px on a side"
     else:
-        size, is_common = sides(DEFAULT_SIZE), False
-        reason = "the images differ in size" if common_size is None else "the images are larger"
+        size, reason = common_size, "the size of the images"
+    is_common = common_size == size and max(size) <= max_common_side
     augmentation = recipe.augmentation
     if augmentation == "auto" and not is_common:
         augmentation = "random-resized-crop"
@@ -91,14 +95,15 @@ def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: s
         if not fits_into(asked, size):
             raise model.error(
                 f"its recipe names training_size {asked}; images are predicted at {size[0]} x {size[1]} px.",
-                "Name a --training-size of that or less in init-model, or none.",
+                "In init-model, name an --image-size as large, or a smaller --training-size, or neither.",
             )
         return sides(asked)
     is_random_crop = augmentation == "random-resized-crop"
     is_convolutional = FAMILY_OF[model.architecture].is_convolutional
-    if not is_convolutional or not is_random_crop or min(size) < MIN_SHRUNK_SIDE:
+    share = max(TRAINING_SHARE, MIN_TRAINING_SIDE / min(size))
+    if not is_convolutional or not is_random_crop or share >= 1:
         return size
-    height, width = (round(side * TRAINING_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in size)
+    height, width = (min(side, round(side * share / SIDE_MULTIPLE) * SIDE_MULTIPLE) for side in size)
     return height, width
 
 

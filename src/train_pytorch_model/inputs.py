@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +76,21 @@ class TrainingInputs:
         return replace(self.spec.framing, height=height, width=width)
 
     def fingerprint(self, config: TrainConfig) -> dict[str, str]:
-        """What makes this run this run: parameters, sha256 of the model and of both lists of images."""
+        """What makes this run this run: parameters, decided recipe, and the sha256 of model and images.
+
+        Not the flips: who opens the inputs has not looked at images yet.
+        """
         model = hashlib.sha256((self.model.root / SPEC).read_bytes())
         with self.model.weights_path.open("rb") as file:
             model.update(hashlib.file_digest(file, "sha256").digest())
+        recipe = {
+            f"--{name.replace('_', '-')}": ",".join(map(str, value)) if isinstance(value, tuple) else value
+            for name, value in asdict(self.recipe).items()
+            if name != "horizontal_flip"
+        }
         return {
             "parameters": " ".join(f"{flag} {value}" for flag, value in config.as_flags().items()),
+            "recipe": " ".join(f"{flag} {value}" for flag, value in recipe.items()),
             "untrained_model": model.hexdigest(),
             "training_dataset": self.training.fingerprint(),
             "validation_dataset": self.validation.fingerprint(),

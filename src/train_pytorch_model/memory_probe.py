@@ -51,7 +51,7 @@ def telling_what_fits(images: int, trained: int, least: int, batch_size: int) ->
         raise ModuleOutOfMemoryError(
             f"{images} images at once do not fit ({reason}). The same command goes on from the last"
             f" checkpoint and trains with {half} at once; or lower --batch-size, now {batch_size}, or the"
-            " recipe's image_size.",
+            " recipe's image_size and training_size.",
             images_at_once=half,
         ) from error
 
@@ -59,7 +59,8 @@ def telling_what_fits(images: int, trained: int, least: int, batch_size: int) ->
 def _nothing_fits(least: int) -> ModuleOutOfMemoryError:
     what_fits = f"{least} images fit" if least > 1 else "one image fits"
     return ModuleOutOfMemoryError(
-        f"not even {what_fits}. Lower the recipe's image_size, or take another architecture.",
+        f"not even {what_fits}. Lower the recipe's image_size and training_size, or take another"
+        " architecture.",
         images_at_once=least,
     )
 

@@ -27,7 +27,8 @@ def min_share(network: nn.Module, height: int, width: int) -> int:
     except RuntimeError as error:
         raise ParameterError(
             f"Images of {height} x {width} px are too small for a {type(network).__name__}"
-            f" ({' '.join(str(error).split())[:120]}). Name a larger --image-size in init-model."
+            f" ({' '.join(str(error).split())[:120]}). In init-model, name a larger --image-size,"
+            " and no smaller --training-size."
         ) from error
     return 1
 

@@ -74,6 +74,7 @@ def _build(
         # Another training of it decides anew what depends on its images and its number of epochs.
         recipe=replace(
             inputs.recipe,
+            training_size=model.recipe.training_size,
             augmentation=model.recipe.augmentation,
             horizontal_flip=model.recipe.horizontal_flip,
             label_smoothing=model.recipe.label_smoothing,

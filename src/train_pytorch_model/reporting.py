@@ -43,7 +43,7 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     kind = "trained " if inputs.model.is_trained else kind
     flip = f", no flip ({inputs.flip_reason})" if inputs.flip_reason else ""
     flip = " and flip" if recipe.horizontal_flip else flip
-    smaller = f" of {trained.height} x {trained.width} px" if trained != framing else ""
+    smaller = f", trained at {trained.height} x {trained.width}" if trained != framing else ""
     share = recipe.label_smoothing
     smoothing = {"Smoothing": f"{share:g} of the target over all categories, in training"} if share else {}
     processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
@@ -55,8 +55,8 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     return {
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
-        "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason})",
-        "Augmenting": f"{recipe.augmentation}{smaller}{flip}",
+        "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason}){smaller}",
+        "Augmenting": f"{recipe.augmentation}{flip}",
         **smoothing,
         "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
         f" {up_to}{images_a_step} images a step = batch size {config.batch_size} x {processes}",

@@ -223,11 +223,12 @@ def differing_options(
 ) -> Iterator[tuple[str, str, str]]:
     """What makes the other a run of its own: (option, its value, the other's value).
 
-    The values are empty for a directory, which has other content.
+    An entry of the recipe is told as init-model's option. The values are empty for a directory, which has
+    other content.
     """
     for name in other:
         before, after = fingerprint.get(name, ""), other[name]
-        if name == "parameters":
+        if name in ("parameters", "recipe"):
             was, now = _by_flag(before), _by_flag(after)
             yield from (
                 (flag, was.get(flag, "not there"), now[flag]) for flag in now if was.get(flag) != now[flag]

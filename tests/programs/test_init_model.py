@@ -105,8 +105,15 @@ def test_pretrained_weights_without_a_network_are_an_error_that_says_what_to_do(
             ("--pretrained", "--weights-file exclude each other. Give one."),
         ),
         (
-            ("--architecture", "vit_b_16", "--training-size", "160"),
-            ("--training-size 160 does not fit: a vit_b_16 takes 224 px only.",),
+            ("--architecture", "vit_b_16", "--image-size", "256", "--training-size", "160"),
+            (
+                "--image-size 256 does not fit: a vit_b_16 takes 224 px only.",
+                "--training-size 160 does not fit: a vit_b_16 takes 224 px only.",
+            ),
+        ),
+        (
+            ("--training-size", "336"),
+            ("--training-size 336 needs an --image-size as large: without one, the model predicts at 320",),
         ),
         (("--weights-file", "missing"), ("--weights-file missing cannot be used for a resnet18: ",)),
         (

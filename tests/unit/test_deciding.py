@@ -195,7 +195,11 @@ def test_images_are_not_mirrored_where_names_tell_that_it_matters(
         pytest.param({}, (32, 32), (32, 32), id="images that are not cropped at random"),
         pytest.param({"image_size": 384}, None, (304, 304), id="a multiple of 16"),
         pytest.param({"image_size": (224, 320)}, None, (176, 256), id="the least side"),
-        pytest.param({"image_size": (223, 320)}, None, (223, 320), id="below the least side"),
+        pytest.param({"image_size": (192, 320)}, None, (176, 288), id="not below the least side"),
+        pytest.param({"image_size": (177, 186)}, None, (176, 186), id="not above what is predicted"),
+        pytest.param({"image_size": (176, 320)}, None, (176, 320), id="the least side itself"),
+        pytest.param({"image_size": 32}, (32, 32), (32, 32), id="a named size that is the images' own"),
+        pytest.param({}, (3000, 4000), (176, 176), id="a camera's size"),
         pytest.param({"training_size": 224}, None, (224, 224), id="the recipe's side"),
         pytest.param({"training_size": (16, 24)}, (32, 32), (16, 24), id="the recipe's sides"),
         pytest.param({"augmentation": "none"}, None, (224, 224), id="the recipe's augmentation"),
@@ -215,7 +219,10 @@ def test_training_images_larger_than_those_that_are_predicted_are_refused(tmp_pa
     model = model_of(tmp_path, Recipe(training_size=(32, 33)))
     with pytest.raises(
         InvalidModelDirectoryError,
-        match=r"training_size \(32, 33\); images are predicted at 32 x 32 px\. Name a --training-size of",
+        match=(
+            r"training_size \(32, 33\); images are predicted at 32 x 32 px\. In init-model, name an"
+            r" --image-size as large, or a smaller --training-size, or neither\."
+        ),
     ):
         decide(model, (32, 32))
 
@@ -253,6 +260,32 @@ def test_a_recipe_that_names_another_size_than_the_only_one_is_refused(tmp_path:
         match=r"its recipe names image_size 256; the only size of a vit_b_16 is 224\.",
     ):
         decide(open_model_directory(root, "Model"), None)
+
+
+def test_both_sizes_that_are_not_the_only_one_are_refused_at_once(tmp_path: Path) -> None:
+    recipe = Recipe(image_size=256, training_size=160)
+    root = write_model(tmp_path / "model", recipe, architecture="vit_b_16")
+    with pytest.raises(InvalidModelDirectoryError, match=r"names image_size 256 and training_size 160; the"):
+        decide(open_model_directory(root, "Model"), None)
+
+
+@pytest.mark.parametrize("asked", [None, 32], ids=["as published", "named"])
+def test_images_of_the_size_that_the_model_sees_are_as_in_its_first_training(
+    tmp_path: Path, asked: int | None
+) -> None:
+    first, _ = decide(model_of(tmp_path / "1", Recipe(image_size=asked)), (32, 32), epochs=30)
+    size, crop_fraction = first.image_size, first.crop_fraction
+    published = Recipe(image_size=size, crop_fraction=crop_fraction, mean=HALF, std=HALF)
+    again, _ = decide(model_of(tmp_path / "2", published, trained=True), (32, 32), epochs=30)
+    assert first.augmentation == again.augmentation == "padded-crop"
+    assert first.label_smoothing == again.label_smoothing == 0.1
+    assert first.crop_fraction == again.crop_fraction == 1.0
+
+
+def test_images_that_no_recipe_could_name_are_enlarged(tmp_path: Path) -> None:
+    decided, reason = decide(model_of(tmp_path, Recipe()), (7, 300))
+    assert decided.image_size == (224, 224)
+    assert reason == "the images have less than 8 px on a side"
 
 
 def test_scoring_takes_a_larger_common_size(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Three inputs, checked against each other."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from train_pytorch_model.inputs import (
     open_training_inputs,
 )
 from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.run_folder import differing_options
 
 
 def open_painted(tmp_path: Path, **recipe: Any) -> TrainingInputs:
@@ -209,10 +211,23 @@ def test_the_fingerprint_is_of_parameters_model_and_data(tmp_path: Path) -> None
     )
     assert set(fingerprint) == {
         "parameters",
+        "recipe",
         "untrained_model",
         "training_dataset",
         "validation_dataset",
     }
+
+
+def test_another_size_of_the_images_is_another_run_but_not_another_flip(tmp_path: Path) -> None:
+    inputs = open_painted(tmp_path)
+    run = inputs.fingerprint(TrainConfig())
+    assert " --training-size 32,32 " in run["recipe"]
+    flipped = replace(inputs, recipe=replace(inputs.recipe, horizontal_flip=False))
+    assert flipped.fingerprint(TrainConfig()) == run
+    smaller = replace(inputs, recipe=replace(inputs.recipe, training_size=(16, 16)))
+    assert list(differing_options(run, smaller.fingerprint(TrainConfig()))) == [
+        ("--training-size", "32,32", "16,16")
+    ]
 
 
 @pytest.mark.parametrize("file", ["model", "model_spec.yaml"])

@@ -47,7 +47,7 @@ def test_when_the_least_does_not_fit_the_error_says_what_to_do() -> None:
         largest_that_fits(Room(1), 8, 2, ALONE)
     assert str(raised.value) == (
         "Memory has been exhausted, unable to complete running of module. Details: not even 2 images fit."
-        " Lower the recipe's image_size, or take another architecture."
+        " Lower the recipe's image_size and training_size, or take another architecture."
     )
     assert raised.value.images_at_once == 2
 

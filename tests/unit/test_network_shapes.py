@@ -32,7 +32,7 @@ def test_images_too_small_for_the_network_are_named() -> None:
     network = build("densenet121", False, 2)
     with pytest.raises(
         ParameterError,
-        match=r"^Images of 8 x 8 px are too small for a DenseNet \(.*\). Name a larger --image-size",
+        match=r"^Images of 8 x 8 px are too small for a DenseNet \(.*\)\. In init-model, name a larger --im",
     ):
         min_share(network, 8, 8)
 

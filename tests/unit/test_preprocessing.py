@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from train_pytorch_model.image_classifier.decoding import bounded
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 
@@ -64,8 +65,27 @@ def test_a_window_that_just_covers_the_image_is_not_one_bit_too_large() -> None:
     assert Framing(299, 299, 1.0).apply(ramp(700, 599)).shape == (299, 299, 3)
 
 
-def test_the_short_side_is_the_smaller_one() -> None:
-    assert (Framing(3, 4, 1.0).short_side, Framing(4, 3, 1.0).short_side) == (3, 3)
+@given(
+    st.tuples(st.integers(8, 1024), st.integers(8, 1024)),
+    st.floats(0.05, 1),
+    st.tuples(st.integers(1, 8000), st.integers(1, 8000)),
+)
+def test_no_image_is_decoded_at_less_than_its_view_takes_of_it(
+    size: tuple[int, int], crop_fraction: float, image: tuple[int, int]
+) -> None:
+    framing = Framing(*size, crop_fraction)
+
+    def pixels_per_output_pixel(width: int, height: int) -> float:
+        return crop_fraction * min(width / framing.width, height / framing.height)
+
+    decoded = pixels_per_output_pixel(*bounded(image, framing.short_side))
+    assert decoded >= min(1, pixels_per_output_pixel(*image)) * (1 - 1e-9)
+
+
+def test_of_the_usual_square_the_short_side_is_its_own() -> None:
+    assert Framing(224, 224, 0.875).short_side == 224
+    assert Framing(224, 224, 0.5).short_side == 299
+    assert Framing(100, 200, 1.0).short_side == 134
 
 
 def test_normalisation_is_of_pixels_from_0_to_1() -> None:

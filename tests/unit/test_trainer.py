@@ -49,8 +49,8 @@ def test_a_network_trains_on_smaller_images_than_it_is_judged_by(tmp_path: Path)
     images = paint_folders(tmp_path / "images", 4)
     inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
     trainer = Trainer(TrainConfig(epochs=2), inputs, ALONE, Silence())
-    assert plan_of(trainer)["Size"] == "64 x 80 px (the recipe says so)"
-    assert plan_of(trainer)["Augmenting"] == "random-resized-crop of 32 x 48 px and flip"
+    assert plan_of(trainer)["Augmenting"] == "random-resized-crop and flip"
+    assert plan_of(trainer)["Size"] == "64 x 80 px (the recipe says so), trained at 32 x 48"
     seen: list[tuple[bool, torch.Size]] = []
     trainer.network.register_forward_pre_hook(
         lambda network, given: seen.append((network.training, given[0].shape[2:]))

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 import tyro
 
 from train_pytorch_model.commands.program import OptionalName, OptionalPath, Switch
+from train_pytorch_model.decided_recipe import MAX_COMMON_SIDE
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF
@@ -68,13 +69,8 @@ class InitModel:
                 )
         if self.pretrained + (self.weights is not None) + (self.weights_file is not None) > 1:
             raise ParameterError("--pretrained, --weights and --weights-file exclude each other. Give one.")
-        fixed_side = FAMILY_OF[self.architecture].image_size
-        sizes = {"--image-size": self.recipe.image_size, "--training-size": self.recipe.training_size}
-        for flag, size in sizes.items():
-            if fixed_side and size and sides(size) != sides(fixed_side):
-                raise ParameterError(
-                    f"{flag} {size} does not fit: a {self.architecture} takes {fixed_side} px only."
-                )
+        if problems := self._size_problems():
+            raise ParameterError("\n".join(problems))
         check_output(self.output, "--output")
 
         from train_pytorch_model.initializing import initialize
@@ -92,3 +88,20 @@ class InitModel:
         make_voice(is_main=True, quiet=self.quiet).say(
             f"The untrained {self.architecture} is in {self.output}"
         )
+
+    def _size_problems(self) -> list[str]:
+        """What no training of this directory could do."""
+        image_size, training_size = self.recipe.image_size, self.recipe.training_size
+        fixed_side = FAMILY_OF[self.architecture].image_size
+        if fixed_side:
+            return [
+                f"{flag} {size} does not fit: a {self.architecture} takes {fixed_side} px only."
+                for flag, size in (("--image-size", image_size), ("--training-size", training_size))
+                if size and sides(size) != sides(fixed_side)
+            ]
+        if training_size and not image_size and max(sides(training_size)) > MAX_COMMON_SIDE:
+            return [
+                f"--training-size {training_size} needs an --image-size as large: without one, the model"
+                f" predicts at {MAX_COMMON_SIDE} px at most."
+            ]
+        return []

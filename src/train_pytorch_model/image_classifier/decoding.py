@@ -11,7 +11,7 @@ from PIL import Image
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 MAX_PIXELS = 90_000_000
 MAX_JPEG_PIXELS = 180_000_000  # a JPEG can be decoded at an eighth of its size
-BOUND = 1.5  # decoded short side over the short side that a model sees: room for random crops
+BOUND = 1.5  # decoded short side over the `short_side` of a framing: room for random crops
 
 # Pillow's own limit warns at its value and refuses at twice that. Ours is by format, after the header.
 Image.MAX_IMAGE_PIXELS = MAX_JPEG_PIXELS

@@ -1,9 +1,12 @@
 """What a model sees of an image: size, crop and normalisation, the same wherever it predicts."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
+
+from train_pytorch_model.image_classifier.decoding import BOUND
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -24,7 +27,12 @@ class Framing:
 
     @property
     def short_side(self) -> int:
-        return min(self.height, self.width)
+        """What `decoding` takes, so that images of any proportions are not enlarged after it.
+
+        That is the shorter side of the model's input, and more where the window is wide, or a small part.
+        """
+        longest = max(self.height, self.width) / self.crop_fraction
+        return max(min(self.height, self.width), math.ceil(longest / BOUND))
 
     @property
     def num_pixels(self) -> int:
