@@ -93,5 +93,5 @@ class EpochView:
             self._voice.warn(
                 f"At the speed of the first steps, {length.images * length.epochs:,} images ({length.epochs}"
                 f" epochs) take about {duration(run_s)} on this CPU. A GPU takes a small part of that; so do"
-                " fewer --epochs, or, in init-model, a smaller --training-size or --freeze-backbone."
+                " fewer --epochs, or, in init-model, a smaller --image-size or --freeze-backbone."
             )

@@ -29,7 +29,7 @@ class Recipe:
     """A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else 224."""
 
     training_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
-    """The same of training images. Default: 176 px in random crops for images of up to 224, see README."""
+    """The same of training images. By default as large, but 176 px for 176 to 224 in random crops: README."""
 
     crop_fraction: Annotated[float | None, _shown("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
