@@ -32,9 +32,9 @@ def main() -> None:
 
         usable = sorted(os.sched_getaffinity(0))
 
-        def measure(processes: int, cores: Sequence[int]) -> Mapping[str, float]:
+        def measure(processes: int, cores: Sequence[int], batch_size: int) -> Mapping[str, float]:
             launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
-            own = (OURS, untrained, images, chosen.batch_size // processes, chosen.epochs)
+            own = (OURS, untrained, images, batch_size, chosen.epochs)
             os.sched_setaffinity(0, cores)  # of this thread, and of what it starts
             try:
                 found = run_json(sys.executable, *launcher, *map(str, own))
@@ -45,13 +45,15 @@ def main() -> None:
 
         def measure_apart() -> Mapping[str, float]:
             with ThreadPoolExecutor(2) as pool:
-                first, second = pool.map(lambda core: measure(1, [core]), usable[:2])
+                first, second = pool.map(lambda core: measure(1, [core], size), usable[:2])
             return {what: first[what] + second[what] for what in first}
 
+        size = chosen.batch_size
         contenders = {
-            "1 process on 1 core": lambda: measure(1, usable[:1]),
-            "1 process on 2 cores": lambda: measure(1, usable[:2]),
-            "2 processes on 2 cores": lambda: measure(2, usable[:2]),
+            "1 process on 1 core": lambda: measure(1, usable[:1], size),
+            "1 process on 2 cores": lambda: measure(1, usable[:2], size),
+            "2 processes on 2 cores, half a batch each": lambda: measure(2, usable[:2], size // 2),
+            "2 processes on 2 cores, a batch each": lambda: measure(2, usable[:2], size),
         }
         if len(usable) > 1:
             contenders["2 runs of 1 core each, apart"] = measure_apart
