@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.programs.server import free_port, serving
+from tests.ports import free_port
+from tests.programs.server import serving
 
 BIN = Path(sys.executable).parent  # mlflow starts uvicorn by its name, as in an activated environment
 NOT_PASSED_ON = {"host", "connection", "transfer-encoding", "content-length"}

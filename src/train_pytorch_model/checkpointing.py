@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -158,7 +159,10 @@ class Checkpointer:
             raise NotFiniteError("The training loss is no longer a finite number")
         if agreed.stop:
             self.keep()
-            raise self._stopped(agreed.stop)
+            stopped = self._stopped(agreed.stop)
+            with suppress(RuntimeError):
+                self._world.barrier()  # rank 0 may be writing, and a launcher ends all once one has ended
+            raise stopped
         if agreed.is_due:
             self.keep()
             self.write()

@@ -28,6 +28,7 @@ from train_pytorch_model.process_table import PROCESSES, is_stopped, start_of
 
 TIMEOUT = timedelta(minutes=10)  # of one collective: a rank that is silent so long is lost
 LOST_S = 2.0  # that survivors stay: whoever has ended first is to be seen first, and tells the cause
+GONE_S = 15.0  # for it to end: with PyTorch loaded, Python takes seconds to, on a busy machine many
 POLL_S = 0.1
 MAX_ASKED_AT_ONCE = 32  # a host that cannot be reached costs seconds
 
@@ -123,7 +124,7 @@ class World:
 
         Asked once, as soon as an exchange has failed: those that it has failed for end one after the other.
         """
-        deadline = time.monotonic() + LOST_S  # whose connections are closed may not have ended yet
+        deadline = time.monotonic() + GONE_S  # whose connections are closed may not have ended yet
         with ThreadPoolExecutor(MAX_ASKED_AT_ONCE) as pool:
             while True:
                 answers = pool.map(lambda member: member.trouble, self.members)

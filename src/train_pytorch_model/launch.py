@@ -108,8 +108,9 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    # Its report of a failed worker would stand beside ours.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    # Its report of a failed worker would stand beside ours. The second has a level of its own.
+    for name in ("torch.distributed.elastic", "torch.distributed.elastic.agent.server.api"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     is_alone = agent.num_nodes == 1
     config = LaunchConfig(
         min_nodes=agent.num_nodes,

@@ -150,6 +150,8 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     server = _Server()
     for line in sys.stdin:
+        if not line.endswith("\n"):  # who wrote it has been ended in the middle
+            break
         threading.Thread(target=server.serve, args=json.loads(line), daemon=True).start()
     server.end()
 
@@ -178,7 +180,8 @@ class _Server:
 
     def end(self) -> None:
         """End this process: calls that hang, and MLflow's own threads, are not waited for."""
-        os.dup2(self._nowhere, 2)  # who reads what the training prints waits for all who could print there
+        for stream in (1, 2):  # who reads what the training prints waits for all who could print there
+            os.dup2(self._nowhere, stream)
         self._making.acquire(timeout=MAKING_S)
         os._exit(0)
 
@@ -189,8 +192,8 @@ class _Server:
             with suppress(Exception):
                 from train_pytorch_model import mlflow_calls
 
-                self._is_loaded.set()
                 with self._making:
+                    self._is_loaded.set()
                     mlflow_calls.make_store()
         finally:
             self._is_loaded.set()

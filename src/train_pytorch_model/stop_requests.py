@@ -12,6 +12,7 @@ from pathlib import Path
 GRACE_S = 25.0  # for a checkpoint, beyond the longest step so far; torchrun kills after 30
 TOGETHER_S = 1.0  # Ctrl-C reaches a launcher and its workers, and the launcher passes it on
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
 class StoppedError(SystemExit):
@@ -93,6 +94,9 @@ def _listen(heard: socket.socket, requests: StopRequests) -> None:
 
 def _end(number: int) -> None:
     """Whatever it waits for, and without a lock that somebody may hold."""
+    if os.name == "posix" and os.isatty(1):
+        with suppress(OSError):
+            os.write(1, SHOW_CURSOR)
     if os.environ.get("RANK", "0") == "0":
         said = (
             f"\nStopped by {signal.Signals(number).name} at once. The same command goes on from the last"

@@ -115,6 +115,16 @@ def checkpoints_wait_for_step(number: int) -> None:
     _before_step(number, 0, lambda _: is_done.set())
 
 
+def saving_takes(seconds: float) -> None:
+    """A slow disk."""
+
+    def save_slowly(folder: Path, checkpoint: Checkpoint) -> None:
+        time.sleep(seconds)
+        save_checkpoint(folder, checkpoint)
+
+    _replace(checkpointing, "save_checkpoint", save_slowly)
+
+
 def nothing_waits_for_the_disk() -> None:
     """What a process has written outlives the process, synced or not; only a power loss would tell."""
     _replace(os, "fsync", lambda _: None)

@@ -25,7 +25,8 @@ LONG = ("--epochs", "100000", "--patience", "100000", "--learning-rate", "1e-9")
 
 def test_a_rank_that_is_stopped_is_named_when_the_patience_with_it_ends(bench: Bench, output: Path) -> None:
     stop = ("signal_at_step", {"number": 3, "signals": [signal.SIGSTOP], "rank": 1})
-    job = bench.start(output, injections=[("constants", {"distributed__TIMEOUT": 5.0}), stop], ranks=2)
+    patience = ("little_patience_with_others", {"seconds": 10.0})
+    job = bench.start(output, injections=[patience, stop], ranks=2)
     first, second = job.processes
     assert first.wait() == 4
     said = first.stderr.read_text()

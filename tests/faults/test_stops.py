@@ -52,6 +52,17 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
     assert result_of(output) == undisturbed(ranks)
 
 
+def test_no_process_leaves_before_all_is_saved(bench: Bench, output: Path) -> None:
+    """A launcher ends all of them as soon as one has ended."""
+    asked = ("signal_at_step", {"number": 2, "signals": [signal.SIGTERM], "rank": 1})
+    job = bench.start(output, injections=[("saving_takes", {"seconds": 2.0}), asked], ranks=2)
+    first, second = job.processes
+    assert second.wait() == 128 + signal.SIGTERM
+    saved = checkpoints_of(output)
+    assert first.wait() == 128 + signal.SIGTERM
+    assert saved == checkpoints_of(output) != []
+
+
 def test_a_second_signal_ends_a_run_at_once(bench: Bench, output: Path) -> None:
     asked = ("signal_at_step", {"number": 0, "signals": [signal.SIGINT, signal.SIGINT]})
     at_once = ("constants", {"stop_requests__TOGETHER_S": -1.0})

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_port
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 DEADLINE_S = 120.0  # of anything: only a hang takes so long
@@ -168,7 +169,7 @@ class Bench:
 
     def launch(self, arguments: Sequence[str], injections: Sequence[Injection] = (), ranks: int = 1) -> Job:
         """Any command of the program, in so many processes."""
-        port = str(_free_port())
+        port = str(free_port())
         processes = []
         for rank in range(ranks):
             environment = {"MLFLOW_TRACKING_URI": f"sqlite:///{self.store}"}
@@ -222,10 +223,3 @@ def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = DEADLINE
     while not is_so():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -18,6 +18,7 @@ import pandas as pd
 from tests.faults import injections
 from train_pytorch_model import scoring, training  # what the program imports as late as it can
 from train_pytorch_model.__main__ import main
+from train_pytorch_model.commands.program import leave_after
 
 STATUSES: dict[int, int] = {}
 """Of the processes that have ended."""
@@ -65,7 +66,7 @@ def run(order: dict[str, Any]) -> None:
     os.environ.update(order["environment"])
     for name, options in order["injections"]:
         getattr(injections, name)(**options)
-    main()
+    leave_after(main)
 
 
 if __name__ == "__main__" and (forked := serve()) is not None:

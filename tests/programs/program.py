@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
+from train_pytorch_model import tracking
 from train_pytorch_model.__main__ import main
 from train_pytorch_model.commands import train
 from train_pytorch_model.mlflow_process import Mlflow
@@ -41,12 +42,13 @@ class _Stream(StringIO):
 def run_program(*arguments: str | Path) -> Ended:
     """`train-pytorch-model ARGUMENTS` in this process, which is afterwards as it was before."""
     stdout, stderr = _Stream(), _Stream()
-    on_terminate = signal.getsignal(signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     status: str | int | None = 0
     with (
         patch.object(sys, "argv", ["train-pytorch-model", *map(str, arguments)]),
         patch.dict(os.environ),  # a worker writes its rank there
         patch.object(train, "mlflow_beside", lambda: nullcontext(Mlflow())),  # it is loaded here, too
+        patch.object(tracking, "CLOSING_S", 600.0),  # on a machine that is busy with tests
         redirect_stdout(stdout),
         redirect_stderr(stderr),
         warnings.catch_warnings(),
@@ -58,7 +60,8 @@ def run_program(*arguments: str | Path) -> Ended:
         except SystemExit as end:
             status = end.code
         finally:
-            signal.signal(signal.SIGTERM, on_terminate)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
     assert status is None or isinstance(status, int)
     return Ended(status or 0, stdout.getvalue(), stderr.getvalue())
 

@@ -15,8 +15,9 @@ import pandas as pd
 import pytest
 
 from tests.painting import encode, paint
+from tests.ports import free_port
 from tests.programs.conftest import Trained
-from tests.programs.server import free_port, post, serving
+from tests.programs.server import post, serving
 
 # As Azure ML's own for MLflow models: the table is the value of `input_data`, the answer a list of its rows.
 SCRIPT = """

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.painting import encode, paint
+from tests.ports import free_port
 from tests.programs.conftest import Trained
 from tests.programs.program import run_process
-from tests.programs.server import free_port, post, serving
+from tests.programs.server import post, serving
 from tests.readme import blocks, commands_of
 
 # Python runs it at start: from then on the package cannot be imported, installed or not.

@@ -13,8 +13,8 @@ import pytest
 
 from tests.azure_job import mpi_job, pytorch_job
 from tests.painting import paint_folders
+from tests.ports import free_port
 from tests.programs.program import assert_refused, run_program, train_arguments
-from tests.programs.server import free_port
 from tests.tracking_server import Door, tracking_server
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.mlflow_calls import EXPERIMENT

@@ -12,6 +12,7 @@ import pytest
 
 from tests.azure_job import PORT, mpi_job, pytorch_job
 from tests.faults import injected
+from tests.faults.trials import wait_until
 from tests.painting import paint_folders
 from tests.ranks.hosts import Host, NoNamespacesError, end, make_hosts
 
@@ -203,7 +204,7 @@ def test_hosts_that_lose_each_other_end_and_go_on_when_the_network_is_back(
         text = (tmp_path / f"{here}.log").read_text()
         lost = rf"rank {there} \(process \d+ on {hosts[there].namespace}\) cannot be reached\. "
         assert len(re.findall(f"^LostRankError: .*: {lost}", text, re.MULTILINE)) == 1, text
-        assert hosts[here].processes() == []
+    wait_until(lambda: not any(host.processes() for host in hosts), "all have ended")
     again = start_as_our_launcher_does(hosts, program(*ports), tmp_path)
     assert [process.wait(DEADLINE_S) for process in again] == [0, 0], said(tmp_path)
     assert "Resumed     " in said(tmp_path)

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.painting import paint_folders
+from tests.ports import free_port
 from tests.programs.program import run_program
 from tests.ranks.conftest import torchrun
 from train_pytorch_model.launch import Agent, start_workers
@@ -76,14 +76,6 @@ if __name__ == "__main__":
     agent = Agent(1, num_nodes=2, node_rank=int(node_rank), master_addr="127.0.0.1", master_port=int(port))
     sys.exit(start_workers(agent, ["train", *arguments]))
 """
-
-
-def free_port() -> int:
-    """A port that nobody listens to, at this moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_torchrun_trains_with_two_processes(

@@ -1,5 +1,6 @@
 """MLflow in a process of its own: what it does there, and what happens when the process does not."""
 
+import json
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from subprocess import PIPE
 
 import mlflow
 import pytest
@@ -17,7 +19,7 @@ import pytest
 from train_pytorch_model import mlflow_process as module
 from train_pytorch_model.mlflow_process import SAVE_MODEL, Mlflow, MlflowError, MlflowProcess, mlflow_beside
 from train_pytorch_model.priority import NICENESS
-from train_pytorch_model.process_table import start_of
+from train_pytorch_model.process_table import python_command, start_of
 
 SPEC = {
     "architecture": "resnet18",
@@ -181,6 +183,33 @@ def test_a_store_that_hangs_holds_up_no_model(monkeypatch: pytest.MonkeyPatch, t
     go_on.touch()
     wait_for_end(calls.pid)
     assert mlflow.MlflowClient().search_experiments()
+
+
+def test_who_reads_what_a_training_prints_does_not_wait_for_a_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go on"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    command = python_command(SLOW_STORE.format(str(go_on)))
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) as started:
+        assert started.stdin
+        assert started.stdout
+        assert started.stderr
+        print(json.dumps([0, SAVE_MODEL, ["/no/folder", SPEC, ""]]), file=started.stdin, flush=True)
+        assert '"os_error"' in started.stdout.readline()  # from here on it makes its store
+        started.stdin.close()
+        assert started.stderr.read() == ""
+        assert started.poll() is None
+        go_on.touch()
+    assert started.returncode == 0
+
+
+def test_half_a_request_ends_it_in_silence() -> None:
+    """Of a training that was killed while it wrote one."""
+    ended = subprocess.run(
+        python_command(SLOW_IMPORT), input='[0, "att', capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_a_process_that_stands_still_holds_up_no_model(

@@ -12,7 +12,7 @@ from train_pytorch_model.presence import Presence, listening
 LOCALHOST = "127.0.0.1"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "ANSWER_S", 0.2)
 
@@ -47,12 +47,14 @@ def test_another_process_with_the_same_port_is_another_one(there: Presence) -> N
     assert replace(there, word="0" * len(there.word)).trouble == "has ended"
 
 
+@pytest.mark.usefixtures("_little_patience")
 def test_a_process_that_is_stopped_does_not_answer() -> None:
     """The system takes the connection in its place."""
     with socket.create_server((LOCALHOST, 0)) as silent:
         assert Presence(LOCALHOST, silent.getsockname()[1], "word").trouble == "does not answer"
 
 
+@pytest.mark.usefixtures("_little_patience")
 def test_a_host_that_lets_nobody_in_cannot_be_reached() -> None:
     with socket.create_server((LOCALHOST, 0), backlog=0) as full:
         port = full.getsockname()[1]

@@ -1,6 +1,7 @@
 """What all verbs share: booleans as Azure ML writes them, the programs beside this one, the end."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -119,15 +120,65 @@ def test_a_process_ends_without_taking_apart_what_it_has_loaded(end: str, status
 
 
 @pytest.mark.parametrize(
-    ("end", "said"), [("sys.exit('a word')", "a word\n"), ("1 / 0", "ZeroDivisionError: division by zero\n")]
+    ("end", "said", "last"),
+    [
+        ("sys.exit('a word')", "a word\n", "taken apart\n"),
+        ("1 / 0", "ZeroDivisionError: division by zero\n", ""),
+    ],
 )
-def test_a_fault_ends_a_process_as_python_does(end: str, said: str) -> None:
+def test_a_fault_is_told_as_python_does(end: str, said: str, last: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", LEAVING.format(end=end)], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 1
-    assert ended.stdout == "printed, of a thread\nregistered\ntaken apart\n"
+    assert ended.stdout == f"printed, of a thread\nregistered\n{last}"
     assert ended.stderr.endswith(said)
+
+
+# A verb that is interrupted, and told to end by a further signal as it ends, at one of two moments.
+INTERRUPTED = """
+import atexit, os, signal
+from dataclasses import dataclass
+from pathlib import Path
+from train_pytorch_model.commands.program import leave_after, run_verbs
+from train_pytorch_model.stop_requests import StoppedError
+
+@dataclass(frozen=True)
+class Verb:
+    EXAMPLE = ""
+
+    def run(self):
+        try:
+            {first}
+        finally:
+            {further}
+
+atexit.register(os.kill, os.getpid(), signal.{last})
+leave_after(lambda: run_verbs({{"verb": Verb}}, "program", ""))
+"""
+STOPPED = "raise StoppedError(signal.SIGTERM, Path('checkpoints'), is_saved=True)"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent")
+@pytest.mark.parametrize(
+    ("first", "further", "said"),
+    [
+        ("raise KeyboardInterrupt", "pass", "Interrupted. No output was written."),
+        ("os.kill(os.getpid(), signal.SIGTERM)", "pass", "Terminated. No output was written."),
+        (STOPPED, "pass", "Stopped by SIGTERM. The same command goes on from here; what is needed for"),
+        (STOPPED, "raise KeyboardInterrupt", "Stopped by SIGTERM. The same command goes on from here; what"),
+    ],
+    ids=["SIGINT", "SIGTERM", "stopped", "stopped, then SIGINT"],
+)
+@pytest.mark.parametrize("last", ["SIGINT", "SIGTERM"])
+def test_a_further_signal_ends_a_process_that_is_ending_in_silence(
+    first: str, further: str, said: str, last: str
+) -> None:
+    code = INTERRUPTED.format(first=first, further=further, last=last)
+    ended = subprocess.run([sys.executable, "-c", code, "verb"], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.Signals[last]
+    assert ended.stderr.startswith(f"\n{said}")
+    assert ended.stderr.count("\n") == 2
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell closes the streams")

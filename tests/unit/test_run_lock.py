@@ -25,6 +25,10 @@ FLAG = "--trained-model"
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_S", 0.01)
     monkeypatch.setattr(module, "SILENCE_S", 0.2)
+
+
+@pytest.fixture
+def _beating(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEAT_S", 0.01)
 
 
@@ -105,6 +109,7 @@ def test_a_holder_on_another_host_that_beats_is_alive(tmp_path: Path, change: di
         pass
 
 
+@pytest.mark.usefixtures("_beating")
 def test_the_holder_beats(tmp_path: Path) -> None:
     with run_lock(tmp_path, FLAG):
         deadline = time.monotonic() + 60
@@ -113,17 +118,21 @@ def test_the_holder_beats(tmp_path: Path) -> None:
             time.sleep(0.01)
 
 
+@pytest.mark.usefixtures("_beating")
 def test_a_lock_that_was_lost_is_neither_beaten_nor_taken_away(tmp_path: Path) -> None:
     with run_lock(tmp_path, FLAG):
-        theirs = leave_lock(tmp_path)
+        with module._undisturbed(tmp_path):
+            theirs = leave_lock(tmp_path)
         time.sleep(0.1)
         assert json.loads((tmp_path / LOCK).read_text()) == theirs
     assert json.loads((tmp_path / LOCK).read_text()) == theirs
 
 
+@pytest.mark.usefixtures("_beating")
 def test_a_lock_that_vanished_is_not_made_again(tmp_path: Path) -> None:
     with run_lock(tmp_path, FLAG):
-        (tmp_path / LOCK).unlink()
+        with module._undisturbed(tmp_path):
+            (tmp_path / LOCK).unlink()
         time.sleep(0.05)
         assert not (tmp_path / LOCK).exists()
 

@@ -82,6 +82,10 @@ def leave_after(main: Callable[[], None]) -> None:
         if not isinstance(end.code, int | None):  # Python prints it
             raise
         status = end.code or 0
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)  # PyTorch's tells the rank
+        status = 1
+    _end_at_signals()
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -182,19 +186,34 @@ def _run(parse: Any) -> None:
         if rank_of(os.environ) == 0 or isinstance(error, (ModuleOutOfMemoryError, LostRankError)):
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         else:
-            time.sleep(GRACE_S)
+            with suppress(KeyboardInterrupt):
+                time.sleep(GRACE_S)
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        print("\nInterrupted. No output was written.", file=sys.stderr, flush=True)
+    except (KeyboardInterrupt, StoppedError, _Terminated) as ended:
+        _end_at_signals()
+        if rank_of(os.environ) == 0:
+            print(f"\n{_last_words(ended)}", file=sys.stderr, flush=True)
+        if isinstance(ended, SystemExit):
+            raise
         sys.exit(128 + signal.SIGINT)
-    except StoppedError as stopped:
-        if rank_of(os.environ) == 0:
-            print(f"\n{stopped.message}", file=sys.stderr, flush=True)
-        raise
-    except _Terminated:
-        if rank_of(os.environ) == 0:
-            print("\nTerminated. No output was written.", file=sys.stderr, flush=True)
-        raise
+
+
+def _last_words(ended: BaseException) -> str:
+    """What a program says that was asked to end; of a training also where it was asked again as it ended."""
+    asked: BaseException | None = ended
+    while asked is not None:
+        if isinstance(asked, StoppedError):
+            return asked.message
+        asked = asked.__context__
+    how = "Terminated" if isinstance(ended, _Terminated) else "Interrupted"
+    return f"{how}. No output was written."
+
+
+def _end_at_signals() -> None:
+    """From here on a signal ends this process at once, and not in a traceback: it is ending anyway."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):  # PyTorch's launcher takes the last two as well
+        if number := getattr(signal, name, None):  # Windows has fewer
+            signal.signal(number, signal.SIG_DFL)
 
 
 class _Terminated(SystemExit):
