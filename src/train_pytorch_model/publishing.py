@@ -2,11 +2,12 @@
 
 import base64
 import io
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import gettempdir
 
 from PIL import Image
 
@@ -48,7 +49,7 @@ def publish(
     """
     with ExitStack() as stack:
         try:
-            built = Path(stack.enter_context(TemporaryDirectory(prefix="train_pytorch_model-")))
+            built = stack.enter_context(_folder_of(token))
             meta = _build(built, inputs, state, report, mlflow, voice)
             write_manifest(built, fingerprint)
         except OSError as error:
@@ -58,6 +59,18 @@ def publish(
             sync_folder(root)
     sync_tree(output)
     sync_folder(output.parent)  # from here on, nothing else of the run is needed
+
+
+@contextmanager
+def _folder_of(token: str) -> Iterator[Path]:
+    """A folder on this machine. What an earlier start has left of it, a whole model maybe, is replaced."""
+    folder = Path(gettempdir()) / f"train_pytorch_model-{token}"
+    rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        rmtree(folder, ignore_errors=True)
 
 
 def _build(

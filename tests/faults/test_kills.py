@@ -1,8 +1,10 @@
 """Killed at any moment and started again, a run ends as if nothing had happened."""
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -77,7 +79,11 @@ def test_killed_while_it_publishes_a_run_can_begin_anew(
     kill = ("kill_at_file_event", {"event": "open", "below": str(output / "manifest.json")})
     assert bench.train(output, injections=[kill]).statuses == [-signal.SIGKILL]
     assert (output / "_incomplete").exists()
+    token = json.loads((run_folder_of(output) / "config.json").read_text())["token"]
+    built = Path(gettempdir()) / f"train_pytorch_model-{token}"  # what the output is copied from
+    assert (built / "model").exists()
     ended = bench.train(output, "--fresh")
+    assert not built.exists()
     assert "Epoch 1/2: " in ended.stdout
     assert_undisturbed(ended.statuses, output, undisturbed(1))
 
