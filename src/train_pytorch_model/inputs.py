@@ -16,6 +16,7 @@ from train_pytorch_model.errors import (
     listed,
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.model_directory import (
     SPEC,
     ModelDirectory,
@@ -152,15 +153,17 @@ class ScoringInputs:
     spec: ClassifierSpec
     size_reason: str
     bad_images: tuple[BadImage, ...]
+    warnings: tuple[str, ...]
 
 
 def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
     """Open both. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
-    return _scoring_inputs(_open_trained(trained_model), open_image_directory(dataset, DATASET))
+    images = open_image_directory(dataset, DATASET)
+    return _scoring_inputs(_open_trained(trained_model), images)
 
 
-def open_evaluation_inputs(trained_model: Path, dataset: Path) -> tuple[ScoringInputs, list[str]]:
-    """Open both; the images have the categories of the model, in its order. Also what to warn of.
+def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
+    """Open both; the images have the categories of the model, in its order.
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
@@ -175,7 +178,7 @@ def open_evaluation_inputs(trained_model: Path, dataset: Path) -> tuple[ScoringI
             f"\nThe model knows:{listed([repr(name) for name in model.categories])}",
         )
     images = images.with_categories(model.categories)
-    return _scoring_inputs(model, images), _data_warnings(images)
+    return _scoring_inputs(model, images)
 
 
 def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[ModelDirectory, ClassifierSpec]:
@@ -211,6 +214,7 @@ def _open_trained(path: Path) -> ModelDirectory:
 
 
 def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:
+    warnings = _data_warnings(images)
     headers = read_headers(images)
     images, bad_images = without_bad_images(images, headers.bad)
     # A directory of the designer does not tell its size: the designer scores images at their own.
@@ -221,6 +225,7 @@ def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInp
         spec=_classifier_spec(model, model.categories, recipe),
         size_reason=size_reason,
         bad_images=tuple(bad_images),
+        warnings=tuple(warnings),
     )
 
 
@@ -260,8 +265,8 @@ def _check_categories(training: ImageDirectory, validation: ImageDirectory) -> N
 
 def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
     """The names, quoted, that are not among the others."""
-    known = set(others)
-    return [repr(name) for name in names if name not in known]
+    known = set(map(comparable, others))
+    return [repr(name) for name in names if comparable(name) not in known]
 
 
 def imbalance(counts: np.ndarray, recipe: Recipe) -> str:

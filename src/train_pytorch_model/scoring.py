@@ -10,6 +10,7 @@ from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.data_frame_directory import META_CONTENT, ScoreWriter
 from train_pytorch_model.formats.files import MalformedFileError, writing_directory
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.inputs import ScoringInputs
 from train_pytorch_model.predicting import Predicted, predict, report_bad_images
 from train_pytorch_model.progress import Voice
@@ -63,9 +64,9 @@ def _count_correct(images: ImageDirectory, categories: tuple[str, ...], batch: P
     if not images.categories:
         return 0, 0
     targets: np.ndarray = images.class_indices[batch.indices]
-    true_names = [images.categories[target] for target in targets.tolist()]
-    predicted = [categories[index] for index in batch.probabilities.argmax(axis=1)]
-    known = set(categories)
+    true_names = [comparable(images.categories[target]) for target in targets.tolist()]
+    predicted = [comparable(categories[index]) for index in batch.probabilities.argmax(axis=1)]
+    known = set(map(comparable, categories))
     return (
         sum(name in known for name in true_names),
         sum(name == other for name, other in zip(true_names, predicted, strict=True)),

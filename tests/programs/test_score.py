@@ -105,10 +105,13 @@ def test_unreadable_images_are_left_out_named_and_warned_of(trained: Trained, tm
     images = paint_folders(tmp_path / "images", 3)
     (images / "blue" / "0.png").write_bytes(b"not an image")
     whole = (images / "red" / "1.png").read_bytes()
+    (images / "beside the categories.png").write_bytes(whole)
     (images / "red" / "1.png").write_bytes(whole[: len(whole) // 2])  # its header is good
     ended = score(trained.output, images, tmp_path / "scores", "--quiet")
     assert (ended.status, ended.stdout) == (0, "")
-    assert ended.stderr.startswith("Warning: 2 unreadable images are left out:")
+    ignored, left_out_warning = ended.stderr.split("Warning: ")[1:]
+    assert ignored.endswith("not taken: images beside the category folders: 1.\n")
+    assert left_out_warning.startswith("2 unreadable images are left out:")
     with (tmp_path / "scores" / "bad_images.csv").open() as file:
         left_out = [row["file_name"] for row in csv.DictReader(file)]
     assert left_out == ["blue/0.png", "red/1.png"]

@@ -69,6 +69,17 @@ def test_categories_are_matched_by_name_and_not_by_place(tmp_path: Path) -> None
     assert inputs.validation.class_indices.tolist() == [2, 1, 0]
 
 
+def test_categories_that_look_the_same_are_the_same(tmp_path: Path) -> None:
+    """Folders copied from macOS may have their accents apart."""
+    composed, apart = "caf\u00e9", "cafe\u0301"
+    for dataset, first, name in (("training", 0, composed), ("validation", 9, apart)):
+        paint_folders(tmp_path / dataset, 1, ("blue", "red"), first=first)
+        (tmp_path / dataset / "red").rename(tmp_path / dataset / name)
+    inputs = open_painted(tmp_path)
+    assert inputs.validation.categories == inputs.training.categories == ("blue", composed)
+    assert inputs.validation.class_indices.tolist() == [0, 1]
+
+
 def test_other_categories_in_validation_are_named_on_either_side(tmp_path: Path) -> None:
     paint_folders(tmp_path / "validation", 1, ("blue", "red"))
     (tmp_path / "validation/red").rename(tmp_path / "validation/crimson")

@@ -341,6 +341,16 @@ def test_weights_of_half_precision_are_loaded_in_single(tmp_path: Path, state: d
 # ── Predicting ───────────────────────────────────────────────────────────────────────────────────
 
 
+def test_predictions_round_no_factor_of_a_convolution() -> None:
+    allowed: list[bool] = []
+    network = build("resnet18", False, 2)
+    network.register_forward_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
+    spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(32, 32, 1.0), (0.5,) * 3, (0.5,) * 3)
+    ImageClassifier(spec, network, CPU).probabilities(torch.zeros(1, 32, 32, 3, dtype=torch.uint8))
+    assert allowed == [False]
+    assert torch.backends.cudnn.allow_tf32
+
+
 def classifier(network: nn.Module) -> ImageClassifier:
     mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
     spec = ClassifierSpec("resnet18", False, ("a", "b", "c"), Framing(16, 16, 1.0), mean, std)

@@ -45,10 +45,9 @@ class Evaluate:
         is_main = rank_of(os.environ) == 0
         voice = make_voice(is_main, self.quiet)
         arguments = ["evaluate", *self._arguments()]
-        opened = opened_once(lambda: open_evaluation_inputs(self.trained_model, self.dataset), arguments)
-        inputs, warnings = opened
+        inputs = opened_once(lambda: open_evaluation_inputs(self.trained_model, self.dataset), arguments)
         check_output(self.output, FLAG, by_writing=is_main)
-        for warning in warnings:
+        for warning in inputs.warnings:
             voice.warn(warning)
 
         def work(world: "World") -> None:
@@ -63,7 +62,7 @@ class Evaluate:
                 voice.say(line)
             voice.say(f"The evaluation is in {self.output}/{PAGE}")
 
-        work_or_start_workers(work, arguments, opened, voice)
+        work_or_start_workers(work, arguments, inputs, voice)
 
     def _arguments(self) -> list[str]:
         """The command line of this command, for processes that it starts."""

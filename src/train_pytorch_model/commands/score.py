@@ -53,6 +53,8 @@ class Score:
         arguments = ["score", *self._arguments()]
         inputs = opened_once(lambda: open_scoring_inputs(self.trained_model, self.dataset), arguments)
         check_output(self.scored_dataset, FLAG, by_writing=is_main)
+        for warning in inputs.warnings:
+            voice.warn(warning)
 
         def work(world: "World") -> None:
             from train_pytorch_model import agreed_inputs, predicting, scoring

@@ -42,7 +42,7 @@ from train_pytorch_model.formats.files import (
     writing_directory,
 )
 from train_pytorch_model.formats.image_list import TYPE, read_image_list
-from train_pytorch_model.formats.listing import UNLABELLED, Listing, UnlabelledRowsError
+from train_pytorch_model.formats.listing import UNLABELLED, Listing, UnlabelledRowsError, comparable
 from train_pytorch_model.formats.packed import PackedNames
 from train_pytorch_model.formats.plain_folders import SUFFIXES, read_plain_folders
 
@@ -106,8 +106,8 @@ class ImageDirectory:
 
     def with_categories(self, categories: Sequence[str]) -> "ImageDirectory":
         """The same images, class indices counted in `categories`: in another order, or of more."""
-        place = {name: index for index, name in enumerate(categories)}
-        table = np.asarray([place[name] for name in self.categories], dtype=np.int32)
+        place = {comparable(name): index for index, name in enumerate(categories)}
+        table = np.asarray([place[comparable(name)] for name in self.categories], dtype=np.int32)
         return replace(self, categories=tuple(categories), class_indices=table[self.class_indices])
 
     def warnings(self) -> list[str]:

@@ -76,10 +76,15 @@ def check_category_names(names: Sequence[str]) -> None:
             name.encode()
         except UnicodeEncodeError:
             raise MalformedFileError(f"category {name!r} is not valid UTF-8.") from None
-    counts = Counter(unicodedata.normalize("NFC", name) for name in names)
+    counts = Counter(map(comparable, names))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise MalformedFileError(f"categories of the same name:{listed(twice)}")
+
+
+def comparable(name: str) -> str:
+    """The name as it looks: some systems, such as macOS, take a letter and its accent apart."""
+    return unicodedata.normalize("NFC", name)
 
 
 def natural_order(name: str) -> str:
