@@ -19,7 +19,7 @@ class Metrics:
     loss: float
     """Mean cross entropy in nats; NaN over no images."""
     top1: float
-    """Fraction from 0 to 1 of images whose category had the highest logit."""
+    """Fraction from 0 to 1 of images whose category had the highest logit; of equals the first counts."""
     top5: float
     """The same for the five highest, or all where there are fewer."""
     images: int
@@ -35,13 +35,12 @@ class Sums:
     @torch.no_grad()
     def add(self, loss_sum: Tensor, logits: Tensor, targets: Tensor) -> None:
         """Add a batch: the sum of its losses, logits (B, C), targets (B,)."""
-        top = logits.topk(min(TOP_K, logits.shape[1]), dim=1).indices  # (B, 5)
-        hits = top == targets.unsqueeze(1)
+        ranks = _ranks(logits, targets)
         self.values += torch.stack(
             [
                 loss_sum.detach().double(),
-                hits[:, 0].sum().double(),
-                hits.sum().double(),
+                (ranks == 0).sum().double(),
+                (ranks < TOP_K).sum().double(),
                 torch.full((), len(targets), dtype=torch.float64, device=logits.device),
             ]
         )
@@ -72,11 +71,10 @@ class OutcomeRows:
     def add(self, logits: Tensor, targets: Tensor) -> None:
         """Add a batch of logits (B, C) and targets (B,)."""
         probabilities = logits.double().softmax(dim=1)  # (B, C)
-        confidences, predicted = probabilities.max(dim=1)  # of equals, the first
-        of_target = probabilities.gather(1, targets.unsqueeze(1))  # (B, 1)
-        is_before = torch.arange(logits.shape[1], device=logits.device) < targets.unsqueeze(1)
-        ahead = (probabilities > of_target) | ((probabilities == of_target) & is_before)
-        columns = (targets, predicted, confidences, of_target[:, 0], ahead.sum(dim=1))
+        predicted = logits.argmax(dim=1)  # of equals, the first
+        chosen = torch.stack([predicted, targets], dim=1)  # (B, 2)
+        confidences, of_target = probabilities.gather(1, chosen).unbind(dim=1)
+        columns = (targets, predicted, confidences, of_target, _ranks(logits, targets))
         self._rows.append(torch.stack([column.double() for column in columns]))
 
     def outcomes(self) -> Outcomes:
@@ -89,3 +87,15 @@ class OutcomeRows:
             target_probabilities=of_target,
             target_ranks=ranks.astype(np.int64),
         )
+
+
+def _ranks(logits: Tensor, targets: Tensor) -> Tensor:
+    """(B,): how many categories come before the true one, of equal logits the first first; 0 is a hit.
+
+    One rule for all: `topk` takes equal logits in any order, and in bfloat16 many are equal. A logit that is
+    not a number comes before all others, and as the true one after them, so that it never makes a hit.
+    """
+    of_target = logits.gather(1, targets.unsqueeze(1))  # (B, 1)
+    is_later = torch.arange(logits.shape[1], device=logits.device) >= targets.unsqueeze(1)  # or itself
+    behind = (logits < of_target) | ((logits == of_target) & is_later)
+    return logits.shape[1] - behind.sum(dim=1)

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from train_pytorch_model.distributed import World
-from train_pytorch_model.evaluation import outcomes_of
+from train_pytorch_model.evaluation import evaluate, outcomes_of
 from train_pytorch_model.metrics import Metrics, OutcomeRows, Sums
 
 CPU = torch.device("cpu")
@@ -45,6 +45,28 @@ def test_hits_are_counted_among_the_highest_logits() -> None:
 def test_with_five_categories_or_fewer_all_are_among_the_five(num_classes: int) -> None:
     logits = torch.randn(4, num_classes, generator=torch.Generator().manual_seed(0))
     assert sums_of((logits, torch.zeros(4, dtype=torch.int64))).top5 == 1
+
+
+def test_sums_and_rows_count_the_same_hits_where_logits_are_equal() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randint(-2, 3, (400, 12), generator=generator).to(torch.bfloat16)
+    # Too small for a probability in double precision, and still in this order.
+    logits[0] = torch.tensor([0.0, *range(-2000, -900, 100)])
+    targets = torch.randint(0, 12, (400,), generator=generator)
+    targets[0] = 5
+    sums, rows = sums_of((logits, targets)), OutcomeRows(CPU)
+    rows.add(logits, targets)
+    evaluation = evaluate(rows.outcomes(), 12)
+    assert (sums.top1, sums.top5) == (evaluation.accuracy, evaluation.top5)
+    assert rows.outcomes().target_ranks[0] == 7
+    assert sums_of((torch.zeros(7, 7), torch.arange(7))).top5 == pytest.approx(5 / 7)
+
+
+def test_a_logit_that_is_not_a_number_makes_no_hit() -> None:
+    nowhere = torch.full((2, 9), math.nan)
+    assert sums_of((nowhere, torch.tensor([0, 8]))).top5 == 0
+    beside = torch.tensor([[math.nan, 1.0, 0.0]])
+    assert sums_of((beside, torch.tensor([1]))).top1 == 0
 
 
 def test_an_empty_batch_adds_nothing() -> None:
