@@ -16,8 +16,8 @@ from sklearn.metrics import (
 )
 
 from train_pytorch_model.evaluation import (
-    EPSILON,
     NUM_BINS,
+    TINY,
     ConfusedPair,
     Confusion,
     Evaluation,
@@ -122,7 +122,7 @@ def test_a_perfect_model_has_perfect_numbers() -> None:
 
 
 def test_a_probability_of_zero_costs_a_finite_loss() -> None:
-    assert of_rows([0], [[0.0, 1.0]]).loss == pytest.approx(-np.log(EPSILON))
+    assert of_rows([0], [[0.0, 1.0]]).loss == pytest.approx(-np.log(TINY))
 
 
 def test_of_equal_probabilities_the_first_category_wins() -> None:

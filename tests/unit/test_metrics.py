@@ -62,6 +62,14 @@ def test_sums_and_rows_count_the_same_hits_where_logits_are_equal() -> None:
     assert sums_of((torch.zeros(7, 7), torch.arange(7))).top5 == pytest.approx(5 / 7)
 
 
+def test_sums_and_rows_have_the_same_loss_of_a_mistake_that_is_sure() -> None:
+    logits, targets = torch.tensor([[0.0, 80.0], [80.0, 0.0]]), torch.tensor([0, 0])
+    sums, rows = sums_of((logits, targets)), OutcomeRows(CPU)
+    rows.add(logits, targets)
+    assert sums.loss == pytest.approx(40)
+    assert evaluate(rows.outcomes(), 2).loss == pytest.approx(40)
+
+
 def test_a_logit_that_is_not_a_number_makes_no_hit() -> None:
     nowhere = torch.full((2, 9), math.nan)
     assert sums_of((nowhere, torch.tensor([0, 8]))).top5 == 0
