@@ -142,6 +142,7 @@ def render_report(report: Report) -> str:
         figures=[_best_epoch(report), *figures(evaluation)],
         notes=list(_notes(report)),
         charts=_charts(report),
+        training_loss=_training_loss(report.recipe),
         epochs=report.history[-MAX_EPOCH_ROWS:],
         confusion=confusion_view(evaluation, categories),
         pairs=confused_rows(evaluation, categories, MAX_PAIRS),
@@ -241,6 +242,13 @@ def _charts(report: Report) -> list[Chart]:
         chart("Learning rate", {"at the end of the epoch": "Learning rate"}),
         chart("Images per second", {"in training": "Train images per second"}),
     ]
+
+
+def _training_loss(recipe: Recipe) -> str:
+    """What makes it another function than the validation loss, in words; empty where nothing does."""
+    smoothed = ["label smoothing"] if recipe.label_smoothing else []
+    balanced = ["balanced classes"] if recipe.balance_classes else []
+    return " and ".join(smoothed + balanced)
 
 
 def _parts(budget: TimeBudget) -> list[Part]:

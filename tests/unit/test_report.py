@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,6 +217,24 @@ def test_problems_of_the_data_are_named() -> None:
 def test_what_one_should_know_is_noted(changes: dict[str, object], note: str) -> None:
     assert note in page_of(make_report(**changes)).text  # type: ignore[arg-type]
     assert note not in page_of(make_report(training=training_of(20, 21, 22))).text
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, None),
+        ({"label_smoothing": 0.1}, "label smoothing"),
+        ({"balance_classes": True}, "balanced classes"),
+        ({"label_smoothing": 0.1, "balance_classes": True}, "label smoothing and balanced classes"),
+    ],
+)
+def test_a_training_loss_that_is_another_function_is_told(changes: dict[str, Any], told: str | None) -> None:
+    report = make_report()
+    text = page_of(replace(report, recipe=replace(report.recipe, **changes))).text
+    assert (f"With {told}, as the recipe has it, the training loss is another function" in text) == (
+        told is not None
+    )
+    assert ("to the end." in text) == (told is not None)
 
 
 def test_few_categories_are_all_listed_by_their_images() -> None:
