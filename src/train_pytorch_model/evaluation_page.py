@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from train_pytorch_model import __version__
-from train_pytorch_model.evaluation import TOP_K, Confusion, Evaluation, worst_categories
+from train_pytorch_model.evaluation import TOP_K, Confusion, Evaluation
 from train_pytorch_model.formats.evaluation_directory import (
     CategoryRow,
     Mistake,
@@ -94,7 +94,7 @@ def render(
         framing=spec.framing,
         version=__version__,
         figures=figures(evaluation),
-        absent=first_named([row.category for row in rows if row.support == 0]),
+        absent=without_images(evaluation.per_class.support, spec.categories),
         left_out=left_out,
         confusion=confusion_view(evaluation, spec.categories),
         pairs=confused_rows(evaluation, spec.categories, MAX_PAIRS),
@@ -137,14 +137,17 @@ def figures(evaluation: Evaluation) -> list[Figure]:
 
 
 def worst_first(evaluation: Evaluation, categories: Sequence[str]) -> list[CategoryRow]:
-    """The categories by rising F1, those without an image last."""
+    """The categories by rising F1, those of which it is undefined last; of equals those with images first.
+
+    A category without an image that something was taken for has an F1, of 0.
+    """
     rows = category_rows(evaluation.per_class, categories)
-    present = [rows[index] for index in worst_categories(evaluation.per_class)]
-    return [*present, *(row for row in rows if row.support == 0)]
+    return sorted(rows, key=lambda row: (math.inf if row.f1 is None else row.f1, row.support == 0))
 
 
-def first_named(names: Sequence[str]) -> Named:
-    """Categories, of which as many are named as one reads."""
+def without_images(counts: np.ndarray, categories: Sequence[str]) -> Named:
+    """The categories of which `counts`, (C,), int64, has no image; as many are named as one reads."""
+    names = [name for name, count in zip(categories, counts, strict=True) if not count]
     return Named(names[:MAX_NAMED_ABSENT], len(names))
 
 

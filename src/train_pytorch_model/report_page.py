@@ -16,7 +16,7 @@ from train_pytorch_model.evaluation_page import (
     Figure,
     confusion_view,
     figures,
-    first_named,
+    without_images,
     worst_first,
 )
 from train_pytorch_model.formats.evaluation_directory import Mistake, calibration_rows, confused_rows
@@ -130,9 +130,6 @@ def render_report(report: Report) -> str:
     """The page. Names of files and categories may be anything."""
     categories, evaluation = report.spec.categories, report.evaluation
     rows = worst_first(evaluation, categories)
-    absent_training = [
-        name for name, count in zip(categories, report.training.counts, strict=True) if not count
-    ]
     return render_page(
         "report.html",
         title=f"Training of a {report.spec.architecture}",
@@ -151,8 +148,8 @@ def render_report(report: Report) -> str:
         bins=calibration_rows(evaluation.calibration),
         balance=balance_of(report.training.counts, report.validation.counts, categories),
         absent={
-            report.training.title: first_named(absent_training),
-            report.validation.title: first_named([row.category for row in rows if row.support == 0]),
+            report.training.title: without_images(report.training.counts, categories),
+            report.validation.title: without_images(evaluation.per_class.support, categories),
         },
         bad_images=report.bad_images[:MAX_BAD_IMAGES],
         parts_of_time=_parts(report.budget),

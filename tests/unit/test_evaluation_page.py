@@ -168,12 +168,22 @@ def test_absent_categories_and_lost_images_are_noted() -> None:
     assert "could not be read" not in sure([0, 1], [0, 1], ("a", "b")).text
 
 
-def test_categories_without_an_image_come_last_and_are_undefined() -> None:
+def test_categories_that_are_undefined_come_last() -> None:
     page = sure([1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 2, 2], ("a", "b", "c"))
     table = page.text.partition("Predicted b 0.667")[2]
     assert table.startswith(
         " 1.000 0.500 2 1 c 0.889 0.800 1.000 4 5 a \N{EN DASH} undefined: no image is of it, and"
     )
+
+
+def test_a_category_without_an_image_that_was_predicted_comes_first_as_its_f1_has_it() -> None:
+    # b is never right, d has no image and one is taken for it, a has none and is never predicted.
+    page = sure([1, 2, 2, 2], [2, 2, 2, 3], ("a", "b", "c", "d"))
+    table = page.html.partition('id="per-class"')[2].partition("</table>")[0]
+    assert re.findall(r"<bdi>(.)</bdi>", table) == ["b", "d", "c", "a"]
+    f1 = re.findall(r'<th scope="row".*\n\s*<td[^>]* data-value="([^"]*)"', table)
+    assert [float(value) for value in f1] == pytest.approx([0, 0, 2 / 3, -1])
+    assert "2 categories have no image in this data set: a , d ." in page.text
 
 
 def test_one_image_makes_a_page() -> None:
