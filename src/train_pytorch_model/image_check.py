@@ -1,6 +1,5 @@
 """Reading image headers before anything expensive begins: sizes, and files that are no images."""
 
-import csv
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ import numpy as np
 
 from train_pytorch_model.cores import usable_cores
 from train_pytorch_model.errors import InvalidDatasetError, listed
+from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 
@@ -119,9 +119,7 @@ def left_out(bad_images: Sequence[BadImage]) -> str:
 def write_bad_images(path: Path, bad_images: Sequence[BadImage]) -> None:
     """One line per image that was left out, with the reason."""
     with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(field.name for field in fields(BadImage))
-        writer.writerows(astuple(image) for image in bad_images)
+        write_rows(file, [[field.name for field in fields(BadImage)], *map(astuple, bad_images)])
 
 
 def _size_or_reason(directory: ImageDirectory, index: int) -> tuple[int, int] | str:

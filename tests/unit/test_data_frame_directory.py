@@ -1,5 +1,6 @@
 """The scored dataset."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,14 @@ def test_file_names_that_are_no_text_reach_the_csv_as_their_bytes(tmp_path: Path
     with ScoreWriter(tmp_path, ("id",), CATEGORIES) as writer:
         writer.write(["caf\udce9.png"], [{"id": 1}], PROBABILITIES[:1])
     assert b"caf\xe9.png,1,0.25,0.75,b\n" in (tmp_path / "scores.csv").read_bytes()
+
+
+def test_file_names_that_break_lines_stay_one_cell(tmp_path: Path) -> None:
+    names = ["a\rb.png", "a\nb.png", "a\r\nb.png"]
+    with ScoreWriter(tmp_path, ("id",), CATEGORIES) as writer:
+        writer.write(names, [{"id": 1}] * 3, np.tile(PROBABILITIES[:1], (3, 1)))
+    with (tmp_path / "scores.csv").open(newline="", encoding="utf-8") as file:
+        assert [row[0] for row in csv.reader(file)] == ["file_name", *names]
 
 
 def test_after_an_error_neither_schema_nor_samples_are_written(tmp_path: Path) -> None:

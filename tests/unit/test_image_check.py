@@ -189,12 +189,14 @@ def test_the_record_of_bad_images_is_a_table(tmp_path: Path) -> None:
     records = [
         BadImage(PORT, "a/1.png", "größe", 'a "reason", with a comma'),
         BadImage("Validation dataset", "caf\udce9.png", "", "gone"),
+        BadImage("Validation dataset", "a\rb.png", "", "gone"),
     ]
     write_bad_images(tmp_path / "bad_images.csv", records)
     assert (tmp_path / "bad_images.csv").read_bytes() == (
         b"port,file_name,category,reason\n"
         + 'Training dataset,a/1.png,größe,"a ""reason"", with a comma"\n'.encode()
         + b"Validation dataset,caf\xe9.png,,gone\n"
+        + b'Validation dataset,"a\rb.png",,gone\n'
     )
 
 

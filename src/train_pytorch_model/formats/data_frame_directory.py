@@ -14,7 +14,6 @@ Columns of a scored dataset: those of the input rows, alphabetically; `Scored Pr
 each category in the order of class indices, float64; `Scored Labels`.
 """
 
-import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from train_pytorch_model.formats import schema
+from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.files import MalformedFileError, write_json
 from train_pytorch_model.image_classifier.scored_columns import LABEL_COLUMN, PROBABILITY_PREFIX
 
@@ -70,8 +70,7 @@ class ScoreWriter:
         self._schema: pa.Schema | None = None
         self._parquet: pq.ParquetWriter | None = None
         self._csv_file = (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape")
-        self._csv = csv.writer(self._csv_file, lineterminator="\n")
-        self._csv.writerow(["file_name", *self._columns, *self._csv_score_columns(), LABEL_COLUMN])
+        write_rows(self._csv_file, [["file_name", *self._columns, *self._csv_score_columns(), LABEL_COLUMN]])
         self._samples: list[dict[str, Any]] = []
 
     def write(
@@ -106,9 +105,12 @@ class ScoreWriter:
             zip(*(column.to_pylist() for column in columns), strict=True) if columns else ((),) * len(rows)
         )
         scores = self._csv_scores(probabilities)
-        self._csv.writerows(
-            [name, *other, *score, label]
-            for name, other, score, label in zip(file_names, others, scores, labels, strict=True)
+        write_rows(
+            self._csv_file,
+            (
+                [name, *other, *score, label]
+                for name, other, score, label in zip(file_names, others, scores, labels, strict=True)
+            ),
         )
 
     def _csv_score_columns(self) -> list[str]:

@@ -32,7 +32,6 @@ CSV. Macro averages are over the categories that have images or were predicted; 
 scikit-learn.
 """
 
-import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
@@ -42,6 +41,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from train_pytorch_model.evaluation import Averages, Calibration, Evaluation, Outcomes, PerClass
+from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.files import write_json
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
@@ -223,6 +223,5 @@ def _open_csv(path: Path) -> TextIO:
 
 
 def _write_rows(file: TextIO, header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    write_rows(file, [header])
+    write_rows(file, rows)

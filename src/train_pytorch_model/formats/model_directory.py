@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
+from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.files import (
     INCOMPLETE,
     META,
@@ -289,9 +290,7 @@ def write_spec(
 
 def _write_label_map(path: Path, categories: Sequence[str]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["", "label"])
-        writer.writerows(enumerate(categories))
+        write_rows(file, [["", "label"], *enumerate(categories)])
 
 
 def renamed_by_type_inference(categories: Sequence[str]) -> list[str]:
