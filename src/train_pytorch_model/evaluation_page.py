@@ -26,7 +26,7 @@ MAX_PAIRS = 12
 MAX_NAMED_ABSENT = 10
 MAX_TABLE = 20  # categories; more make a heat map
 MAX_UPRIGHT = 72  # characters side by side above the columns; more, and the names are turned
-MAX_MAP_SIDE = 300  # px, as on a phone; beyond, several categories share one, and none is too faint to see
+MAX_MAP_SIDE = 300  # px, as on a phone; beyond, several categories share one
 MAX_MAP_CELLS = 50_000  # whose numbers the page knows, about 12 bytes each
 MIN_ALPHA = 0.35  # a single mistake is still seen
 # Both stand out by 3:1 from the light and the dark background.
@@ -69,7 +69,9 @@ class ConfusionMap:
     names: Sequence[str]
     support: Sequence[int]
     picture: str
-    """A data URI; a pixel is a cell, or the largest of several."""
+    """A data URI."""
+    per_pixel: int
+    """Categories in a row or a column of pixels; a pixel is a cell, or of several the hits or mistakes."""
     cells: Sequence[tuple[int, int, int]]
     """(true, predicted, images)."""
     rest: int
@@ -175,24 +177,34 @@ def _confusion_map(confusion: Confusion, names: Sequence[str], support: np.ndarr
     columns = (
         values[known].tolist() for values in (confusion.targets, confusion.predicted, confusion.images)
     )
+    per_pixel = math.ceil(len(names) / MAX_MAP_SIDE)
     return ConfusionMap(
         names=names,
         support=support.tolist(),
-        picture=_picture(confusion, confusion.images / support[confusion.targets]),
+        picture=_picture(confusion, support, per_pixel),
+        per_pixel=per_pixel,
         cells=list(zip(*columns, strict=True)),
         rest=int(confusion.images[rest[0]]) if len(rest) else 0,
     )
 
 
-def _picture(confusion: Confusion, shares: np.ndarray) -> str:
-    """Cells with their shares of the rows, in (0, 1], as a PNG that is transparent where there is none."""
-    per_pixel = math.ceil(confusion.num_classes / MAX_MAP_SIDE)
+def _picture(confusion: Confusion, support: np.ndarray, per_pixel: int) -> str:
+    """A PNG that is transparent where nothing is; a pixel has the colour of its hits or of its mistakes.
+
+    Of those that are the larger share of the images of its rows, and the share is its strength: a mistake
+    among neighbours hides no hundred hits, and off the diagonal, where there are none, it is seen.
+    """
     side = math.ceil(confusion.num_classes / per_pixel)
-    is_mistake = confusion.targets != confusion.predicted
-    alpha = np.maximum(np.sqrt(shares), MIN_ALPHA)
-    levels = (128 * is_mistake + np.rint(alpha * 127)).astype(np.uint8)
-    pixels = np.zeros((side, side), np.uint8)  # 1 to 127: hits, 129 to 255: mistakes
-    np.maximum.at(pixels, (confusion.targets // per_pixel, confusion.predicted // per_pixel), levels)
-    image = Image.fromarray(pixels).convert("P")
+    pixels = confusion.targets // per_pixel * side + confusion.predicted // per_pixel  # (K,)
+    is_hit = confusion.targets == confusion.predicted
+    hits, mistakes = (
+        np.bincount(pixels[chosen], confusion.images[chosen], side**2).reshape(side, side)
+        for chosen in (is_hit, ~is_hit)
+    )
+    of_rows = np.bincount(np.arange(confusion.num_classes) // per_pixel, support)  # (side,)
+    shares = np.maximum(hits, mistakes) / np.maximum(of_rows, 1)[:, np.newaxis]
+    alpha = np.where(shares > 0, np.maximum(np.sqrt(shares), MIN_ALPHA), 0)
+    levels = np.rint(alpha * 127) + 128 * (mistakes > hits)  # to 127: hits, from 129: mistakes
+    image = Image.fromarray(levels.astype(np.uint8)).convert("P")
     image.putpalette([*HIT_COLOUR * 128, *MISTAKE_COLOUR * 128])
     return png(image, transparency=bytes(level % 128 * 255 // 127 for level in range(256)))

@@ -228,6 +228,7 @@ def test_many_categories_are_a_map() -> None:
     page = many(300, 2000)
     image = picture(page)
     assert image.size == (300, 300)
+    assert "A pixel stands for" not in page.text
     data = map_data(page)
     assert (len(data["names"]), sum(data["support"]), data["rest"]) == (300, 2000, 0)
     assert sum(images for *_, images in data["cells"]) == 2000
@@ -243,11 +244,36 @@ def test_many_categories_are_a_map() -> None:
 
 def test_more_categories_than_pixels_share_them() -> None:
     count = 2 * MAX_MAP_SIDE + 1
-    page = sure([0, 1, count - 1], [0, 0, count - 1], [str(index) for index in range(count)])
+    # Of the first three categories two images are right, two taken for neighbours, five for the last one.
+    targets = [*[0] * 8, 2, 3, 4, count - 1]
+    predicted = [0, 0, 1, *[count - 1] * 5, 0, 4, 3, count - 1]
+    page = sure(targets, predicted, [str(index) for index in range(count)])
+    assert "A pixel stands for 3 \N{MULTIPLICATION SIGN} 3 categories" in page.text
     pixels = np.asarray(picture(page).convert("RGBA"))
     assert pixels.shape[:2] == (201, 201)
-    assert tuple(pixels[0, 0, :3]) == MISTAKE_COLOUR  # a mistake is not hidden by a hit
-    assert tuple(pixels[-1, -1, :3]) == HIT_COLOUR
+    shown = {
+        (row, column): (tuple(pixels[row, column, :3].tolist()), pixels[row, column, 3] / 255)
+        for row, column in np.argwhere(pixels[..., 3]).tolist()
+    }
+    assert shown == {
+        (0, 0): (HIT_COLOUR, pytest.approx((2 / 9) ** 0.5, abs=0.01)),  # of equals
+        (0, 200): (MISTAKE_COLOUR, pytest.approx((5 / 9) ** 0.5, abs=0.01)),
+        (1, 1): (MISTAKE_COLOUR, 1),
+        (200, 200): (HIT_COLOUR, 1),
+    }
+
+
+def test_mistakes_among_neighbours_do_not_hide_that_most_is_right() -> None:
+    count, each = 1000, 20
+    targets = np.repeat(np.arange(count), each)
+    predicted = np.where(np.arange(count * each) % each == 0, targets ^ 1, targets)  # 95% are right
+    probabilities = np.zeros((count * each, count), np.float32)
+    probabilities[np.arange(count * each), predicted] = 1
+    page = page_of(targets.tolist(), probabilities, [str(index) for index in range(count)])
+    pixels = np.asarray(picture(page).convert("RGBA"))
+    diagonal = pixels[np.arange(250), np.arange(250)]
+    assert {tuple(pixel) for pixel in diagonal[:, :3].tolist()} == {HIT_COLOUR}
+    assert diagonal[:, 3].min() / 255 == pytest.approx(0.95**0.5, abs=0.01)
 
 
 def test_a_page_of_very_many_categories_is_bounded() -> None:
