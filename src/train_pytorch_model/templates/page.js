@@ -46,6 +46,7 @@ const map = document.getElementById("map");
 if (map) {
   const data = JSON.parse(document.getElementById("map-data").textContent);
   const size = data.names.length;
+  const width = Math.ceil(size / data.per_pixel) * data.per_pixel;  // of the picture, in categories
   const images = new Map(data.cells.map(([row, column, count]) => [row * size + column, count]));
   const cursor = document.getElementById("map-cursor");
   const reading = document.getElementById("map-reading");
@@ -66,16 +67,16 @@ if (map) {
       : data.rest ? `at most ${format.format(data.rest)} ${of}` : `none ${of}`;
     reading.replaceChildren("True ", named(row), ", predicted ", named(column), `: ${count}`);
     cursor.hidden = false;
-    cursor.style.left = `${(100 * (column + 0.5)) / size}%`;
-    cursor.style.top = `${(100 * (row + 0.5)) / size}%`;
-    cursor.style.setProperty("--cell", `${map.clientWidth / size + 4}px`);
+    cursor.style.left = `${(100 * (column + 0.5)) / width}%`;
+    cursor.style.top = `${(100 * (row + 0.5)) / width}%`;
+    cursor.style.setProperty("--cell", `${map.clientWidth / width + 4}px`);
   }
   const within = (value) => Math.min(size - 1, Math.max(0, value));
 
   function point(event) {
     const box = map.querySelector("img").getBoundingClientRect();
-    column = within(Math.floor((size * (event.clientX - box.left)) / box.width));
-    row = within(Math.floor((size * (event.clientY - box.top)) / box.height));
+    column = within(Math.floor((width * (event.clientX - box.left)) / box.width));
+    row = within(Math.floor((width * (event.clientY - box.top)) / box.height));
     read();
   }
   map.addEventListener("pointermove", point);
