@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from train_pytorch_model.formats import data_frame_directory
 from train_pytorch_model.formats.data_frame_directory import META_CONTENT, ScoreWriter
 from train_pytorch_model.formats.files import MalformedFileError, write_yaml
 
@@ -123,6 +124,22 @@ def test_samples_are_the_first_three_rows(tmp_path: Path) -> None:
         "Scored Probabilities_b",
         "Scored Labels",
     ]
+
+
+def test_many_batches_share_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs memory for every column until the end."""
+    rows = [{"id": number, "category": "b"} for number in range(7)]
+    whole = pq.read_table(write_whole(tmp_path / "whole", rows) / "_data.parquet")
+    monkeypatch.setattr(data_frame_directory, "ROW_GROUP_BYTES", 100)  # a row takes some 40
+    file = pq.ParquetFile(write_whole(tmp_path / "parts", rows) / "_data.parquet")
+    assert [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)] == [3, 3, 1]
+    assert file.read().equals(whole)
+    assert pq.ParquetFile(tmp_path / "whole/_data.parquet").num_row_groups == 1
+
+
+def write_whole(root: Path, rows: list[dict[str, Any]]) -> Path:
+    root.mkdir()
+    return write(root, rows=rows)
 
 
 def test_without_a_category_column_there_is_no_true_label(tmp_path: Path) -> None:
