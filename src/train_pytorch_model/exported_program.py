@@ -8,8 +8,10 @@
 The program itself is code, and stays unread: its weights go into the network that our own table builds.
 """
 
+import lzma
 import math
 import zipfile
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -70,7 +72,11 @@ def read_exported_weights(path: Path, max_bytes: int) -> dict[str, Tensor]:
         KeyError,
         RuntimeError,
         RecursionError,
+        TypeError,  # of as_strided, for numbers beyond 64 bits
+        OverflowError,
         zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
     ) as error:
         reason = " ".join(str(error).split())[:160]
         raise WeightsError(f"it is a damaged file of torch.export.save ({reason}).") from error

@@ -136,6 +136,12 @@ NAME = "inner.0.bias"
             lambda config: config[NAME]["tensor_meta"].update(sizes=[{"as_int": -4}]),
             "damaged file of torch.export",
         ),
+        (
+            lambda config: config[NAME]["tensor_meta"].update(
+                sizes=[{"as_int": 0}, {"as_int": 1 << 70}], strides=[{"as_int": 1}, {"as_int": 1}]
+            ),
+            "damaged file of torch.export",
+        ),
     ],
 )
 def test_a_list_of_weights_that_lies_is_refused(
@@ -162,6 +168,22 @@ def test_a_half_file_is_refused(program: Path, tmp_path: Path) -> None:
     data = bytearray(program.read_bytes())
     place = data.index(b"weight_0") + 200
     data[place : place + 400] = bytes(400)
+    path.write_bytes(data)
+    with pytest.raises(WeightsError, match=r"damaged file of torch\.export"):
+        read_exported_weights(path, LIMIT)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_packed_file_with_damage_inside_is_refused(program: Path, tmp_path: Path, method: int) -> None:
+    path = tmp_path / "damaged.pt2"
+    with zipfile.ZipFile(program) as source, zipfile.ZipFile(path, "w", method) as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+        place = next(info for info in target.infolist() if info.filename.endswith(CONFIG))
+    data = bytearray(path.read_bytes())
+    start = place.header_offset + 30 + len(place.filename.encode())
+    end = start + place.compress_size
+    data[start + 9 : end] = b"\xff" * (end - start - 9)
     path.write_bytes(data)
     with pytest.raises(WeightsError, match=r"damaged file of torch\.export"):
         read_exported_weights(path, LIMIT)
