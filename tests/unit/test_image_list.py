@@ -183,6 +183,15 @@ def test_a_meta_that_does_not_lead_to_its_files_is_refused(
             [IMAGE, category_column((0, "caf\u00e9"), (1, "cafe\u0301"), (2, "b"))],
             "categories of the same name:\n  caf\u00e9",
         ),
+        ([IMAGE, ID, ID], "_schema.json has columns of the same name:\n  'id'"),
+        (
+            [IMAGE, category_column((0, "a"), name="image_info")],
+            "_schema.json has 'image_info' for the image_ref and for the column of the categories;",
+        ),
+        (
+            [IMAGE, category_column((0, "a"), name='the "kind"')],
+            "_schema.json has a name that cannot be read: Renamed field names must not contain",
+        ),
         ([{"no": "name"}], "_schema.json is not as expected: Object missing required field `name`"),
     ],
 )

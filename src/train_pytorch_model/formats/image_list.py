@@ -3,6 +3,7 @@
 import os
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -77,6 +78,10 @@ def read_image_list(root: Path) -> Listing:
         raise MalformedFileError(
             f"{schema.SCHEMA} should have one image column with an image_ref and has {len(references)}."
         )
+    counts = Counter(column.name for column in columns)
+    twice = [repr(name) for name, count in counts.items() if count > 1]
+    if twice:
+        raise MalformedFileError(f"{schema.SCHEMA} has columns of the same name:{listed(twice)}\n")
     label = next(
         (
             column
@@ -117,15 +122,7 @@ def _read_rows(
     label: str | None,
     categories: Sequence[str],
 ) -> tuple[PackedNames, np.ndarray]:
-    row_type = msgspec.defstruct(
-        "Row",
-        [
-            ("image", _ImageReference | None, None),
-            *([("category", str | None, None)] if label else []),
-        ],
-        rename={"image": reference} | ({"category": label} if label else {}),
-    )
-    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row_type)
+    decoder = _decoder(reference, label)
     rows = _Rows(path.name, reference, label, categories)
     with path.open("rb") as file:
         for block in _blocks(file, path.name):
@@ -136,6 +133,24 @@ def _read_rows(
     if rows.unlabelled:
         raise UnlabelledRowsError(f"{len(rows.unlabelled)} rows lack it:{listed(rows.unlabelled)}")
     return rows.names.finish(), np.frombuffer(rows.class_indices, dtype=np.int32)
+
+
+def _decoder(reference: str, label: str | None) -> "msgspec.json.Decoder[Any]":
+    """Of a row, with its `image` and its `category`. Raises `MalformedFileError` for keys it cannot have."""
+    if reference == label:
+        raise MalformedFileError(
+            f"{schema.SCHEMA} has {label!r} for the image_ref and for the column of the categories; each"
+            " needs a name of its own."
+        )
+    fields: list[tuple[str, Any, None]] = [("image", _ImageReference | None, None)]
+    names = {"image": reference}
+    if label is not None:
+        fields.append(("category", str | None, None))
+        names["category"] = label
+    try:
+        return msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=names))
+    except ValueError as error:  # of names with quotation marks, backslashes, or control characters
+        raise MalformedFileError(f"{schema.SCHEMA} has a name that cannot be read: {error}.") from error
 
 
 class _Rows:
