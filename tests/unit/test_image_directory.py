@@ -258,3 +258,19 @@ def test_empty_categories_and_what_is_not_taken_are_worth_a_warning(tmp_path: Pa
         f'Training dataset "{root}": not taken: files of another kind (.txt): 1.',
     ]
     assert open_image_directory(root / "blue", PORT).warnings() == []
+
+
+def test_a_row_with_an_endless_number_is_named_when_it_is_read(tmp_path: Path) -> None:
+    root = write_three(tmp_path / "three")
+    lines = (root / "images.lst").read_text().splitlines()
+    lines[1] = f'{lines[1][:-1]}, "serial": {"9" * 5000}}}'
+    (root / "images.lst").write_text("\n".join(lines))
+    directory = open_image_directory(root, PORT)
+    with pytest.raises(InvalidDatasetError) as raised:
+        list(directory.read_rows())
+    assert str(raised.value) == (
+        f"{directory.title} is not valid, reason: images.lst:2: the row cannot be read: Exceeds the limit"
+        " (4300 digits) for integer string conversion: value has 5000 digits. Correct the row, or leave it"
+        " out."
+    )
+    assert len(list(directory.select(np.asarray([0, 2])).read_rows())) == 2

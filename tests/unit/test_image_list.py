@@ -228,6 +228,7 @@ GOOD = json.dumps(row("image/a.png", "round")).encode()
         pytest.param(b'{"image_info": {"file_name": 1}}', "Expected `str | null`, got `int`", id="no name"),
         pytest.param(b'{"image_info": {"file_name": "\\ud800"}}', "", id="half a surrogate pair"),
         pytest.param(b'{"image_info": {"file_name": "\xff"}}', "", id="not UTF-8"),
+        pytest.param(GOOD[:-1] + b', "other": "\xff"}', "'utf-8' codec can't decode", id="not UTF-8, unread"),
         pytest.param(b'{"other": ' + b"[" * 100_000, "", id="deep nesting"),
         pytest.param(GOOD + b" " + GOOD, "JSON is malformed", id="two rows in a line"),
     ],

@@ -128,22 +128,40 @@ class ImageDirectory:
             raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
 
     def read_rows(self) -> Iterator[dict[str, Any]]:
-        """The columns of each image but the image itself, in the order of the images."""
+        """The columns of each image but the image itself, in the order of the images.
+
+        Raises `InvalidDatasetError` for a row that cannot be read.
+        """
         for row in self.read_listed_rows():
             yield {name: row.get(name) for name in self.columns}
 
     def read_listed_rows(self) -> Iterator[dict[str, Any]]:
-        """The images' rows of the image list, whole; of plain folders, as Convert would list them."""
+        """The images' rows of the image list, whole; of plain folders, as Convert would list them.
+
+        Raises `InvalidDatasetError` for a row that cannot be read.
+        """
         if not (self.root / META).exists():
             yield from map(self.converted_row, range(len(self)))
             return
         wanted = iter(self.rows.tolist())
         current = next(wanted, None)
-        with (self.root / self._image_list).open("rb") as file:
+        image_list = self._image_list
+        with (self.root / image_list).open("rb") as file:
             for number, line in enumerate(file):
                 if number == current:
-                    yield json.loads(line)
+                    yield self._listed_row(line, f"{image_list}:{number + 1}")
                     current = next(wanted, None)
+
+    def _listed_row(self, line: bytes, where: str) -> dict[str, Any]:
+        """Opening has checked the image and the category; in another column, a number may have no end."""
+        try:
+            row: dict[str, Any] = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = str(error).partition(";")[0]  # what follows is for programmers
+            raise InvalidDatasetError(
+                self.title, f"{where}: the row cannot be read: {reason}.", "Correct the row, or leave it out."
+            ) from error
+        return row
 
     def converted_row(self, index: int) -> dict[str, Any]:
         """The row that Convert gives to an image of plain folders."""

@@ -269,6 +269,7 @@ def _decode(decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: in
     lines = block.count(b"\n") + (not block.endswith(b"\n") and bool(block))
     try:
         rows = decoder.decode_lines(block)
+        block.decode()  # of columns that are read only later, the decoder skips the text as it is
         if len(rows) == lines and not BLANK_LINE.search(block):
             return rows
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -276,6 +277,7 @@ def _decode(decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: in
     for number, line in enumerate(block.split(b"\n"), lines_before + 1):
         try:
             decoder.decode(line)
+            line.decode()
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             raise MalformedFileError(f"{name}:{number}: not a row of an image list: {error}.") from error
     raise AssertionError("a block of lines fails where none of its lines does")
