@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from tempfile import gettempdir
+from typing import Any
 
 from PIL import Image
 
@@ -20,6 +21,7 @@ from train_pytorch_model.formats.files import (
     write_json,
     writing_directory,
 )
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.image_check import BAD_IMAGES, write_bad_images
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
@@ -95,12 +97,7 @@ def _build(
         categories=categories,
     )
     write_json(root / schema.SCHEMA, schema.image_schema(categories))
-    rows = zip(
-        (inputs.training.path(index) for index in range(len(inputs.training))),
-        inputs.training.read_rows(),
-        strict=True,
-    )
-    write_json(root / schema.SAMPLES, schema.image_samples(rows))
+    write_json(root / schema.SAMPLES, samples_of(inputs.training, voice))
     mlflow.call(SAVE_MODEL, str(root), inputs.spec.as_mapping(), _example(inputs))
     if state.position.bad_images:
         write_bad_images(root / BAD_IMAGES, state.position.bad_images)
@@ -108,6 +105,17 @@ def _build(
     if report:
         _write_report(root / REPORT, report, voice)
     return meta
+
+
+def samples_of(images: ImageDirectory, voice: Voice) -> list[dict[str, Any]]:
+    """The first rows for `_samples.json`; none, and a warning, where they cannot be read any more."""
+    paths = (images.path(index) for index in range(len(images)))
+    try:
+        return schema.image_samples(zip(paths, images.read_rows(), strict=False))
+    except Exception as error:  # whatever became of the list in the hours since: the model does not need it
+        reason = str(error).removesuffix(".")
+        voice.warn(f"{schema.SAMPLES} shows no images: {reason}. The model is not affected.")
+        return []
 
 
 def _write_report(path: Path, report: str, voice: Voice) -> None:

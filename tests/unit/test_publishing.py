@@ -1,0 +1,45 @@
+"""What a trained directory shows of its training images."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.image_directories import open_three
+
+from train_pytorch_model.progress import Quiet
+from train_pytorch_model.publishing import samples_of
+
+
+def test_samples_are_the_first_rows_with_their_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples = samples_of(open_three(tmp_path), Quiet())
+    assert [(sample["id"], sample["category"]) for sample in samples] == [
+        (0, "große"),
+        (1, "b"),
+        (2, "große"),
+    ]
+    assert capsys.readouterr().err == ""
+
+
+def endless_number(image_list: Path) -> None:
+    image_list.write_text(image_list.read_text().replace('"id": 0', f'"id": {"9" * 5000}'))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (endless_number, "images.lst:1: the row cannot be read: Exceeds the limit (4300 digits)"),
+        (Path.unlink, "No such file or directory"),
+    ],
+)
+def test_a_list_that_cannot_be_read_any_more_keeps_no_model_from_being_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None], reason: str
+) -> None:
+    images = open_three(tmp_path)
+    change(images.root / "images.lst")
+    assert samples_of(images, Quiet()) == []
+    warning = capsys.readouterr().err
+    assert warning.startswith("Warning: _samples.json shows no images: ")
+    assert reason in warning
+    assert warning.endswith(". The model is not affected.\n")
