@@ -21,6 +21,7 @@ from train_pytorch_model.formats.image_directory import (
     ImageDirectoryWriter,
     writing_image_directory,
 )
+from train_pytorch_model.formats.listing import first_rows
 from train_pytorch_model.progress import Bar, Voice
 from train_pytorch_model.seeds import derive_seed
 
@@ -33,19 +34,24 @@ def split(
     """The two parts, in the order of the directory; `fraction`, in (0, 1), of the images are in the first.
 
     Stratified, that holds for each category as nearly as whole images can: one of two images or more has at
-    least one in each part. Raises `InvalidDatasetError` for fewer than two images.
+    least one in each part. Rows of one file are one image: what a network was trained on tells nothing in
+    validation. Raises `InvalidDatasetError` for fewer than two images.
     """
-    if len(images) < 2:
+    firsts = first_rows(np.fromiter(map(hash, images.file_names), dtype=np.int64, count=len(images)))
+    files = np.flatnonzero(firsts == np.arange(len(images)))
+    if len(files) < 2:
         raise InvalidDatasetError(images.title, "it has one image, and a part of a split needs one at least.")
-    groups = (
-        images.class_indices if stratified and images.categories else np.zeros(len(images), dtype=np.int32)
-    )
-    shuffled = np.random.default_rng(derive_seed(seed, "split")).permutation(len(images))
+    is_grouped = stratified and bool(images.categories)
+    groups = images.class_indices[files] if is_grouped else np.zeros(len(files), dtype=np.int32)
+    shuffled = np.random.default_rng(derive_seed(seed, "split")).permutation(len(files))
     shuffled = shuffled[np.argsort(groups[shuffled], kind="stable")]  # group after group, shuffled in each
     sizes = np.bincount(groups)
-    places = np.arange(len(images)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of each in its group
-    is_first = places < np.repeat(first_counts(sizes, fraction), sizes)
-    return images.select(np.sort(shuffled[is_first])), images.select(np.sort(shuffled[~is_first]))
+    places = np.arange(len(files)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of each in its group
+    chosen = shuffled[places < np.repeat(first_counts(sizes, fraction), sizes)]
+    is_first = np.zeros(len(images), dtype=bool)
+    is_first[files[chosen]] = True
+    is_first = is_first[firsts]  # the other rows of a file follow its first one
+    return images.select(np.flatnonzero(is_first)), images.select(np.flatnonzero(~is_first))
 
 
 def first_counts(sizes: np.ndarray, fraction: float) -> np.ndarray:

@@ -274,3 +274,15 @@ def test_a_row_with_an_endless_number_is_named_when_it_is_read(tmp_path: Path) -
         " out."
     )
     assert len(list(directory.select(np.asarray([0, 2])).read_rows())) == 2
+
+
+def test_images_that_are_listed_twice_are_warned_of(tmp_path: Path) -> None:
+    root = write_three(tmp_path / "three")
+    assert open_image_directory(root, PORT).warnings() == []
+    text = (root / "images.lst").read_text()
+    (root / "images.lst").write_text(text + text)
+    directory = open_image_directory(root, PORT)
+    assert directory.warnings() == [
+        f"{directory.title} lists images more than once: 3 rows have the file of an earlier row. Each row"
+        " counts as an image."
+    ]

@@ -65,10 +65,19 @@ def test_rows_keep_their_order_and_the_declared_ids_are_the_class_indices(tmp_pa
     assert listing.ignored == {}
 
 
+def test_rows_that_repeat_a_file_are_counted(tmp_path: Path) -> None:
+    files = ["a.png", "b.png", "a.png", "a.png", "b.png"]
+    listing = read_image_list(write(tmp_path, [row(f"image/{name}", "round") for name in files]))
+    assert (len(listing.file_names), listing.repeated) == (5, 3)
+
+
 def test_class_indices_follow_the_ids_and_not_the_names_and_gaps_are_closed(tmp_path: Path) -> None:
     columns = [IMAGE, category_column((90, "a"), (0, "z"), (7, "m"))]
-    rows = [row("image/a.png", name) for name in ("a", "m", "z")]
-    listing = read_image_list(write(tmp_path, rows, columns))
+    names = ("a.png", "b.png", "c.png")
+    rows = [row(f"image/{name}", category) for name, category in zip(names, "amz", strict=True)]
+    root = write(tmp_path, rows, columns)
+    (root / "image/c.png").touch()
+    listing = read_image_list(root)
     assert listing.categories == ("z", "m", "a")
     assert listing.class_indices.tolist() == [2, 1, 0]
 
@@ -97,7 +106,10 @@ def test_without_a_category_column_images_are_unlabelled(tmp_path: Path) -> None
 def test_names_of_categories_may_be_of_any_script(tmp_path: Path) -> None:
     names = ["猫", "großer Hund", "🙂", "a,b\n'c\""]
     columns = [IMAGE, category_column(*enumerate(names))]
-    listing = read_image_list(write(tmp_path, [row("image/a.png", name) for name in names], columns))
+    root = write(tmp_path, [row(f"image/{place}.png", name) for place, name in enumerate(names)], columns)
+    for place in range(4):
+        (root / f"image/{place}.png").touch()
+    listing = read_image_list(root)
     assert listing.categories == tuple(names)
     assert listing.class_indices.tolist() == [0, 1, 2, 3]
 
@@ -325,6 +337,25 @@ def test_an_undeclared_category_is_named(tmp_path: Path) -> None:
         MalformedFileError, match=r"images.lst:2: category 'star' is not declared in _schema.json\."
     ):
         read_image_list(write(tmp_path, [row("image/a.png", "round"), row("image/a.png", "star")]))
+
+
+def test_a_file_with_two_categories_is_named(tmp_path: Path) -> None:
+    rows = [
+        row("image/a.png", "round"),
+        row("image/b.png", "square"),
+        row("image/a.png", "square"),
+        row("image/a.png", "round"),
+        row("../a.png", "round"),
+        row("../b.png", "square"),  # neither is looked at further
+    ]
+    with pytest.raises(MalformedFileError) as raised:
+        read_image_list(write(tmp_path, rows))
+    assert str(raised.value) == (
+        "3 rows cannot be used:"
+        "\n  images.lst:3: image 'image/a.png' has category 'square' here and 'round' in row 1."
+        "\n  images.lst:5: image '../a.png' is outside the directory."
+        "\n  images.lst:6: image '../b.png' is outside the directory.\n"
+    )
 
 
 def test_rows_without_their_category_are_unlabelled(tmp_path: Path) -> None:

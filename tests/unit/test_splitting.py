@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +120,27 @@ def test_the_whole_is_split_whatever_the_categories() -> None:
     assert len({tuple(counts) for counts in firsts}) > 1
 
 
-def test_one_image_is_not_split() -> None:
+@given(
+    files=st.lists(st.integers(0, 9), min_size=2, max_size=40).filter(lambda files: len(set(files)) > 1),
+    fraction=st.floats(0, 1, exclude_min=True, exclude_max=True),
+    stratified=st.booleans(),
+)
+def test_the_rows_of_a_file_are_in_one_part(files: list[int], fraction: float, stratified: bool) -> None:
+    images = of_classes([file % 3 for file in files], 3)
+    images = replace(images, file_names=PackedNames.pack(f"{file}.png" for file in files))
+    parts = split(images, fraction, 1, stratified)
+    first, second = (set(part.file_names) for part in parts)
+    assert first
+    assert second
+    assert not first & second
+    assert sorted(row for part in parts for row in part.rows) == list(range(len(files)))
+
+
+@pytest.mark.parametrize("rows", [[0], [0, 0, 0]])
+def test_one_image_is_not_split(rows: list[int]) -> None:
+    images = of_classes([0], 1).select(np.asarray(rows))
     with pytest.raises(InvalidDatasetError) as raised:
-        split(of_classes([0], 1), 0.5, seed=1, stratified=True)
+        split(images, 0.5, seed=1, stratified=True)
     assert str(raised.value) == (
         'Input image directory "data" is not valid, reason: it has one image, and a part of a split needs one'
         " at least."

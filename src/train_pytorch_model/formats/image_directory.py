@@ -76,6 +76,8 @@ class ImageDirectory:
     """What lies there and is not taken, in words, with its count."""
     columns: tuple[str, ...]
     """The columns of a row but the image's."""
+    repeated: int = 0
+    """Rows of a file that an earlier row of the list has, too."""
 
     @property
     def title(self) -> str:
@@ -117,6 +119,11 @@ class ImageDirectory:
         empty = [repr(name) for name, count in zip(self.categories, counts, strict=True) if count == 0]
         if empty:
             warnings.append(f"{self.title} has no image of category{listed(empty)}")
+        if self.repeated:
+            warnings.append(
+                f"{self.title} lists images more than once: {self.repeated:,} rows have the file of an"
+                " earlier row. Each row counts as an image."
+            )
         if self.ignored:
             found = ", ".join(f"{what}: {count:,}" for what, count in self.ignored.items())
             warnings.append(f"{self.title}: not taken: {found}.")
@@ -238,6 +245,7 @@ def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
         rows=np.arange(len(listing.file_names), dtype=np.int64),
         columns=listing.columns,
         ignored=listing.ignored,
+        repeated=listing.repeated,
     )
 
 

@@ -28,8 +28,9 @@ from train_pytorch_model.formats.listing import (
     Listing,
     UnlabelledRowsError,
     check_category_names,
+    first_rows,
 )
-from train_pytorch_model.formats.packed import PackedNames, Packer
+from train_pytorch_model.formats.packed import Packer
 
 TYPE = "ImageDirectory"
 BLANK_LINE = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
@@ -91,15 +92,14 @@ def read_image_list(root: Path) -> Listing:
         None,
     )
     categories = _declared_categories(label) if label else ()
-    file_names, class_indices = _read_rows(
-        root, parts["image_list"], references[0], label.name if label else None, categories
-    )
+    rows = _read_rows(root, parts["image_list"], references[0], label.name if label else None, categories)
     return Listing(
-        file_names=file_names,
-        class_indices=class_indices,
+        file_names=rows.names.finish(),
+        class_indices=np.frombuffer(rows.class_indices, dtype=np.int32),
         categories=categories,
         columns=tuple(c.name for c in columns if not (c.properties and c.properties.image_ref)),
         ignored={},
+        repeated=rows.repeated,
     )
 
 
@@ -121,18 +121,20 @@ def _read_rows(
     reference: str,
     label: str | None,
     categories: Sequence[str],
-) -> tuple[PackedNames, np.ndarray]:
+) -> "_Rows":
     decoder = _decoder(reference, label)
     rows = _Rows(path.name, reference, label, categories)
     with path.open("rb") as file:
         for block in _blocks(file, path.name):
             rows.add(_decode(decoder, block, len(rows), path.name))
-    problems = [text for _, _, text in sorted([*rows.problems, *rows.absent_files(root)])]
+    problems = [
+        text for _, _, text in sorted([*rows.problems, *rows.absent_files(root), *rows.contradictions()])
+    ]
     if problems:
         raise MalformedFileError(f"{len(problems)} rows cannot be used:{listed(problems)}\n")
     if rows.unlabelled:
         raise UnlabelledRowsError(f"{len(rows.unlabelled)} rows lack it:{listed(rows.unlabelled)}")
-    return rows.names.finish(), np.frombuffer(rows.class_indices, dtype=np.int32)
+    return rows
 
 
 def _decoder(reference: str, label: str | None) -> "msgspec.json.Decoder[Any]":
@@ -158,11 +160,14 @@ class _Rows:
 
     def __init__(self, file_name: str, reference: str, label: str | None, categories: Sequence[str]) -> None:
         self._file_name, self._reference, self._label = file_name, reference, label
+        self._categories = categories
         self._index_of = {name: index for index, name in enumerate(categories)}
         self.names = Packer()
         self.class_indices = array("i")
         self.problems: list[tuple[int, int, str]] = []
         """(index of the row, place among the problems of that row, sentence)."""
+        self.repeated = 0
+        """Rows of a file that an earlier one has, too; counted by `contradictions`."""
         self.unlabelled: list[str] = []
         self._hashes = array("q")  # of the names: the files that are there are looked up by it
         self._folders: set[str] = set()
@@ -206,6 +211,26 @@ class _Rows:
             for index in (start + np.flatnonzero(~is_there)).tolist():
                 if index not in self._refused and (reason := present.why_not(names[index])):
                     yield index, 0, f"{self._where(index)}: image {names[index]!r} {reason}."
+
+    def contradictions(self) -> Iterator[tuple[int, int, str]]:
+        """The problems of rows whose file has another category in an earlier row."""
+        firsts = first_rows(np.frombuffer(self._hashes, dtype=np.int64))
+        again = np.flatnonzero(firsts != np.arange(len(firsts)))
+        self.repeated = len(again)
+        firsts = firsts[again]
+        found = np.frombuffer(self.class_indices, dtype=np.int32)
+        here, before = found[again], found[firsts]
+        names = self.names.finish()
+        for place in np.flatnonzero(
+            (here != before) & (here != UNLABELLED) & (before != UNLABELLED)
+        ).tolist():
+            index, first = int(again[place]), int(firsts[place])
+            if index not in self._refused:
+                category, other = self._categories[here[place]], self._categories[before[place]]
+                text = (
+                    f"image {names[index]!r} has category {category!r} here and {other!r} in row {first + 1}."
+                )
+                yield index, 1, f"{self._where(index)}: {text}"
 
     def _refuse(self, index: int, name: str | None) -> None:
         self._refused.add(index)

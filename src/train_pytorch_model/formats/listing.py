@@ -34,6 +34,8 @@ class Listing:
     """The columns of a row but the image's."""
     ignored: Mapping[str, int]
     """What lies there and is not taken, in words, with its count."""
+    repeated: int = 0
+    """Rows of a file that an earlier row has, too; they are taken."""
 
 
 def list_folders(
@@ -85,6 +87,19 @@ def check_category_names(names: Sequence[str]) -> None:
 def comparable(name: str) -> str:
     """The name as it looks: some systems, such as macOS, take a letter and its accent apart."""
     return unicodedata.normalize("NFC", name)
+
+
+def first_rows(keys: np.ndarray) -> np.ndarray:
+    """(N,), int64: for each row the first one that has the same of these N keys, int64; mostly itself."""
+    places = np.arange(len(keys))
+    ordered = np.sort(keys)
+    if not (ordered[1:] == ordered[:-1]).any():  # as nearly always: a third of the time, and of the memory
+        return places
+    order = np.argsort(keys, kind="stable")
+    is_new = np.append(True, keys[order[1:]] != keys[order[:-1]])[: len(keys)]
+    firsts = np.empty_like(places)
+    firsts[order] = order[np.maximum.accumulate(np.where(is_new, places, 0))]
+    return firsts
 
 
 def natural_order(name: str) -> str:
