@@ -47,8 +47,6 @@ class Evaluate:
         arguments = ["evaluate", *self._arguments()]
         inputs = opened_once(lambda: open_evaluation_inputs(self.trained_model, self.dataset), arguments)
         check_output(self.output, FLAG, by_writing=is_main)
-        for warning in inputs.warnings:
-            voice.warn(warning)
 
         def work(world: "World") -> None:
             from train_pytorch_model import agreed_inputs, evaluating, predicting
@@ -57,6 +55,8 @@ class Evaluate:
             if not world.is_main:
                 predicting.help_predicting(agreed, evaluating.TITLE, world, voice)
                 return
+            for warning in agreed.warnings:
+                voice.warn(warning)
             evaluation = evaluating.evaluate(agreed, self.output, world, voice)
             for line in summary(evaluation, agreed.spec.categories):
                 voice.say(line)

@@ -53,8 +53,6 @@ class Score:
         arguments = ["score", *self._arguments()]
         inputs = opened_once(lambda: open_scoring_inputs(self.trained_model, self.dataset), arguments)
         check_output(self.scored_dataset, FLAG, by_writing=is_main)
-        for warning in inputs.warnings:
-            voice.warn(warning)
 
         def work(world: "World") -> None:
             from train_pytorch_model import agreed_inputs, predicting, scoring
@@ -63,6 +61,8 @@ class Score:
             if not world.is_main:
                 predicting.help_predicting(agreed, scoring.TITLE, world, voice)
                 return
+            for warning in agreed.warnings:
+                voice.warn(warning)
             scored = scoring.score(agreed, self.scored_dataset, self.top_k, world, voice)
             if scored.labelled:
                 accuracy = scored.correct / scored.labelled
