@@ -56,7 +56,7 @@ def test_another_run_is_refused_with_what_differs(run: RunFolder) -> None:
     assert str(raised.value) == (
         f"--trained-model: a run for this output was begun and not finished ({run.root}), and it is another"
         " one:\n  --epochs was 5 and is 6\n  --training-dataset has other content\n"
-        "Repeat its command to go on, begin anew with --fresh, or name another output."
+        "Repeat its command on the same inputs to go on, begin anew with --fresh, or name another output."
     )
 
 
