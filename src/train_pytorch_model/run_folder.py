@@ -93,7 +93,8 @@ class RunFolder:
         raise OutputDirectoryError(
             f"{FLAG}: a run for this output was begun and not finished ({self.root}), and it is another one:"
             + "".join(f"\n  {line}" for line in differences)
-            + "\nRepeat its command on the same inputs to go on, begin anew with --fresh, or name another output."
+            + "\nRepeat its command on the same inputs to go on, begin anew with --fresh, or name another"
+            " output."
         )
 
     def make(self) -> None:

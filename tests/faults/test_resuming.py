@@ -82,7 +82,7 @@ def test_another_run_is_refused_with_what_differs(
     before = sorted(run_folder_of(output).rglob("*"))
     refused = bench.train(output, *options)
     assert refused.statuses == [2]
-    assert f"and it is another one:{difference}Repeat its command on the same inputs to go on, begin anew" in refused.stderr
+    assert f"and it is another one:{difference}Repeat its command on the same inputs to go" in refused.stderr
     assert sorted(run_folder_of(output).rglob("*")) == before
 
 
