@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.config import TrainConfig, flag
 from train_pytorch_model.decided_recipe import decide
 from train_pytorch_model.errors import (
     MAX_LISTED_PROBLEMS,
@@ -85,13 +85,13 @@ class TrainingInputs:
         with self.model.weights_path.open("rb") as file:
             model.update(hashlib.file_digest(file, "sha256").digest())
         recipe = {
-            f"--{name.replace('_', '-')}": ",".join(map(str, value)) if isinstance(value, tuple) else value
+            flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
             for name, value in asdict(self.recipe).items()
             if name != "horizontal_flip"
         }
         return {
-            "parameters": " ".join(f"{flag} {value}" for flag, value in config.as_flags().items()),
-            "recipe": " ".join(f"{flag} {value}" for flag, value in recipe.items()),
+            "parameters": " ".join(f"{name} {value}" for name, value in config.as_flags().items()),
+            "recipe": " ".join(f"{name} {value}" for name, value in recipe.items()),
             "untrained_model": model.hexdigest(),
             "training_dataset": self.training.fingerprint(),
             "validation_dataset": self.validation.fingerprint(),
@@ -158,8 +158,7 @@ class ScoringInputs:
 
 def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
     """Open both. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
-    images = open_image_directory(dataset, DATASET)
-    return _scoring_inputs(_open_trained(trained_model), images)
+    return _scoring_inputs(_open_trained(trained_model), open_image_directory(dataset, DATASET))
 
 
 def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:

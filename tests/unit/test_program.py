@@ -181,6 +181,14 @@ def test_a_further_signal_ends_a_process_that_is_ending_in_silence(
     assert ended.stderr.count("\n") == 2
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent")
+def test_a_signal_that_is_ignored_stays_so_to_the_end() -> None:
+    """As SIGHUP under nohup."""
+    code = INTERRUPTED.format(first="raise KeyboardInterrupt", further="pass", last="SIGHUP")
+    nohup = ["sh", "-c", 'trap "" HUP; exec "$0" -c "$1" verb', sys.executable, code]
+    assert subprocess.run(nohup, capture_output=True, check=False).returncode == 130
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a shell closes the streams")
 def test_a_process_keeps_its_status_where_nobody_takes_what_it_says() -> None:
     code = LEAVING.format(end="sys.exit(3)")

@@ -212,7 +212,8 @@ def _last_words(ended: BaseException) -> str:
 def _end_at_signals() -> None:
     """From here on a signal ends this process at once, and not in a traceback: it is ending anyway."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):  # PyTorch's launcher takes the last two as well
-        if number := getattr(signal, name, None):  # Windows has fewer
+        number = getattr(signal, name, None)  # Windows has fewer
+        if number and callable(signal.getsignal(number)):  # what is ignored stays so, such as under nohup
             signal.signal(number, signal.SIG_DFL)
 
 

@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -166,8 +167,6 @@ class _Rows:
         self.class_indices = array("i")
         self.problems: list[tuple[int, int, str]] = []
         """(index of the row, place among the problems of that row, sentence)."""
-        self.repeated = 0
-        """Rows of a file that an earlier one has, too; counted by `contradictions`."""
         self.unlabelled: list[str] = []
         self._hashes = array("q")  # of the names: the files that are there are looked up by it
         self._folders: set[str] = set()
@@ -212,12 +211,20 @@ class _Rows:
                 if index not in self._refused and (reason := present.why_not(names[index])):
                     yield index, 0, f"{self._where(index)}: image {names[index]!r} {reason}."
 
-    def contradictions(self) -> Iterator[tuple[int, int, str]]:
-        """The problems of rows whose file has another category in an earlier row."""
+    @cached_property
+    def _repeats(self) -> tuple[np.ndarray, np.ndarray]:
+        """(R,) and (R,), int64, of all that was read: rows of a file that is listed before; its first row."""
         firsts = first_rows(np.frombuffer(self._hashes, dtype=np.int64))
         again = np.flatnonzero(firsts != np.arange(len(firsts)))
-        self.repeated = len(again)
-        firsts = firsts[again]
+        return again, firsts[again]
+
+    @property
+    def repeated(self) -> int:
+        return len(self._repeats[0])
+
+    def contradictions(self) -> Iterator[tuple[int, int, str]]:
+        """The problems of rows whose file has another category in an earlier row."""
+        again, firsts = self._repeats
         found = np.frombuffer(self.class_indices, dtype=np.int32)
         here, before = found[again], found[firsts]
         names = self.names.finish()
