@@ -298,7 +298,7 @@ def test_only_submitting_says_how_to_go_on(service: AzureService) -> None:
     assert (ended.status, ended.stderr) == (0, "")
     name = service.job["name"]
     assert f"Job {name} goes on: https://ml.azure.com/" in ended.stdout
-    where = f"--resource-group {GROUP} --workspace-name {WORKSPACE}\n"
+    where = f"--subscription {SUBSCRIPTION} --resource-group {GROUP} --workspace-name {WORKSPACE}\n"
     assert f"  az ml job stream --name {name} {where}" in ended.stdout
     assert f"  az ml job cancel --name {name} {where}" in ended.stdout
     assert f"  az ml job download --name {name} --output-name trained_model {where}" in ended.stdout
@@ -331,5 +331,5 @@ def test_a_job_goes_on_after_an_interrupt(service: AzureService) -> None:
     ended = submit(*DATA, *MODEL)
     assert ended.status == 130
     assert f"Job {service.job['name']} goes on: https://ml.azure.com/" in ended.stdout
-    assert f"az ml job cancel --name {service.job['name']} --resource-group" in ended.stdout
+    assert f"az ml job cancel --name {service.job['name']} --subscription" in ended.stdout
     assert "Traceback" not in ended.stderr

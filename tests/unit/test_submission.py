@@ -83,7 +83,24 @@ def test_flags_come_before_the_environment_and_that_before_a_file(tmp_path: Path
     environment = {"AZUREML_ARM_RESOURCEGROUP": "group", "AZUREML_ARM_WORKSPACE_NAME": "workspace"}
     found = Workspace.find({**FLAGS, "workspace_name": "mine"}, None, environment, tmp_path)
     assert found == Workspace("s", "group", "mine")
-    assert found.flags() == "--resource-group group --workspace-name mine"
+
+
+def test_the_end_of_a_command_line_names_all_of_the_workspace_and_can_be_copied() -> None:
+    assert Workspace("s-1", "flowers(test)", "w").flags() == (
+        "--subscription s-1 --resource-group 'flowers(test)' --workspace-name w"
+    )
+
+
+def test_a_config_file_that_is_named_comes_before_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(
+        '{"subscription_id": "", "resource_group": "g", "workspace_name": "w"}'
+    )
+    environment = dict.fromkeys(
+        ("AZUREML_ARM_SUBSCRIPTION", "AZUREML_ARM_RESOURCEGROUP", "AZUREML_ARM_WORKSPACE_NAME"), "environment"
+    )
+    flags = {**FLAGS, "workspace_name": "mine"}
+    found = Workspace.find(flags, tmp_path / "other.json", environment, tmp_path)
+    assert found == Workspace("environment", "g", "mine")
 
 
 @pytest.mark.parametrize("place", ["config.json", ".azureml/config.json", "../config.json"])

@@ -121,7 +121,7 @@ class Submit:
     """The workspace; else AZUREML_ARM_WORKSPACE_NAME, else config.json."""
 
     config: OptionalPath = None
-    """The workspace's config.json, instead of one in this directory or those above."""
+    """The workspace's config.json, instead of the variables, and of one in this directory or those above."""
 
     quiet: Switch = False
     """Print warnings, errors and the job's log only."""

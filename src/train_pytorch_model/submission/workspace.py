@@ -1,10 +1,14 @@
 """Which workspace: from flags, else from the environment, else from the config.json of the portal.
 
+A config.json that is named comes before the environment, which may be that of another workspace.
+
     config.json    {"subscription_id": "…", "resource_group": "…", "workspace_name": "…"}
 
-It is looked for in the working directory and its parents, in each also in a folder `.azureml`.
+Where none is named, it is looked for in the working directory and its parents, in each also in a folder
+`.azureml`.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +47,12 @@ class Workspace:
         found = {
             name: environment[variable] for name, variable in VARIABLES.items() if environment.get(variable)
         }
+        if config is not None:
+            found |= _read(config, is_asked_for=True)
         found |= {name: value for name, value in flags.items() if value}
-        if len(found) < len(VARIABLES):
-            found = _read(config or _first_file(_places(start)), is_asked_for=config is not None) | found
-        missing = [name for name in VARIABLES if not found.get(name)]
+        if config is None and len(found) < len(VARIABLES):
+            found = _read(_first_file(_places(start)), is_asked_for=False) | found
+        missing = [name for name in VARIABLES if name not in found]
         if missing:
             raise ParameterError(
                 "Which workspace? Unknown are:"
@@ -56,8 +62,14 @@ class Workspace:
         return cls(found["subscription_id"], found["resource_group"], found["workspace_name"])
 
     def flags(self) -> str:
-        """The end of a command line of `az ml`."""
-        return f"--resource-group {self.resource_group} --workspace-name {self.name}"
+        """The end of a command line of `az ml`, which may have another subscription as its default."""
+        return shlex.join(
+            (
+                *("--subscription", self.subscription_id),
+                *("--resource-group", self.resource_group),  # which may have brackets in its name
+                *("--workspace-name", self.name),
+            )
+        )
 
 
 class _Config(msgspec.Struct):
@@ -80,9 +92,10 @@ def _read(path: Path | None, is_asked_for: bool) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        return msgspec.structs.asdict(read_json(path, _Config))
+        names = msgspec.structs.asdict(read_json(path, _Config))
     except MalformedFileError as error:
         which = f"--config {path}" if is_asked_for else str(path)
         raise ParameterError(
             f"{which}: {error} It should hold subscription_id, resource_group and workspace_name."
         ) from error
+    return {name: value for name, value in names.items() if value}
