@@ -27,31 +27,20 @@ from azure.core.exceptions import (
 from azure.identity import DefaultAzureCredential
 
 from train_pytorch_model.errors import ParameterError, UserError, listed
-from train_pytorch_model.formats.files import META
+from train_pytorch_model.formats.files import META, check_output
 from train_pytorch_model.manifest import differences
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.submission.cluster import Cluster, Nodes, known_gpus
 from train_pytorch_model.submission.job_folder import JOB, TRAINED_MODEL, component_files
+from train_pytorch_model.submission.phases import COMPLETED, GOING_ON, WAITING, clock, explained
 from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.submission.workspace import Workspace
 
 POLL_S = 10.0
 LAST_LINES_S = 120.0  # the log is shown at most a minute late
+OUTAGE_S = 1800.0  # so long Azure may be out of reach while a job is watched, as from a laptop that moves
 IDLE_S = 600  # before a node of a cluster of ours is given back: a second trial finds it still warm
 
-WAITING = {
-    "NotStarted": "Azure ML takes the job on",
-    "Queued": "waiting for nodes of the cluster; one that must be started takes about 5 minutes",
-    "Preparing": "the environment's image is built, which takes 10 to 20 minutes, but only the first time",
-    "Provisioning": "nodes are being started",
-    "Starting": "the nodes fetch the image and mount the data",
-}
-GOING_ON = {
-    "Running": "",
-    "Finalizing": "outputs and logs are being uploaded",
-    "CancelRequested": "somebody has cancelled it",
-}
-COMPLETED = "Completed"
 _COLOUR = re.compile(r"\x1b\[\d+m")
 _DETAILS = re.compile(r"Details: (?:\(x\) )?(.*?) Resolutions:")  # the rest is advice on other tools
 _SIGN_IN_CODE = re.compile(r"AADSTS\d+: [^.]*\.")
@@ -63,6 +52,11 @@ class ServiceError(UserError):
 
     exit_status = 4
     code = ""
+
+    def __init__(self, text: str, is_passing: bool = False) -> None:
+        super().__init__(text)
+        self.is_passing = is_passing
+        """Whether it may be different in a minute."""
 
 
 class JobFailedError(UserError):
@@ -137,8 +131,15 @@ def find_cluster(client: MLClient, nodes: Nodes, voice: Voice) -> Cluster | None
         try:
             found = client.compute.get(nodes.cluster)
         except ResourceNotFoundError:
-            gpus = _gpus(client, nodes.new_vm_size)
-            _refuse(nodes.too_many_processes(nodes.new_vm_size, gpus))
+            size = nodes.new_vm_size
+            gpus = _gpus(client, size)
+            if gpus is None:
+                with_gpus = sorted(name for name, count in _offered(client).items() if count)
+                raise ParameterError(
+                    f"--vm-size {size} is not offered in the region of the workspace. Offered are, with GPUs:"
+                    + listed(with_gpus)
+                ) from None
+            _refuse(nodes.too_many_processes(size, gpus))
             return None
         cluster = Cluster(
             nodes.cluster,
@@ -173,27 +174,26 @@ def follow(client: MLClient, job: Job, wait_limit_s: float | None, voice: Voice)
 
     Raises `JobFailedError`, and `ServiceError` if it cannot be watched any more.
     """
-    started_at = time.monotonic()
+    watch = _Watch(client, job, voice)
     told: dict[str, str] = {}
     log = None
     while True:
-        with _telling(f"Watching job {job.name}"):
-            phases = _phases(client, job)
-        elapsed_s = time.monotonic() - started_at
+        phases = watch.phases()
         for step, phase in phases.items():
             if told.get(step) != phase:
-                voice.say(f"[{_clock(elapsed_s)}] {step}{_explained(phase)}")
-        told, status = phases, phases[""]
+                voice.say(f"[{clock(watch.elapsed_s)}] {step}{explained(phase)}")
+        told |= phases
+        status = told.get("", "NotStarted")
         if log is None and status not in WAITING:
             log = _LogStream(client, str(job.name))
-        if log is not None and status not in GOING_ON:
-            log.join(LAST_LINES_S)
-            break
-        if wait_limit_s is not None and elapsed_s >= wait_limit_s:
+        if log is not None:
+            is_over = status not in GOING_ON
+            log.tell_problem(voice, within_s=LAST_LINES_S if is_over else 0.0)
+            if is_over:
+                break
+        if wait_limit_s is not None and watch.elapsed_s >= wait_limit_s:
             return False
         time.sleep(POLL_S)
-    if log.problem:
-        voice.warn(f"The log cannot be shown here: {log.problem}")
     if status != COMPLETED:
         why = f": {log.failure}" if log.failure else ""
         raise JobFailedError(f"Job {job.name} is {status}{why}. Its logs: {job.studio_url}")
@@ -201,37 +201,40 @@ def follow(client: MLClient, job: Job, wait_limit_s: float | None, voice: Voice)
 
 
 def download(client: MLClient, job: Job, target: Path, voice: Voice) -> None:
-    """The trained model of a completed job. Nothing is at `target` until all of it is there and checked.
+    """The trained model of a completed job. Nothing of it is at `target` until all is here and checked.
 
-    Raises `ServiceError`.
+    Raises `OutputDirectoryError` where `target` has been filled in the meantime, `ServiceError`.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as temporary:
-        with _telling(f"Downloading the model of job {job.name}"):
+    check_output(target, "--download")
+    # One that is there stays the directory that it is: a mount or where one works cannot be replaced.
+    is_there = target.exists()
+    with _telling(f"Downloading the model of job {job.name}"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            dir=target if is_there else target.parent, prefix=f".{target.name}-"
+        ) as temporary:
             client.jobs.download(job.name, download_path=temporary, output_name=TRAINED_MODEL)
-        found = Path(temporary, "named-outputs", TRAINED_MODEL)
-        problems = differences(found) if (found / META).is_file() else [f"{META} is missing"]
-        if problems:
-            raise ServiceError(f"The downloaded model of job {job.name} is damaged:{listed(problems)}")
-        if target.exists():
-            target.rmdir()  # empty: Windows renames onto nothing that exists
-        found.rename(target)
+            found = Path(temporary, "named-outputs", TRAINED_MODEL)
+            problems = differences(found) if (found / META).is_file() else [f"{META} is missing"]
+            if problems:
+                raise ServiceError(f"The downloaded model of job {job.name} is damaged:{listed(problems)}")
+            if is_there:
+                for entry in sorted(found.iterdir(), key=lambda path: path.name == META):
+                    entry.rename(target / entry.name)
+            else:
+                found.rename(target)
     voice.say(f"The trained model is in {target}")
 
 
-def _gpus(client: MLClient, vm_size: str) -> int:
-    """GPUs of a VM size, from the table or from Azure. Raises `ParameterError` for an unknown one."""
+def _gpus(client: MLClient, vm_size: str) -> int | None:
+    """GPUs of a VM size, from the table or from Azure; None if neither has it."""
     gpus = known_gpus(vm_size)
-    if gpus is not None:
-        return gpus
-    offered = {str(size.name).lower(): size.gpus or 0 for size in client.compute.list_sizes()}
-    if vm_size.lower() not in offered:
-        with_gpus = sorted(name for name, count in offered.items() if count)
-        raise ParameterError(
-            f"--vm-size {vm_size} is not offered in the region of the workspace. Offered are, with GPUs:"
-            + listed(with_gpus)
-        )
-    return int(offered[vm_size.lower()])
+    return _offered(client).get(vm_size.lower()) if gpus is None else gpus
+
+
+def _offered(client: MLClient) -> dict[str, int]:
+    """VM size in lower case → its GPUs, of the region of the workspace."""
+    return {str(size.name).lower(): int(size.gpus or 0) for size in client.compute.list_sizes()}
 
 
 def _register(client: MLClient, path: Path, voice: Voice) -> None:
@@ -246,17 +249,52 @@ def _register(client: MLClient, path: Path, voice: Voice) -> None:
             voice.say(f"Component {component.name} {component.version} is registered already")
 
 
+class _Watch:
+    """Asks in which phases a job is, and does not give up while a network is away for minutes."""
+
+    def __init__(self, client: MLClient, job: Job, voice: Voice) -> None:
+        self._client, self._job, self._voice = client, job, voice
+        self._started_at = time.monotonic()
+        self._reached_after_s = 0.0
+        self._is_lost = False
+        self.elapsed_s = 0.0
+        """Until the phases were asked for."""
+
+    def phases(self) -> dict[str, str]:
+        """As `_phases`; none where Azure is out of reach. Raises `ServiceError`, of that after `OUTAGE_S`."""
+        self.elapsed_s = time.monotonic() - self._started_at
+        try:
+            with _telling(f"Watching job {self._job.name}"):
+                phases = _phases(self._client, self._job)
+        except ServiceError as error:
+            if not error.is_passing or self.elapsed_s - self._reached_after_s >= OUTAGE_S:
+                raise
+            if not self._is_lost:
+                why = str(error).rstrip(".")
+                self._voice.warn(f"{why}. Trying again for {OUTAGE_S / 60:.0f} minutes.")
+            self._is_lost = True
+            return {}
+        self._reached_after_s, self._is_lost = self.elapsed_s, False
+        return phases
+
+
 class _LogStream(Thread):
     """Prints the log of a job until it ends. A daemon: the client's own loop cannot be told to stop."""
 
     def __init__(self, client: MLClient, name: str) -> None:
         super().__init__(daemon=True)
         self._client, self._name = client, name
+        self._problem = ""
         self.failure = ""
         """Why the job has failed, as Azure tells it."""
-        self.problem = ""
-        """Why the log cannot be shown."""
         self.start()
+
+    def tell_problem(self, voice: Voice, within_s: float) -> None:
+        """Warn, once, if the log cannot be shown; wait so long for its end."""
+        self.join(within_s)
+        if self._problem:
+            voice.warn(f"The log cannot be shown here any more: {self._problem}")
+            self._problem = ""
 
     def run(self) -> None:
         try:
@@ -264,7 +302,7 @@ class _LogStream(Thread):
         except JobException as error:
             self.failure = _failure(str(error.message))
         except Exception as error:  # whatever it is, the job goes on
-            self.problem = _said(error)
+            self._problem = _said(error)
 
 
 def _phases(client: MLClient, job: Job) -> dict[str, str]:
@@ -272,11 +310,6 @@ def _phases(client: MLClient, job: Job) -> dict[str, str]:
     children = client.jobs.list(parent_job_name=job.name) if job.type == "pipeline" else ()
     steps = {f"{child.display_name}: ": _word(child.status) for child in children if child}
     return {**steps, "": _word(client.jobs.get(job.name).status)}
-
-
-def _explained(phase: str) -> str:
-    reason = WAITING.get(phase) or GOING_ON.get(phase)
-    return f"{phase}: {reason}" if reason else phase
 
 
 def _word(status: object) -> str:
@@ -314,9 +347,11 @@ def _telling(step: str) -> Iterator[None]:
             f" AZURE_TENANT_ID and AZURE_CLIENT_SECRET. {_refusal(error)}".rstrip()
         ) from error
     except (ServiceRequestError, ServiceResponseError) as error:
-        raise ServiceError(f"{step}: Azure cannot be reached. {_said(error)}") from error
+        raise ServiceError(f"{step}: Azure cannot be reached. {_said(error)}", is_passing=True) from error
     except HttpResponseError as error:
-        raise ServiceError(f"{step}: Azure answers {error.status_code}. {_said(error)}") from error
+        status = error.status_code or 0
+        is_passing = status in (408, 429) or status >= 500
+        raise ServiceError(f"{step}: Azure answers {status}. {_said(error)}", is_passing) from error
     except (AzureError, MlException, OSError) as error:
         raise ServiceError(f"{step}: {_said(error)}") from error
 
@@ -338,7 +373,8 @@ def _without_codes() -> Iterator[None]:
 
 
 def _said(error: Exception) -> str:
-    text = _one_line(getattr(error, "message", None) or str(error) or type(error).__name__)
+    text = getattr(error, "message", None) or str(error) or type(error).__name__
+    text = _one_line(text.partition("\nCode: ")[0])  # from there on it is the same once more, in parts
     details = _DETAILS.search(text)
     return (details[1] if details else text)[:500]
 
@@ -346,8 +382,3 @@ def _said(error: Exception) -> str:
 def _one_line(text: str) -> str:
     """Without colours, and without the signatures of addresses."""
     return _SIGNATURE.sub(r"\1?…", " ".join(_COLOUR.sub("", text).split()))
-
-
-def _clock(elapsed_s: float) -> str:
-    minutes, seconds = divmod(int(elapsed_s), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

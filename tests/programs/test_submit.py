@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.programs.azure_service import (
     ID,
     SUBSCRIPTION,
     WORKSPACE,
+    Answer,
     AzureService,
     Call,
     Credential,
@@ -195,6 +197,13 @@ def test_a_cluster_that_is_missing_is_made_before_the_job(service: AzureService)
     )
 
 
+def test_a_cluster_of_a_size_that_only_another_region_has_is_used(service: AzureService) -> None:
+    service.computes["elsewhere"] = cluster("elsewhere", "Standard_Of_Another_Region", 4)
+    service.vm_sizes = {"Standard_CPU": 0}
+    ended = submit(*DATA, *MODEL, "--compute", "elsewhere", "--wait-limit", "0")
+    assert (ended.status, ended.stderr) == (0, "")
+
+
 def test_a_cluster_that_is_there_is_left_as_it_is(service: AzureService) -> None:
     ended = submit(*DATA, *MODEL, "--max-nodes", "9", "--wait-limit", "0")
     assert ended.status == 0
@@ -289,7 +298,7 @@ def test_a_log_that_cannot_be_shown_does_not_end_the_watch(service: AzureService
     service.fault = lambda call: (403, {"error": {"message": "no"}}) if "/details" in call.path else None
     ended = submit(*DATA, *MODEL)
     assert (ended.status, ended.stderr) == (0, "")
-    assert "Warning: The log cannot be shown here: " in ended.stdout
+    assert "Warning: The log cannot be shown here any more: " in ended.stdout
 
 
 def test_only_submitting_says_how_to_go_on(service: AzureService) -> None:
@@ -320,6 +329,26 @@ def test_a_job_goes_on_when_the_network_does_not(service: AzureService) -> None:
     ended = submit(*DATA, *MODEL)
     assert_refused(ended, 4, "ServiceError: Watching job ", "Azure cannot be reached. Network is unreachable")
     assert f"Job {service.job['name']} goes on: https://ml.azure.com/" in ended.stdout
+    assert ended.stdout.count("Network is unreachable. Trying again for 30 minutes.") == 1
+
+
+@pytest.mark.parametrize("fault", [requests.exceptions.ConnectionError("cut"), (503, {})])
+def test_an_outage_of_minutes_does_not_end_the_watch(
+    fault: Answer | Exception, service: AzureService
+) -> None:
+    service.statuses = ["Queued", "Running", "Completed"]
+    outages = iter([False, *[True] * 40, False, *[True] * 40])
+
+    def cut(call: Call) -> Answer | Exception | None:
+        is_watch = call.method == "GET" and "/jobs/" in call.path
+        is_main = threading.current_thread() is threading.main_thread()
+        return fault if is_watch and is_main and next(outages, False) else None
+
+    service.fault = cut
+    ended = submit(*DATA, *MODEL)
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.stdout.count("Trying again for 30 minutes.") == 2
+    assert "] Completed\n" in ended.stdout
 
 
 def test_a_job_goes_on_after_an_interrupt(service: AzureService) -> None:

@@ -163,7 +163,7 @@ def test_what_azure_refuses_is_told_without_signatures(service: AzureService) ->
         submit(*DATA, *MODEL),
         4,
         "ServiceError: Submitting the job: Azure answers 409. (Conflict) No quota. See"
-        " https://portal.azure.com/quota?… for more.",
+        " https://portal.azure.com/quota?… for more.\n",
     )
 
 

@@ -44,6 +44,42 @@ def test_the_trained_model_is_downloaded(service: AzureService, tmp_path: Path) 
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["model"]
 
 
+def test_a_directory_that_is_there_stays_it_as_a_mount_must(
+    service: AzureService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(service, tmp_path)
+    model = tmp_path / "model"
+    model.mkdir()
+    monkeypatch.chdir(model)
+    before = model.stat().st_ino
+    ended = submit(*DATA, *MODEL, "--download", ".")
+    assert (ended.status, ended.stderr) == (0, "")
+    assert model.stat().st_ino == before
+    assert {path.name for path in model.iterdir()} == {"_meta.yaml", "manifest.json", "model", "code"}
+
+
+def test_a_directory_that_was_filled_in_the_meantime_is_left_alone(
+    service: AzureService, tmp_path: Path
+) -> None:
+    trained(service, tmp_path)
+    write = service.fault
+
+    def fill(call: Call) -> None:
+        write(call)
+        if call.method == "GET" and "/jobs/" in call.path:
+            (tmp_path / "model").mkdir(exist_ok=True)
+            (tmp_path / "model" / "notes.txt").write_text("mine")
+
+    service.fault = fill
+    ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
+    assert_refused(ended, 2, f"OutputDirectoryError: --download {tmp_path}/model is not empty: it holds")
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["notes.txt"]
+    assert f"Job {service.job['name']} is complete. Its model can be downloaded again:\n" in ended.stdout
+    assert (
+        f"  az ml job download --name {service.job['name']} --output-name trained_model --s" in ended.stdout
+    )
+
+
 def test_a_damaged_download_is_refused_and_leaves_nothing(service: AzureService, tmp_path: Path) -> None:
     trained(service, tmp_path)
     (tmp_path / "made" / "model").write_bytes(b"others!")

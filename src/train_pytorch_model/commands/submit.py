@@ -25,7 +25,7 @@ from train_pytorch_model.inputs import (
 from train_pytorch_model.progress import Voice, make_voice
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.submission.environment import Environment
-from train_pytorch_model.submission.job_folder import JOB, write_job_folder
+from train_pytorch_model.submission.job_folder import JOB, TRAINED_MODEL, write_job_folder
 from train_pytorch_model.submission.reference import Reference
 from train_pytorch_model.submission.request import EXPERIMENT, Submission
 from train_pytorch_model.submission.workspace import Workspace
@@ -215,7 +215,12 @@ class Submit:
         if self.register:
             voice.say(f"The trained model is registered as {self.register}")
         if self.download:
-            submitting.download(client, job, self.download, voice)
+            try:
+                submitting.download(client, job, self.download, voice)
+            except BaseException:  # hours of training are not lost with it, and need not be repeated
+                voice.say(f"\nJob {job.name} is complete. Its model can be downloaded again:")
+                voice.say(_download_line(job, workspace))
+                raise
 
 
 def _check_local_data(submission: Submission, voice: Voice) -> None:
@@ -240,4 +245,8 @@ def _say_how_to_go_on(job: "Job", workspace: Workspace, voice: Voice) -> None:
     voice.say(f"\nJob {job.name} goes on: {job.studio_url}")
     voice.say(f"  az ml job stream --name {job.name} {workspace.flags()}")
     voice.say(f"  az ml job cancel --name {job.name} {workspace.flags()}")
-    voice.say(f"  az ml job download --name {job.name} --output-name trained_model {workspace.flags()}")
+    voice.say(_download_line(job, workspace))
+
+
+def _download_line(job: "Job", workspace: Workspace) -> str:
+    return f"  az ml job download --name {job.name} --output-name {TRAINED_MODEL} {workspace.flags()}"
