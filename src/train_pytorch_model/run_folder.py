@@ -9,7 +9,8 @@
                             status.json     how a run that failed has ended
 
 In an Azure ML job, where outputs/ is kept with the job and comes back when it is restarted:
-outputs/train_pytorch_model/ instead, and beside it error_info.json: what went wrong, in the designer's terms.
+outputs/train_pytorch_model/ instead, and beside it error_info.json: what went wrong, in the designer's terms,
+whatever the verb.
 """
 
 import json
@@ -31,6 +32,7 @@ from train_pytorch_model.formats.files import MalformedFileError, read_json, wri
 METRICS = "metrics.jsonl"
 REPORT = "report.html"
 STATUS = "status.json"
+OUTPUTS = Path("outputs")  # of an Azure ML job
 ERROR_INFO = "error_info.json"
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
@@ -51,7 +53,7 @@ class RunFolder:
     @classmethod
     def beside(cls, trained_model: Path) -> "RunFolder":
         if is_azure_job():
-            return cls(Path("outputs") / "train_pytorch_model")
+            return cls(OUTPUTS / "train_pytorch_model")
         output = trained_model.absolute()
         return cls(output.with_name(output.name + ".run"))
 
@@ -123,6 +125,8 @@ class RunFolder:
                     shutil.rmtree(self.checkpoints)
                 self._write_config(fingerprint, token)
             (self.root / STATUS).unlink(missing_ok=True)
+            if is_azure_job():  # of an earlier start of this job
+                (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
         return token
@@ -154,10 +158,7 @@ class RunFolder:
         """Leave a record of how the run ended, for whoever cannot see its exit status."""
         manifests = sorted(self.checkpoints.glob("*.json"))
         status = {
-            "class": type(error).__name__,
-            "code": error.code,
-            "message": str(error),
-            "exit_status": error.exit_status,
+            **_cause(error),
             "rank": rank,
             "host": socket.gethostname(),
             "last_checkpoint": str(manifests[-1]) if manifests else None,
@@ -168,9 +169,6 @@ class RunFolder:
             if rank == 0 or not path.exists():
                 self.root.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(status, indent=2))
-                if is_azure_job():
-                    told = {name: status[name] for name in ("class", "code", "message", "exit_status")}
-                    (self.root.parent / ERROR_INFO).write_text(json.dumps(told, indent=2))
 
     def remove(self) -> None:
         """The output is whole: nothing here is needed any more.
@@ -212,6 +210,24 @@ class RunFolder:
 def write_metrics(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
     """`metrics.jsonl`, one line an epoch. Raises `OSError`."""
     path.write_text("".join(json.dumps(record) + "\n" for record in history), encoding="ascii")
+
+
+def leave_error_info(error: UserError, rank: int) -> None:
+    """Tell an Azure ML job what went wrong; as of the status of a run, rank 0's word counts."""
+    path = OUTPUTS / ERROR_INFO
+    with suppress(OSError):
+        if rank == 0 or not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(_cause(error), indent=2))
+
+
+def _cause(error: UserError) -> dict[str, str | int]:
+    return {
+        "class": type(error).__name__,
+        "code": error.code,
+        "message": str(error),
+        "exit_status": error.exit_status,
+    }
 
 
 def is_azure_job() -> bool:

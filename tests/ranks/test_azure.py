@@ -268,3 +268,29 @@ def test_a_launch_that_cannot_become_one_world_is_refused(
     assert_refused(ended, 2, "LaunchError: ", message)
     assert json.loads((tmp_path / "outputs" / "error_info.json").read_text())["class"] == "LaunchError"
     assert not (tmp_path / "trained").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (
+            (
+                *("train", "--untrained-model=none", "--training-dataset=none"),
+                *("--validation-dataset=none", "--trained-model=none", "--learning-rate=nan"),
+            ),
+            "ParameterError",
+        ),
+        (
+            ("score", "--trained-model=none", "--dataset=none", "--scored-dataset=none"),
+            "InvalidModelDirectoryError",
+        ),
+    ],
+)
+def test_whatever_fails_a_job_is_told_in_its_outputs(
+    arguments: tuple[str, ...], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter_job(monkeypatch, tmp_path, pytorch_job(1, 1, HERE)[0] | {"AZUREML_RUN_ID": "a-run"})
+    ended = run_program(*arguments)
+    assert ended.stderr.startswith(f"{error}: ")
+    told = json.loads((tmp_path / "outputs" / "error_info.json").read_text())
+    assert (told["class"], told["exit_status"]) == (error, ended.status)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.errors import NotLabeledDatasetError, OutputDirectoryError, TrainingError
-from train_pytorch_model.run_folder import CHECKPOINTS, METRICS, RunFolder, write_metrics
+from train_pytorch_model.run_folder import CHECKPOINTS, METRICS, RunFolder, leave_error_info, write_metrics
 
 FINGERPRINT = {"parameters": "--epochs 5 --batch-size 16", "training_dataset": "ab", "untrained_model": "cd"}
 
@@ -161,17 +161,27 @@ def test_what_is_not_of_the_run_stays_when_it_is_removed(run: RunFolder) -> None
     assert not run.root.exists()
 
 
-def test_in_an_azure_job_the_failure_is_told_in_the_designers_terms(
+def test_an_azure_job_is_told_the_failure_in_the_designers_terms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AZUREML_RUN_ID", "a-run")
-    RunFolder.beside(tmp_path / "trained").fail(
-        NotLabeledDatasetError("Training dataset", "Label it."), rank=0
-    )
+    leave_error_info(NotLabeledDatasetError("Training dataset", "Label it."), rank=0)
+    leave_error_info(NotLabeledDatasetError("Validation dataset", "Label it."), rank=1)
     assert json.loads((tmp_path / "outputs" / "error_info.json").read_text()) == {
         "class": "NotLabeledDatasetError",
         "code": "0024",
         "message": 'There is no label column in "Training dataset". Label it.',
         "exit_status": 3,
     }
+
+
+def test_a_job_that_is_restarted_begins_without_the_failure_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AZUREML_RUN_ID", "a-run")
+    leave_error_info(TrainingError("A process was lost."), rank=1)
+    again = RunFolder.beside(tmp_path / "trained")
+    again.make()
+    again.begin(FINGERPRINT, fresh=False)
+    assert not (tmp_path / "outputs" / "error_info.json").exists()

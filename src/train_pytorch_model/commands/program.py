@@ -26,6 +26,7 @@ from train_pytorch_model.errors import LostRankError, ModuleOutOfMemoryError, Pa
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.priority import OPENMP
 from train_pytorch_model.progress import write_what_the_console_can
+from train_pytorch_model.run_folder import is_azure_job, leave_error_info
 from train_pytorch_model.stop_requests import StoppedError
 
 Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
@@ -182,8 +183,11 @@ def _run(parse: Any) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(128 + signal.SIGPIPE)
     except UserError as error:
+        rank = rank_of(os.environ)
+        if is_azure_job():
+            leave_error_info(error, rank)
         # Every rank finds the same mistake, but memory runs out where it runs out.
-        if rank_of(os.environ) == 0 or isinstance(error, (ModuleOutOfMemoryError, LostRankError)):
+        if rank == 0 or isinstance(error, (ModuleOutOfMemoryError, LostRankError)):
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         else:
             with suppress(KeyboardInterrupt):
