@@ -26,7 +26,8 @@ from train_pytorch_model.commands.train import Train
         ("--random_horizontal_flip False --output x", "--no-random_horizontal_flip --output x"),
         ("--horizontal-flip False", "--horizontal-flip False"),  # it has a third value
         ("--output True", "--output True"),  # a folder of that name
-        ("--pretrained true", "--pretrained true"),
+        ("--pretrained true", "--pretrained"),  # as `az ml job create --set` passes it on
+        ("--random-horizontal-flip false", "--no-random-horizontal-flip"),
     ],
 )
 def test_a_boolean_with_a_value_is_a_switch(written: str, meant: str) -> None:

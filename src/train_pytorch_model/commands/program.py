@@ -137,9 +137,10 @@ def activation() -> Iterator[str]:
 
 
 def without_boolean_values(arguments: Sequence[str], commands: Sequence[type]) -> list[str]:
-    """`--pretrained True` as `--pretrained`, and `--pretrained False` as if it were not there.
+    """`--pretrained True` as `--pretrained`, and `--pretrained False` as if it were not there, in any case.
 
-    Azure ML can write a boolean input only as a value; an option that is on by default becomes `--no-…`.
+    Azure ML can write a boolean input only as a value, of `az ml job create --set` as it was typed; an option
+    that is on by default becomes `--no-…`.
     """
     defaults = {name: on for command in commands for name, on in _booleans(command).items()}
     spelled: list[str] = []
@@ -147,8 +148,8 @@ def without_boolean_values(arguments: Sequence[str], commands: Sequence[type]) -
     while rest:
         argument = rest.pop(0)
         name = argument.removeprefix("--").replace("-", "_")
-        if argument.startswith("--") and name in defaults and rest and rest[0] in ("True", "False"):
-            is_on = rest.pop(0) == "True"
+        if argument.startswith("--") and name in defaults and rest and rest[0].lower() in ("true", "false"):
+            is_on = rest.pop(0).lower() == "true"
             if is_on != defaults[name]:
                 spelled.append(argument if is_on else f"--no-{argument[2:]}")
         else:
