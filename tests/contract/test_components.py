@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import MISSING, fields, is_dataclass
@@ -25,7 +26,7 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 PIPELINE = yaml.safe_load((COMPONENTS / "pipeline.yaml").read_text())
 NOT_COMPONENTS = {"train", "submit", "quickstart"}  # component.yaml is train's, two are for a workstation
-SAMPLE = {"string": "text", "integer": "1", "number": "0.5", "boolean": "True"}
+SAMPLE = {"string": "text", "integer": "1", "number": "0.5", "boolean": "True", "uri_file": "a file/my 1.zip"}
 
 # One process for all: the client takes seconds to load, and sets up telemetry and logging.
 LOAD = """
@@ -97,7 +98,7 @@ def filled(spec: dict[str, Any], optional: str | None) -> list[str]:
     )
     command = re.sub(r"\$\{\{inputs\.(\w+)\}\}", lambda match: values[match[1]], command)
     command = re.sub(r"\$\{\{outputs\.(\w+)\}\}", r"out/\1", command)
-    return command.split()[4:]
+    return shlex.split(command)[4:]  # by a shell, as in a job
 
 
 def sample(port: dict[str, Any]) -> str:
