@@ -74,6 +74,13 @@ def test_the_base_image_is_pinned_and_azures() -> None:
     assert "COPY requirements.txt" in DOCKERFILE
 
 
+def test_building_the_image_waits_for_nobody_to_accept_terms() -> None:
+    create = re.search(r"conda create (?:.*\\\n)*.*", DOCKERFILE)
+    assert create is not None
+    assert "--yes" in create[0]
+    assert "--override-channels --channel conda-forge" in create[0]
+
+
 def test_the_wheel_has_what_submit_sends() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["force-include"] == {
