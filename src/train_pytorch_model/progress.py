@@ -107,26 +107,27 @@ class Recorded:
 
     def say(self, text: str) -> None:
         self._voice.say(text)
-        self._record(text)
+        self.record(text)
 
     def tell(self, text: str, title: str = "") -> None:
         self._voice.tell(text, title)
-        self._record(_titled(text, title))
+        self.record(_titled(text, title))
 
     def sum_up(self, title: str, *facts: str) -> None:
         self._voice.sum_up(title, *facts)
-        self._record(_summary(title, facts))
+        self.record(_summary(title, facts))
 
     def warn(self, text: str) -> None:
         self._voice.warn(text)
-        self._record(f"Warning: {text}")
+        self.record(f"Warning: {text}")
 
     @contextmanager
     def bar(self, total: int, title: str) -> Iterator[Bar]:
         with self._voice.bar(total, title) as bar:
             yield _RecordedBar(bar, self, total, title)
 
-    def _record(self, text: str) -> None:
+    def record(self, text: str) -> None:
+        """A line for the file alone."""
         with suppress(OSError):  # a full disk must not end what it tells of
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
@@ -248,7 +249,7 @@ class _RecordedBar:
 
     def show(self, *facts: str) -> None:
         self._bar.show(*facts)
-        self._voice._record("  ".join((f"{self._title} {self._done}/{self._total}", *facts)))
+        self._voice.record("  ".join((f"{self._title} {self._done}/{self._total}", *facts)))
 
 
 class _TwoLines(Progress):

@@ -294,3 +294,15 @@ def test_whatever_fails_a_job_is_told_in_its_outputs(
     assert ended.stderr.startswith(f"{error}: ")
     told = json.loads((tmp_path / "outputs" / "error_info.json").read_text())
     assert (told["class"], told["exit_status"]) == (error, ended.status)
+
+
+def test_the_log_of_a_process_ends_with_what_has_ended_it(
+    folders: Path, float32_resnet18: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter_job(monkeypatch, tmp_path, pytorch_job(1, 1, HERE)[0] | {"AZUREML_RUN_ID": "a-run"})
+    ended = run_program(
+        *train_arguments(folders, float32_resnet18, tmp_path / "trained", "--learning-rate", "1e30")
+    )
+    assert_refused(ended, 4, "TrainingError: ")
+    log = (tmp_path / "logs" / "rank_0.log").read_text()
+    assert log.endswith(f" {ended.stderr}")

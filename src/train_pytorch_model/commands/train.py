@@ -2,7 +2,8 @@
 
 import os
 import shlex
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -21,6 +22,7 @@ from train_pytorch_model.manifest import published_fingerprint
 from train_pytorch_model.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.progress import Recorded, Voice, make_voice
 from train_pytorch_model.run_folder import FLAG, REPORT, RunFolder, is_azure_job
+from train_pytorch_model.stop_requests import StoppedError
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed import World
@@ -97,16 +99,16 @@ class Train:
             def work(world: "World") -> None:
                 from train_pytorch_model import agreed_inputs, chirality, training
 
-                own = _with_log(voice, world.rank) if is_azure_job() else voice
-                agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world, own)
-                agreed = chirality.with_flips_decided(agreed, world)
-                if self.dry_run:
-                    training.try_out(self.parameters, agreed, world, own)
-                else:
-                    training.train(
-                        self.parameters, agreed, self.trained_model, world, own, mlflow, self.fresh
-                    )
-                    self._say_what_next(own)
+                with _with_log(voice, world.rank) if is_azure_job() else nullcontext(voice) as own:
+                    agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world, own)
+                    agreed = chirality.with_flips_decided(agreed, world)
+                    if self.dry_run:
+                        training.try_out(self.parameters, agreed, world, own)
+                    else:
+                        training.train(
+                            self.parameters, agreed, self.trained_model, world, own, mlflow, self.fresh
+                        )
+                        self._say_what_next(own)
 
             work_or_start_workers(work, arguments, inputs, voice, before_workers=beside.close)
 
@@ -140,12 +142,21 @@ class Train:
         voice.say(f"  mlflow models serve --model-uri {model} --env-manager local")
 
 
-def _with_log(voice: Voice, rank: int) -> Voice:
+@contextmanager
+def _with_log(voice: Voice, rank: int) -> Iterator[Voice]:
     """The same, kept in a file that the portal shows with the job: one for each process that trains.
 
     Not for a node's launcher: the files of all nodes are put into one folder, and its rank is of a node.
     """
-    return Recorded(voice, Path("logs") / f"rank_{rank}.log")
+    recorded = Recorded(voice, Path("logs") / f"rank_{rank}.log")
+    try:
+        yield recorded
+    except Exception as error:  # which is told elsewhere, by rank 0 alone
+        recorded.record(f"{type(error).__name__}: {error}")
+        raise
+    except StoppedError as stopped:
+        recorded.record(stopped.message)
+        raise
 
 
 def _is_job() -> bool:
