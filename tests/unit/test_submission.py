@@ -111,6 +111,13 @@ def test_a_config_file_is_found_here_and_above(place: str, tmp_path: Path) -> No
     assert find(start) == Workspace("s", "g", "w")
 
 
+def test_a_config_file_of_another_program_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(CONFIG)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"architectures": ["ResNet"]}')
+    assert find(tmp_path / "model") == Workspace("s", "g", "w")
+
+
 def test_a_config_file_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(CONFIG)
     assert find(tmp_path / "nowhere", tmp_path / "other.json", workspace_name="v") == Workspace("s", "g", "v")

@@ -9,7 +9,7 @@ Where none is named, it is looked for in the working directory and its parents, 
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -51,7 +51,9 @@ class Workspace:
             found |= _read(config, is_asked_for=True)
         found |= {name: value for name, value in flags.items() if value}
         if config is None and len(found) < len(VARIABLES):
-            found = _read(_first_file(_places(start)), is_asked_for=False) | found
+            files = (_read(path, is_asked_for=False) for path in _places(start) if path.is_file())
+            # Many programs have a file of this name; one that names nothing of a workspace is another's.
+            found = next(filter(None, files), {}) | found
         missing = [name for name in VARIABLES if name not in found]
         if missing:
             raise ParameterError(
@@ -84,13 +86,7 @@ def _places(start: Path) -> Iterator[Path]:
         yield directory / CONFIG
 
 
-def _first_file(paths: Iterable[Path]) -> Path | None:
-    return next((path for path in paths if path.is_file()), None)
-
-
-def _read(path: Path | None, is_asked_for: bool) -> dict[str, str]:
-    if path is None:
-        return {}
+def _read(path: Path, is_asked_for: bool) -> dict[str, str]:
     try:
         names = msgspec.structs.asdict(read_json(path, _Config))
     except MalformedFileError as error:
