@@ -82,15 +82,6 @@ def read_exported_weights(path: Path, max_bytes: int) -> dict[str, Tensor]:
         raise WeightsError(f"it is a damaged file of torch.export.save ({reason}).") from error
 
 
-def without_common_prefix(state: dict[str, Tensor], expected: set[str]) -> dict[str, Tensor]:
-    """The tensors of the network alone, where the program has it inside of something else."""
-    prefixes = {name.removesuffix(known) for name in state for known in expected if name.endswith(known)}
-    for prefix in sorted(prefixes, key=len):
-        if all(prefix + known in state for known in expected):
-            return {known: state[prefix + known] for known in expected}
-    return state
-
-
 def _read(archive: zipfile.ZipFile, max_bytes: int) -> dict[str, Tensor]:
     config_name = next((name for name in archive.namelist() if name.endswith(CONFIG)), None)
     if config_name is None:

@@ -1,5 +1,6 @@
 """From a checked model directory to a network, and what of it is trained."""
 
+import re
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -8,7 +9,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from train_pytorch_model.exported_program import (
     is_exported_program,
     read_exported_weights,
-    without_common_prefix,
 )
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
@@ -20,6 +20,13 @@ from train_pytorch_model.image_classifier.weights import (
 )
 
 MAX_FILE_CLASSES = 22_000  # ImageNet-21k's head is the largest that weights commonly come with
+COUNTER = ".num_batches_tracked"  # of a batch norm; weights from before 2018 have none, and none is used
+OLD_NAMES = (
+    (re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)"), r"\1\2"),  # of a DenseNet
+    (re.compile(r"(mlp\.)linear_1\."), r"\g<1>0."),  # of a vision transformer
+    (re.compile(r"(mlp\.)linear_2\."), r"\g<1>3."),
+)
+"""Names in torchvision's own files, which are older than its networks → what they are called now."""
 MAX_MOMENTUM = 0.3  # of running statistics, which then are of about three steps
 
 
@@ -43,7 +50,8 @@ def build_model(directory: ModelDirectory, num_classes: int) -> nn.Module:
 def load_weights(network: nn.Module, architecture: str, path: Path) -> None:
     """Load a state dict, or the weights of an exported program; a head of another size is left out.
 
-    Raises `WeightsError`.
+    They may have the names of older versions of torchvision, and those of a network inside of another, as
+    DistributedDataParallel has it. Raises `WeightsError`.
     """
     head = FAMILY_OF[architecture].head
     head_names = f"{head}.weight", f"{head}.bias"
@@ -52,13 +60,25 @@ def load_weights(network: nn.Module, architecture: str, path: Path) -> None:
     bytes_per_class = 2 * 4 * expected[head_names[0]].shape[1]
     cap = max_bytes(network) + MAX_FILE_CLASSES * bytes_per_class
     if is_exported_program(path):
-        state = without_common_prefix(read_exported_weights(path, cap), set(expected))
+        state = read_exported_weights(path, cap)
     else:
         state = fold_extra_head(read_state_dict(path, cap), head)
+    state = without_common_prefix({_present_name(name): state[name] for name in state}, set(expected))
+    state = {name: value for name, value in expected.items() if name.endswith(COUNTER)} | state
     if _is_other_head(state, expected, head):
         state |= {name: expected[name] for name in head_names}
     _check_shapes(state, expected)
     network.load_state_dict(state)
+
+
+def without_common_prefix(state: dict[str, Tensor], expected: set[str]) -> dict[str, Tensor]:
+    """The tensors of the network alone, where the file has it inside of something else."""
+    needed = {name for name in expected if not name.endswith(COUNTER)}
+    prefixes = {name.removesuffix(known) for name in state for known in needed if name.endswith(known)}
+    for prefix in sorted(prefixes - {""}, key=len):
+        if all(prefix + known in state for known in needed):
+            return {known: state[prefix + known] for known in expected if prefix + known in state}
+    return state
 
 
 def freeze_backbone(network: nn.Module, architecture: str) -> None:
@@ -90,6 +110,12 @@ def quicken_batch_norms(network: nn.Module, steps_per_epoch: int) -> None:
     for module in network.modules():
         if isinstance(module, _BatchNorm) and module.momentum is not None:
             module.momentum = max(module.momentum, momentum)
+
+
+def _present_name(name: str) -> str:
+    for pattern, replacement in OLD_NAMES:
+        name = pattern.sub(replacement, name)
+    return name
 
 
 def _is_other_head(state: dict[str, Tensor], expected: dict[str, Tensor], head: str) -> bool:

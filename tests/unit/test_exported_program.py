@@ -15,9 +15,9 @@ from train_pytorch_model.exported_program import (
     CONFIG,
     is_exported_program,
     read_exported_weights,
-    without_common_prefix,
 )
 from train_pytorch_model.image_classifier.weights import WeightsError
+from train_pytorch_model.models import without_common_prefix
 
 LIMIT = 1 << 20
 

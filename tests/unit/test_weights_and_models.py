@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -117,17 +118,35 @@ def test_a_pickled_network_says_how_to_save_it(tmp_path: Path) -> None:
         read_state_dict(path, LIMIT)
 
 
+def test_a_checkpoint_of_a_training_says_where_its_state_dicts_are(tmp_path: Path) -> None:
+    state = {"fc.weight": torch.ones(1)}
+    checkpoint = {"model": state, "optimizer": {"state": {}}, "model_ema": state, "epoch": 3}
+    with pytest.raises(WeightsError) as raised:
+        read_state_dict(saved(tmp_path / "model", checkpoint), LIMIT)
+    assert str(raised.value) == (
+        "it is not a state dict (names to tensors). It holds one under 'model' and 'model_ema':"
+        " torch.save(torch.load(…)['model'], …)."
+    )
+
+
+@pytest.mark.parametrize("length", [72, 0x80], ids=["plain", "as a pickle begins"])
+def test_a_safetensors_file_says_how_to_write_it_anew(tmp_path: Path, length: int) -> None:
+    header = b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'.ljust(length)
+    (tmp_path / "model").write_bytes(length.to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(WeightsError, match=r"^it is a safetensors file, .* torch\.save\(safetensors\.torch"):
+        read_state_dict(tmp_path / "model", LIMIT)
+
+
 @pytest.mark.parametrize(
     "value",
     [
         [torch.ones(1)],
         torch.ones(1),
         {"epoch": 3},
-        {"state_dict": {"fc.weight": torch.ones(1)}},
         {1: torch.ones(1)},
         None,
     ],
-    ids=["a list", "a tensor", "a number", "a checkpoint", "a name that is none", "nothing"],
+    ids=["a list", "a tensor", "a number", "a name that is none", "nothing"],
 )
 def test_what_is_no_state_dict_is_refused(tmp_path: Path, value: object) -> None:
     with pytest.raises(WeightsError, match=r"^it is not a state dict \(names to tensors\)\.$"):
@@ -236,6 +255,38 @@ def test_all_weights_are_loaded(tmp_path: Path, state: dict[str, Tensor]) -> Non
         assert torch.equal(value, state[name]), name
 
 
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.module."])
+def test_weights_of_a_network_inside_of_another_are_loaded(
+    tmp_path: Path, state: dict[str, Tensor], prefix: str
+) -> None:
+    inside = {"n_averaged": torch.tensor(3), **{prefix + name: value for name, value in state.items()}}
+    network = fresh()
+    load_weights(network, "resnet18", saved(tmp_path / "model", inside))
+    assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+
+
+def as_torchvision_wrote_it(architecture: str, network: nn.Module) -> dict[str, Tensor]:
+    """The weights with the names that they have in torchvision's own files, older than its networks."""
+    names: dict[str, tuple[str, Callable[[re.Match[str]], str]]] = {
+        "densenet121": (r"(denselayer\d+\.(?:norm|conv))([12]\.)", lambda found: f"{found[1]}.{found[2]}"),
+        "vit_b_32": (r"mlp\.([03])\.", lambda found: f"mlp.linear_{1 + int(found[1]) // 3}."),
+        "resnet18": ("^$", lambda _: ""),
+    }
+    pattern, old = names[architecture]
+    state = network.state_dict().items()
+    return {re.sub(pattern, old, name): value for name, value in state if "num_batches_tracked" not in name}
+
+
+@pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "vit_b_32"])
+def test_torchvisions_own_files_are_loaded(tmp_path: Path, architecture: str) -> None:
+    given = build(architecture, False, 3)
+    file = saved(tmp_path / "weights.pth", as_torchvision_wrote_it(architecture, given))
+    network = build(architecture, False, 3)
+    load_weights(network, architecture, file)
+    expected = given.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
+
+
 def test_a_head_for_other_categories_is_replaced_and_the_other_weights_are_kept(
     untrained: ModelDirectory,
 ) -> None:
@@ -297,7 +348,7 @@ def test_a_head_for_as_many_categories_is_kept(untrained: ModelDirectory) -> Non
         pytest.param(
             lambda state: [state.pop(name) for name in list(state) if name.startswith("layer1.0.")],
             "layer1.0.conv1.weight is missing; layer1.0.bn1.weight is missing; layer1.0.bn1.bias is missing;"
-            " layer1.0.bn1.running_mean is missing; layer1.0.bn1.running_var is missing, and 7 more.",
+            " layer1.0.bn1.running_mean is missing; layer1.0.bn1.running_var is missing, and 5 more.",
             id="many",
         ),
     ],

@@ -1,5 +1,6 @@
 """The file `model` of a model directory: a state dict, never a pickled object."""
 
+import re
 import warnings
 import zipfile
 from collections import OrderedDict
@@ -12,6 +13,7 @@ from torch import Tensor
 PREFIX = "model."
 EXTRA_HEAD = "out_linear_model."
 PICKLE_START = b"\x80"  # of the form of torch.save before version 1.6
+SAFETENSORS_START = re.compile(rb".{5}\0{3}\{", re.DOTALL)  # the length of a header in JSON, and the header
 
 
 class WeightsError(Exception):
@@ -28,7 +30,13 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
         raise WeightsError(f"the file has {size:,} bytes; the architecture has at most {max_bytes:,}.")
     is_zip = zipfile.is_zipfile(path)
     with path.open("rb") as file:
-        if not is_zip and file.read(1) != PICKLE_START:
+        start = file.read(9)
+        if SAFETENSORS_START.match(start):
+            raise WeightsError(
+                "it is a safetensors file, not one of torch.save. Write it anew:"
+                " torch.save(safetensors.torch.load_file(…), …)."
+            )
+        if not is_zip and not start.startswith(PICKLE_START):
             raise WeightsError("it is not a file of torch.save, or not a whole one.")
     try:
         with warnings.catch_warnings():
@@ -45,11 +53,25 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
         raise WeightsError(
             f"it is not a file of torch.save ({type(error).__name__}: {reason[:160]})."
         ) from error
-    if not isinstance(state, Mapping) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
-    ):
-        raise WeightsError("it is not a state dict (names to tensors).")
+    if not _is_state_dict(state):
+        raise WeightsError(f"it is not a state dict (names to tensors).{_what_to_do(state)}")
     return {name.removeprefix(PREFIX): value for name, value in state.items()}
+
+
+def _is_state_dict(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(part, Tensor) for name, part in value.items()
+    )
+
+
+def _what_to_do(value: object) -> str:
+    """Where a checkpoint of a training has state dicts."""
+    if not isinstance(value, Mapping):
+        return ""
+    found = [repr(name)[:60] for name, part in value.items() if part and _is_state_dict(part)]
+    if not found:
+        return ""
+    return f" It holds one under {' and '.join(found[:5])}: torch.save(torch.load(…)[{found[0]}], …)."
 
 
 def write_state_dict(path: Path, state: Mapping[str, Tensor]) -> None:
