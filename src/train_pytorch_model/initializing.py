@@ -1,22 +1,18 @@
 """An untrained model directory: an architecture, its first weights and a recipe."""
 
-from collections.abc import Mapping
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import torch
-import torchvision.models
-from torch import Tensor
-from torchvision.models._api import WeightsEnum as Weights
+from torch import nn
 
-from train_pytorch_model.errors import FailedToDownloadFilesError, ParameterError
+from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import writing_directory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.weights import WeightsError, write_state_dict
 from train_pytorch_model.models import load_weights
+from train_pytorch_model.pretrained import fetched, named_weights
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.seeds import derive_seed
 
@@ -42,15 +38,11 @@ def initialize(
     torch.manual_seed(derive_seed(seed, "weights"))
     network = build(architecture, option, NUM_CLASSES)
     if weights_file is not None:
-        try:
-            load_weights(network, architecture, weights_file)
-        except (OSError, WeightsError) as error:
-            raise ParameterError(
-                f"--weights-file {weights_file} cannot be used for a {architecture}: {error}"
-            ) from error
+        _load(network, architecture, weights_file, f"--weights-file {weights_file}")
     elif weights_name is not None:
-        weights = _named_weights(architecture, weights_name)
-        network.load_state_dict(_download(weights, shows_download))
+        weights = named_weights(architecture, weights_name)
+        file = fetched(weights, shows_download)
+        _load(network, architecture, file, f"{file}, which holds the weights {weights.name},")
         if recipe.mean is None:  # what these weights were trained with; not always ImageNet's
             preset = weights.transforms()
             recipe = replace(recipe, mean=tuple(preset.mean), std=tuple(preset.std))
@@ -67,29 +59,8 @@ def initialize(
         )
 
 
-def _named_weights(architecture: str, name: str) -> Weights:
-    known = torchvision.models.get_model_weights(architecture)
-    if name == "DEFAULT":
-        return known.DEFAULT
+def _load(network: nn.Module, architecture: str, path: Path, title: str) -> None:
     try:
-        return known[name.rpartition(".")[2]]  # also ResNet50_Weights.IMAGENET1K_V2, torchvision's full name
-    except KeyError:
-        raise ParameterError(
-            f"--weights {name} is not known for a {architecture}. Known are"
-            f" {', '.join(weights.name for weights in known)}."
-        ) from None
-
-
-def _download(weights: Weights, is_shown: bool) -> Mapping[str, Tensor]:
-    try:
-        with ExitStack() as silence:
-            if not is_shown:  # `progress` is the bar only; the address goes to one of the two, by version
-                silence.enter_context(redirect_stdout(StringIO()))
-                silence.enter_context(redirect_stderr(StringIO()))
-            state: Mapping[str, Tensor] = weights.get_state_dict(progress=is_shown, check_hash=True)
-    except (OSError, RuntimeError) as error:  # URLError is an OSError; RuntimeError: another hash
-        raise FailedToDownloadFilesError(
-            weights.url,
-            f"({error}) Fetch the file where there is a network, and name it with --weights-file.",
-        ) from error
-    return state
+        load_weights(network, architecture, path)
+    except (OSError, WeightsError) as error:
+        raise ParameterError(f"{title} cannot be used for a {architecture}: {error}") from error

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 import urllib.request
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import yaml
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_program, train_arguments
+from train_pytorch_model.image_classifier.architectures import build
 
 
 def read_spec(directory: Path) -> dict[str, object]:
@@ -88,6 +90,26 @@ def test_pretrained_weights_without_a_network_are_an_error_that_says_what_to_do(
     assert not (tmp_path / "model").exists()
 
 
+def test_the_best_weights_of_a_densenet_begin_with_its_old_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = build("densenet121", False, 1000).state_dict()
+    old_name = re.compile(r"(denselayer\d+\.(?:norm|conv))([12]\.)")
+
+    def download(url: str, path: str, sha256_start: str, progress: bool) -> None:
+        assert (url.rpartition("-")[2], progress) == (f"{sha256_start}.pth", True)
+        torch.save({old_name.sub(r"\1.\2", name): value for name, value in given.items()}, path)
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", download)
+    output = tmp_path / "model"
+    ended = run_program("init-model", "--architecture", "densenet121", "--pretrained", "--output", output)
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("Downloading https://download.pytorch.org/models/densenet121-")
+    begun = read_weights(output)
+    assert all(torch.equal(value, begun[f"model.{name}"]) for name, value in given.items())
+
+
 @pytest.mark.parametrize(
     ("options", "texts"),
     [
@@ -114,6 +136,10 @@ def test_pretrained_weights_without_a_network_are_an_error_that_says_what_to_do(
         (
             ("--training-size", "336"),
             ("--training-size 336 needs an --image-size as large: without one, the model predicts at 320",),
+        ),
+        (
+            ("--architecture", "vit_b_16", "--weights", "IMAGENET1K_SWAG_E2E_V1"),  # for 384 px
+            ("is not known for a vit_b_16 at 224 px. Known are IMAGENET1K_V1, IMAGENET1K_SWAG_LINEAR_V1.",),
         ),
         (("--weights-file", "missing"), ("--weights-file missing cannot be used for a resnet18: ",)),
         (

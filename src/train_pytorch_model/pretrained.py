@@ -1,0 +1,79 @@
+"""torchvision's pretrained weights: from a name to a file on this machine."""
+
+import hashlib
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+
+import torch
+import torchvision.models
+from torchvision.models._api import WeightsEnum as Weights
+
+from train_pytorch_model.errors import FailedToDownloadFilesError, ParameterError
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.progress import make_voice
+
+SHA256_START = re.compile(r"-([0-9a-f]{8,})\.pth$")  # every file of torchvision has it in its name
+SILENCE_S = 60.0  # of a server, before a download is given up; by itself Python waits for ever
+
+
+def named_weights(architecture: str, name: str) -> Weights:
+    """torchvision's weights of that name; `DEFAULT` are the best. Raises `ParameterError`."""
+    known = torchvision.models.get_model_weights(architecture)
+    size = FAMILY_OF[architecture].image_size
+    # Those of a network with a fixed number of patches may be for another size.
+    fitting = [weights for weights in known if size is None or weights.meta["min_size"] == (size, size)]
+    best: Weights = known.DEFAULT
+    wanted = best.name if name == "DEFAULT" else name.rpartition(".")[2]  # or ResNet50_Weights.IMAGENET1K_V2
+    found: Weights | None = next((weights for weights in fitting if weights.name == wanted), None)
+    if found is not None:
+        return found
+    at_size = f" at {size} px" if size else ""
+    raise ParameterError(
+        f"--weights {name} is not known for a {architecture}{at_size}. Known are"
+        f" {', '.join(weights.name for weights in fitting)}."
+    )
+
+
+def fetched(weights: Weights, is_shown: bool) -> Path:
+    """The file of these weights in torch's own cache, downloaded unless it is there, whole.
+
+    `is_shown`: prints how far a download is. Raises `FailedToDownloadFilesError`.
+    """
+    url: str = weights.url
+    path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+    (sha256_start,) = SHA256_START.findall(url)
+    try:
+        if path.is_file() and _sha256(path).startswith(sha256_start):
+            return path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make_voice(is_main=True, quiet=not is_shown).say(f"Downloading {url} to {path}")
+        with _patience(SILENCE_S):
+            torch.hub.download_url_to_file(url, str(path), sha256_start, progress=is_shown)
+    # URLError is an OSError; HTTPException: an answer that is not HTTP; RuntimeError: another hash.
+    except (OSError, HTTPException, RuntimeError) as error:
+        raise FailedToDownloadFilesError(
+            url,
+            f"({error or type(error).__name__}) Fetch the file where there is a network, and name it with"
+            " --weights-file.",
+        ) from error
+    return path
+
+
+@contextmanager
+def _patience(seconds: float) -> Iterator[None]:
+    """How long a connection made meanwhile may be silent."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,114 @@
+"""Downloads of torchvision's weights, from a server of the test's own."""
+
+import hashlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from train_pytorch_model import pretrained
+from train_pytorch_model.errors import FailedToDownloadFilesError, ParameterError
+
+CONTENT = b"weights" * 1000
+SHA256_START = hashlib.sha256(CONTENT).hexdigest()[:8]
+ANSWER = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(CONTENT) + CONTENT
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the file of the weights belongs."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return tmp_path / "hub" / "checkpoints" / f"net-{SHA256_START}.pth"
+
+
+@contextmanager
+def server(answer: Callable[[socket.socket], object]) -> Iterator[tuple[Any, list[bytes]]]:
+    """(Weights at its address, what it was asked)."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    asked.append(connection.recv(4096))
+                    answer(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/models/net-{SHA256_START}.pth"
+        try:
+            yield SimpleNamespace(url=url, name="BEST"), asked
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_weights_are_downloaded_once(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with server(lambda connection: connection.sendall(ANSWER)) as (weights, asked):
+        assert pretrained.fetched(weights, is_shown=False) == cache
+        assert pretrained.fetched(weights, is_shown=False) == cache
+    assert (cache.read_bytes(), len(asked)) == (CONTENT, 1)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_damaged_file_in_the_cache_is_downloaded_anew(cache: Path) -> None:
+    cache.parent.mkdir(parents=True)
+    cache.write_bytes(CONTENT[:100])
+    with server(lambda connection: connection.sendall(ANSWER)) as (weights, _):
+        pretrained.fetched(weights, is_shown=False)
+    assert cache.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        pytest.param(b"HTTP/1.0 404 Not Found\r\n\r\n", "HTTP Error 404: Not Found", id="an error"),
+        pytest.param(b"no\r\n\r\n", "no\r\n", id="no HTTP"),
+        pytest.param(ANSWER[:-10], "invalid hash value", id="half a file"),
+        pytest.param(b"", "Remote end closed connection without response", id="nothing"),
+    ],
+)
+def test_a_download_that_fails_is_an_error_and_leaves_nothing(
+    cache: Path, answer: bytes, reason: str
+) -> None:
+    with (
+        server(lambda connection: connection.sendall(answer)) as (weights, _),
+        pytest.raises(FailedToDownloadFilesError, match=reason),
+    ):
+        pretrained.fetched(weights, is_shown=False)
+    assert list(cache.parent.iterdir()) == []
+
+
+def test_a_server_that_falls_silent_is_given_up(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "SILENCE_S", 0.2)
+    over = threading.Event()
+
+    def stall(connection: socket.socket) -> None:
+        connection.sendall(ANSWER[:-10])
+        over.wait(60)
+
+    with server(stall) as (weights, _):
+        try:
+            with pytest.raises(FailedToDownloadFilesError, match="timed out"):
+                pretrained.fetched(weights, is_shown=False)
+        finally:
+            over.set()
+    assert socket.getdefaulttimeout() is None
+    assert list(cache.parent.iterdir()) == []
+
+
+def test_names_may_be_torchvisions_full_ones() -> None:
+    best = pretrained.named_weights("resnet50", "DEFAULT")
+    assert pretrained.named_weights("resnet50", "ResNet50_Weights.IMAGENET1K_V2") is best
+    with pytest.raises(ParameterError, match=r"--weights V3 is not known for a resnet50\. Known are IMAGE"):
+        pretrained.named_weights("resnet50", "V3")
