@@ -5,6 +5,7 @@ size, any N; normalisation and softmax are part of it. It returns probabilities 
 """
 
 import importlib.util
+import io
 import json
 import warnings
 from collections.abc import Callable
@@ -120,8 +121,9 @@ def _write_torch(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predic
     exported = torch.export.export(
         program, (_images(2, spec),), dynamic_shapes=({0: torch.export.Dim("batch")},)
     )
-    with path.open("wb") as file:  # a path would have to end in .pt2
-        torch.export.save(exported, file, extra_files={"metadata.json": json.dumps(metadata(spec))})
+    buffer = io.BytesIO()  # PyTorch ends the process where the disk is full
+    torch.export.save(exported, buffer, extra_files={"metadata.json": json.dumps(metadata(spec))})
+    path.write_bytes(buffer.getbuffer())
     with path.open("rb") as file:
         loaded: Predict = torch.export.load(file).module()
     return loaded

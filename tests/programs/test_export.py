@@ -1,6 +1,7 @@
 """`export`: the file computes what the model does, in the runtime it is for."""
 
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,19 @@ def test_an_export_that_does_not_match_is_an_error_and_leaves_nothing(
     output = tmp_path / "model.pt2"
     ended = run_program("export", "--trained-model", trained.output, "--format", "torch", "--output", output)
     assert_refused(ended, 4, "ExportError: The exported program differs from the model by", "was not written")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["onnx", "torch"])
+def test_a_full_disk_is_an_error_and_leaves_nothing(trained: Trained, tmp_path: Path, kind: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    try:
+        output = tmp_path / "model"
+        ended = run_program("export", "--trained-model", trained.output, "--format", kind, "--output", output)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert_refused(ended, 2, f"OutputDirectoryError: --output {output} cannot be written: File too large.")
     assert list(tmp_path.iterdir()) == []
 
 
