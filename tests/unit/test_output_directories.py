@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from train_pytorch_model.formats.files import (
     READ_BYTES,
     check_output,
     copy_tree,
+    empty_directory,
     write_durably,
     writing_directory,
 )
@@ -128,6 +130,24 @@ def test_after_an_error_nothing_of_the_result_is_left(tmp_path: Path, error: typ
         write()
     assert list(output.iterdir()) == []
     assert (tmp_path / "precious/data").exists()
+
+
+def test_what_is_taken_away_looks_unfinished_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "image").mkdir()
+    (tmp_path / META).touch()
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        empty_directory(tmp_path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [INCOMPLETE, "image"]
+    monkeypatch.undo()
+    empty_directory(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_that_is_not_free_is_not_written(tmp_path: Path) -> None:

@@ -307,14 +307,21 @@ def _make_directories(path: Path) -> list[Path]:
 
 
 def empty_directory(path: Path) -> None:
-    """Take away what an output holds that cannot be finished, as far as its storage lets us."""
+    """Take away what an output holds that cannot be finished, as far as its storage lets us.
+
+    That can take a minute, and the program may be ended meanwhile: what is left never looks whole.
+    """
+    mark = path / INCOMPLETE
     with suppress(OSError):
-        (path / META).unlink(missing_ok=True)  # first: without it, nothing looks whole
+        mark.touch()
+    with suppress(OSError):
+        (path / META).unlink(missing_ok=True)
         for entry in path.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
-            else:
+            elif entry != mark:
                 entry.unlink(missing_ok=True)
+        mark.unlink()
 
 
 def _holds(path: Path, pieces: Sequence[bytes | memoryview]) -> bool:
