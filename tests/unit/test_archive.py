@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import lzma
 import os
 import tarfile
 import threading
@@ -23,6 +24,8 @@ from train_pytorch_model.formats.archive import (
 from train_pytorch_model.formats.copying import UnreadableFileError
 from train_pytorch_model.formats.files import MalformedFileError
 from train_pytorch_model.formats.listing import UNLABELLED
+
+TAR = tarfile.TarInfo("a.png").tobuf() + bytes(2 * tarfile.BLOCKSIZE)
 
 # ── What is taken ────────────────────────────────────────────────────────────────────────────────
 
@@ -179,6 +182,7 @@ def test_a_large_member_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.Monk
     [
         pytest.param(b"", "it is no archive that is known here.", id="nothing"),
         pytest.param(b"some text", "it is no archive that is known here.", id="text"),
+        pytest.param(lzma.compress(TAR), "it is no archive that is known here.", id="a tar in xz"),
         pytest.param(b"PK and no zip", "it is damaged or cut short: ", id="PK"),
         pytest.param(gzip.compress(b"some text", mtime=0), "there is no tar in it: ", id="text in gzip"),
         pytest.param(bz2.compress(b"x" * 600), "there is no tar in it: ", id="text in bzip2"),

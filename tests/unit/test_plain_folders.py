@@ -55,6 +55,12 @@ def test_suffixes_of_images_are_taken_in_any_case(tmp_path: Path, suffix: str) -
     assert read_plain_folders(tmp_path).file_names[0] == f"a/x{suffix}"
 
 
+def test_what_macos_has_packed_beside_the_folders_is_no_category(tmp_path: Path) -> None:
+    listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "b/2.jpg", "__MACOSX/a/._1.jpg"))
+    assert listing.categories == ("a", "b")
+    assert listing.ignored == {"hidden entries": 1}
+
+
 def test_files_at_the_root_without_folders_are_unlabelled(tmp_path: Path) -> None:
     listing = read_plain_folders(touch(tmp_path, "b.png", "a10.png", "a9.png"))
     assert list(listing.file_names) == ["a9.png", "a10.png", "b.png"]

@@ -29,7 +29,7 @@ from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.copying import CHUNK_BYTES, UnreadableFileError
 from train_pytorch_model.formats.files import META, MalformedFileError, is_inner_path
 from train_pytorch_model.formats.listing import Listing, list_folders
-from train_pytorch_model.formats.plain_folders import SUFFIXES
+from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden
 from train_pytorch_model.formats.tar_stream import DAMAGE, MAX_HEADER_BYTES, TarStream, damaged, one_line
 
 KINDS = ".zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2"
@@ -38,7 +38,6 @@ MAX_INDEX_BYTES = 256 << 20  # of a zip, which is read at once: about two millio
 UTF8_NAME = 0x800
 ENCRYPTED = 0x1
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile unpacks what the others hold all at once
-MACOS_FOLDER = "__MACOSX"
 
 
 @dataclass(frozen=True)
@@ -254,11 +253,20 @@ def _opened(path: Path) -> Archive:
             return TarArchive(path, "")
         if start.startswith(b"PK") or zipfile.is_zipfile(path):
             return ZipArchive(path)
-        if tarfile.is_tarfile(path):  # from before 1988
+        if _is_plain_tar(path):  # from before 1988
             return TarArchive(path, "")
     except DAMAGE as error:
         raise damaged(error) from error
     raise MalformedFileError("it is no archive that is known here.")
+
+
+def _is_plain_tar(path: Path) -> bool:
+    """`tarfile.is_tarfile` would take one in xz for one, too."""
+    try:
+        with tarfile.open(path, "r:"):
+            return True
+    except tarfile.ReadError:
+        return False
 
 
 def _entries(archive: Archive, ignored: Counter[str]) -> list[str]:
@@ -268,7 +276,7 @@ def _entries(archive: Archive, ignored: Counter[str]) -> list[str]:
         if number > LIMITS.members:
             raise MalformedFileError(f"it has more than {LIMITS.members:,} members.")
         parts = member.name.rstrip("/").split("/")
-        if parts[0] == MACOS_FOLDER or any(part.startswith(".") for part in parts):
+        if any(map(is_hidden, parts)):
             ignored["hidden entries"] += 1
         elif member.is_special:
             ignored["links and special files"] += 1

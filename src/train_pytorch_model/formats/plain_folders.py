@@ -8,6 +8,12 @@ from train_pytorch_model.formats.files import MalformedFileError, is_really_insi
 from train_pytorch_model.formats.listing import Listing, list_folders
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
+MACOS_FOLDER = "__MACOSX"  # beside the folders in an archive that macOS has packed, with nothing but metadata
+
+
+def is_hidden(name: str) -> bool:
+    """Whether an entry of a data set is not for people's eyes, and no category."""
+    return name.startswith(".") or name == MACOS_FOLDER
 
 
 def read_plain_folders(root: Path) -> Listing:
@@ -28,7 +34,7 @@ def _list_folder(root: Path, folder: Path, ignored: Counter[str]) -> tuple[list[
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.startswith("."):
+                if is_hidden(entry.name):
                     ignored["hidden entries"] += 1
                 elif entry.is_dir(follow_symlinks=False):
                     if folder == root:
