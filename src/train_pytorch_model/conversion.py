@@ -62,6 +62,8 @@ def open_source(path: Path) -> Iterator[Source]:
             yield _open_folder(path)
         elif not os.path.isfile(path):  # noqa: PTH113, the same
             raise InvalidDatasetError(title, "there is no such file or directory.", HINT)
+        elif path.name == MLTABLE:
+            yield _open_annotations(annotations_of(path.parent), path)
         elif path.suffix.lower() == SUFFIX:
             yield _open_annotations(path, path)
         else:

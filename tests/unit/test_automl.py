@@ -71,6 +71,13 @@ def test_a_repeated_row_counts_once(tmp_path: Path) -> None:
     assert listing.ignored == {"rows that repeat another one": 2}
 
 
+@pytest.mark.parametrize("url", ["x//a.jpg", "x/./a.jpg", "././x/a.jpg", f"{DATASTORE}/y//x//a.jpg"])
+def test_an_image_has_one_name_however_it_is_written(tmp_path: Path, url: str) -> None:
+    rows = ({"image_url": "x/a.jpg"}, {"image_url": url})
+    listing = read_annotations(write(tmp_path, *rows, images=("x/a.jpg",)))
+    assert list(listing.file_names) == ["x/a.jpg"]
+
+
 def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
     lines = ('\ufeff{"image_url": "a.jpg"}', "", "  \r", '{"image_url": "b.jpg"}\r')
     path = write(tmp_path, *lines, images=("a.jpg", "b.jpg"))

@@ -129,7 +129,7 @@ def test_an_archive_of_folders_gives_what_the_folders_give(
     assert b'"id": 13' in found["images.lst"]
 
 
-@pytest.mark.parametrize("through", ["train.jsonl", "."])
+@pytest.mark.parametrize("through", ["train.jsonl", "MLTable", "."])
 def test_a_list_gives_what_the_folders_give(tmp_path: Path, through: str) -> None:
     root = paint_folders(tmp_path / "in", 2)
     lines = [

@@ -8,7 +8,7 @@ An `image_url` is a path relative to the file, or an address of which the end is
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -147,7 +147,7 @@ def _resolve(root: Path, present: PresentFiles, url: str) -> str:
             f"image {url!r} is remote. Images are not fetched from the network: download them beside the file"
         )
     parts = url.partition("/paths/")[2].split("/") if "/paths/" in url else url.split("/")[3:]
-    parts = parts[-MAX_DEPTH:]
+    parts = [part for part in parts if part not in ("", ".")][-MAX_DEPTH:]
     for first in range(len(parts)):  # the longest end of the address that is here
         end = "/".join(parts[first:])
         for name in dict.fromkeys((end, unquote(end))):
@@ -162,9 +162,9 @@ def _inside(root: Path, present: PresentFiles, name: str) -> str:
             name = Path(name).relative_to(root.absolute()).as_posix()
         except ValueError:
             raise _RowError(f"image {name!r} is outside the directory of the file") from None
-    name = name.removeprefix("./")
     if not is_inner_path(name):
         raise _RowError(f"image {name!r} is outside the directory of the file")
+    name = PurePosixPath(name).as_posix()  # one name for an image, whether `./` or `//` is in it
     if reason := present.why_not(name):
         raise _RowError(f"image {name!r} {reason}")
     return name
