@@ -126,6 +126,11 @@ def test_json_of_another_kind_is_refused(tmp_path: Path, data: bytes, message: s
 # ── Files ────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_byte_order_mark_is_no_part_of_json(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text("[1]", encoding="utf-8-sig")
+    assert read_json(tmp_path / "list.json", list[int]) == [1]
+
+
 def test_a_file_may_have_exactly_the_limit(tmp_path: Path) -> None:
     path = written(tmp_path, b"12345")
     assert read_bounded(path, 5) == b"12345"

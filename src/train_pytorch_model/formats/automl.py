@@ -7,6 +7,7 @@ An `image_url` is a path relative to the file, or an address of which the end is
 """
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -103,7 +104,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     raise MalformedFileError(
                         f"{path.name}:{number}: more than {MAX_LINE_BYTES:,} bytes in a line."
                     )
-                line = line.removeprefix(b"\xef\xbb\xbf").strip()
+                line = line.removeprefix(BOM_UTF8).strip()
                 if line:
                     yield number, line
     except OSError as error:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -70,8 +71,9 @@ def _bracket_depth(data: bytes) -> int:
 
 def read_json(path: Path, kind: type[T]) -> T:
     """The value in a JSON file, checked against `kind`. Raises `MalformedFileError`."""
+    data = read_bounded(path, MAX_JSON_BYTES).removeprefix(BOM_UTF8)  # as editors on Windows write it
     try:
-        return msgspec.json.decode(read_bounded(path, MAX_JSON_BYTES), type=kind)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise MalformedFileError(f"{path.name} is not as expected: {_one_line(error)}.") from error
 
