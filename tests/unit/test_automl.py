@@ -107,9 +107,12 @@ def test_an_image_is_found_below_the_directory_of_the_list(tmp_path: Path, url: 
 def test_absolute_paths_and_file_addresses_may_lead_inside(tmp_path: Path) -> None:
     inside = (tmp_path / "a b.jpg").as_posix()
     address = (tmp_path / "c d.jpg").as_uri()
-    path = write(tmp_path, {"image_url": inside}, {"image_url": address}, images=("a b.jpg", "c d.jpg"))
+    unescaped = f"FILE://localhost{tmp_path.as_posix()}/e#f?.jpg"
+    urls = (inside, address, unescaped)
+    names = ("a b.jpg", "c d.jpg", "e#f?.jpg")
+    path = write(tmp_path, *({"image_url": url} for url in urls), images=names)
     assert "%20" in address
-    assert list(read_annotations(path).file_names) == ["a b.jpg", "c d.jpg"]
+    assert list(read_annotations(path).file_names) == list(names)
 
 
 def test_the_longest_end_of_an_address_that_is_there_is_taken(tmp_path: Path) -> None:
@@ -140,6 +143,7 @@ def test_an_address_of_a_hundred_thousand_folders_is_looked_up_a_few_times(
         ({"image_url": "../a.jpg"}, "image '../a.jpg' is outside the directory of the file."),
         ({"image_url": "/etc/passwd"}, "image '/etc/passwd' is outside the directory of the file."),
         ({"image_url": "file:///etc/passwd"}, "image '/etc/passwd' is outside the directory of the file."),
+        ({"image_url": "file://[a.jpg"}, "image '' is outside the directory of the file."),
         ({"image_url": "b.jpg"}, "image 'b.jpg' does not exist."),
         ({"image_url": "out.jpg"}, "image 'out.jpg' is a link that leads out of the directory."),
         (

@@ -122,7 +122,7 @@ def test_names_of_any_script_are_categories(tmp_path: Path) -> None:
 
 def test_names_that_look_the_same_are_refused(tmp_path: Path) -> None:
     touch(tmp_path, "caf\u00e9/1.png", "cafe\u0301/1.png")
-    with pytest.raises(MalformedFileError, match="categories of the same name:\n  caf\u00e9"):
+    with pytest.raises(MalformedFileError, match=r"categories of the same name:\n  caf\u00e9\n$"):
         read_plain_folders(tmp_path)
 
 

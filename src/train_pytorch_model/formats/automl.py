@@ -11,7 +11,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import msgspec
 import numpy as np
@@ -33,6 +33,7 @@ MAX_LINE_BYTES = 1 << 20
 MAX_LABEL_BYTES = 255  # as for the folder that a category may be, too
 MAX_DEPTH = 64  # folders above an image that are tried
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of two letters at least: `C:` is a drive
+FILE_ADDRESS = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)  # what is before the path
 REPEATED = "rows that repeat another one"
 
 
@@ -142,7 +143,7 @@ def _resolve(root: Path, present: PresentFiles, url: str) -> str:
         return _inside(root, present, url)
     scheme = url.partition(":")[0].lower()
     if scheme == "file":
-        return _inside(root, present, unquote(urlsplit(url).path))
+        return _inside(root, present, unquote(FILE_ADDRESS.sub("", url)))
     if scheme not in ("azureml", "amldatastore"):
         raise _RowError(
             f"image {url!r} is remote. Images are not fetched from the network: download them beside the file"

@@ -81,7 +81,7 @@ def check_category_names(names: Sequence[str]) -> None:
     counts = Counter(map(comparable, names))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
-        raise MalformedFileError(f"categories of the same name:{listed(twice)}")
+        raise MalformedFileError(f"categories of the same name:{listed(twice)}\n")
 
 
 def comparable(name: str) -> str:
