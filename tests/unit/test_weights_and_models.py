@@ -9,10 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from train_pytorch_model.errors import InvalidModelDirectoryError
@@ -387,39 +385,3 @@ def test_weights_of_half_precision_are_loaded_in_single(tmp_path: Path, state: d
     network = fresh()
     load_weights(network, "resnet18", saved(tmp_path / "model", halves))
     assert {value.dtype for value in network.parameters()} == {torch.float32}
-
-
-# ── Predicting ───────────────────────────────────────────────────────────────────────────────────
-
-
-def test_predictions_round_no_factor_of_a_convolution() -> None:
-    allowed: list[bool] = []
-    network = build("resnet18", False, 2)
-    network.register_forward_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
-    spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(32, 32, 1.0), (0.5,) * 3, (0.5,) * 3)
-    ImageClassifier(spec, network, CPU).probabilities(torch.zeros(1, 32, 32, 3, dtype=torch.uint8))
-    assert allowed == [False]
-    assert torch.backends.cudnn.allow_tf32
-
-
-def classifier(network: nn.Module) -> ImageClassifier:
-    mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-    spec = ClassifierSpec("resnet18", False, ("a", "b", "c"), Framing(16, 16, 1.0), mean, std)
-    return ImageClassifier(spec, copy.deepcopy(network), CPU)
-
-
-def test_probabilities_are_float64_and_sum_to_one(resnet18: nn.Module) -> None:
-    pixels = torch.randint(0, 256, (5, 16, 16, 3), dtype=torch.uint8)
-    probabilities = classifier(resnet18).probabilities(pixels)
-    assert probabilities.shape == (5, 3)
-    assert probabilities.dtype == np.float64
-    assert probabilities.sum(axis=1) == pytest.approx(1, abs=1e-12)
-
-
-def test_images_of_any_size_and_number_are_classified(resnet18: nn.Module) -> None:
-    model = classifier(resnet18)
-    images = [Image.new("RGB", (16 + index % 3, 20), (index, 0, 0)) for index in range(70)]
-    together = model.classify(images)
-    assert together.shape == (70, 3)
-    assert together[69] == pytest.approx(model.classify(images[69:])[0], abs=1e-5)
-    assert model.classify([]).shape == (0, 3)

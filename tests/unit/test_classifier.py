@@ -1,0 +1,61 @@
+"""Predictions: images to probabilities."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.image_classifier.classifier import ImageClassifier
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def resnet18() -> nn.Module:
+    """A ResNet-18 for three categories; read only."""
+    torch.manual_seed(3)
+    return build("resnet18", False, 3)
+
+
+def test_predictions_round_no_factor_of_a_convolution() -> None:
+    allowed: list[bool] = []
+    network = build("resnet18", False, 2)
+    network.register_forward_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
+    spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(32, 32, 1.0), (0.5,) * 3, (0.5,) * 3)
+    ImageClassifier(spec, network, CPU).probabilities(torch.zeros(1, 32, 32, 3, dtype=torch.uint8))
+    assert allowed == [False]
+    assert torch.backends.cudnn.allow_tf32
+
+
+def classifier(network: nn.Module) -> ImageClassifier:
+    mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+    spec = ClassifierSpec("resnet18", False, ("a", "b", "c"), Framing(16, 16, 1.0), mean, std)
+    return ImageClassifier(spec, copy.deepcopy(network), CPU)
+
+
+def test_probabilities_are_float64_and_sum_to_one(resnet18: nn.Module) -> None:
+    pixels = torch.randint(0, 256, (5, 16, 16, 3), dtype=torch.uint8)
+    probabilities = classifier(resnet18).probabilities(pixels)
+    assert probabilities.shape == (5, 3)
+    assert probabilities.dtype == np.float64
+    assert probabilities.sum(axis=1) == pytest.approx(1, abs=1e-12)
+
+
+def test_images_of_any_size_and_number_are_classified(resnet18: nn.Module) -> None:
+    model = classifier(resnet18)
+    images = [Image.new("RGB", (16 + index % 3, 20), (index, 0, 0)) for index in range(70)]
+    together = model.classify(images)
+    assert together.shape == (70, 3)
+    assert together[69] == pytest.approx(model.classify(images[69:])[0], abs=1e-5)
+    assert model.classify([]).shape == (0, 3)
