@@ -86,6 +86,8 @@ addEventListener("load", () => {
     const map = page.getElementById("map");
     if (map) map.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown" }));
     return {
+      cut: [...page.querySelectorAll("#confusion .scroll")]
+        .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.getAttribute("aria-label")),
       overflow: page.documentElement.scrollWidth - frame.clientWidth,
       parts: sections.filter((part) => part.getBoundingClientRect().height > 40).map((part) => part.id),
       charts: [...page.querySelectorAll(".lines svg")].map((svg) => svg.getBoundingClientRect().width),
@@ -166,6 +168,14 @@ def test_many_categories_are_found_sorted_and_read(count: int, tmp_path: Path) -
         assert frame["descending"] == names[::-1]
         assert frame["left"] == sum(names[0] in name for name in names)
         assert frame["reading"].startswith("True category 1, predicted category 0: ")
+
+
+def test_a_matrix_is_whole_where_the_screen_has_room(tmp_path: Path) -> None:
+    names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    page = tmp_path / "report.html"
+    page.write_text(render_report(make_report(names, 400)), encoding="utf-8")
+    wide, middle, _ = look(page, tmp_path)
+    assert wide["cut"] == middle["cut"] == []
 
 
 def test_a_wide_matrix_of_long_names_scrolls_by_itself(tmp_path: Path) -> None:
