@@ -36,6 +36,11 @@ def test_every_category_is_split_by_the_fraction(folders: Path, tmp_path: Path) 
         assert (first / name).read_bytes() == (tmp_path / "images" / name).read_bytes()
 
 
+def test_images_without_categories_are_split_with_a_word_on_it(folders: Path, tmp_path: Path) -> None:
+    ended = split(folders / "training/red", tmp_path / "1", tmp_path / "2", "--fraction", "0.5")
+    assert ended.stdout.startswith("Splitting 4 images without categories into 2 and 2\n")
+
+
 def test_the_seed_decides(folders: Path, tmp_path: Path) -> None:
     found = []
     for place, seed in enumerate((7, 7, 8)):

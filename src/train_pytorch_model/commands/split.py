@@ -66,7 +66,8 @@ class Split:
         for warning in images.warnings():
             voice.warn(warning)
         parts = split(images, self.fraction, self.seed, self.stratified)
-        voice.say(f"Splitting {len(images):,} images into {len(parts[0]):,} and {len(parts[1]):,}")
+        without = "" if images.categories else " without categories"
+        voice.say(f"Splitting {len(images):,} images{without} into {len(parts[0]):,} and {len(parts[1]):,}")
         write_parts(parts, outputs, voice)
         for part, output in zip(parts, outputs, strict=True):
             voice.say(f"{len(part):,} images are in {output}")
