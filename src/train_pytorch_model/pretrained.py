@@ -58,7 +58,8 @@ def fetched(weights: Weights, is_shown: bool) -> Path:
         raise FailedToDownloadFilesError(
             url,
             f"({error or type(error).__name__}) Fetch the file where there is a network, and name it with"
-            " --weights-file.",
+            " --weights-file; or train from scratch, without pretrained weights, which takes more images and"
+            " epochs.",
         ) from error
     return path
 

@@ -85,7 +85,9 @@ def test_pretrained_weights_without_a_network_are_an_error_that_says_what_to_do(
     assert (quiet.status, quiet.stdout, quiet.stderr) == (3, "", message)
     assert 'Failed to download "https://download.pytorch.org/models/resnet18-' in message
     assert '.pth" due to internet error.' in message
-    assert message.endswith("Fetch the file where there is a network, and name it with --weights-file.\n")
+    assert (
+        "Fetch the file where there is a network, and name it with --weights-file; or train from" in message
+    )
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "model").exists()
 
@@ -114,6 +116,7 @@ def test_the_best_weights_of_a_densenet_begin_with_its_old_names(
     ("options", "texts"),
     [
         (("--architecture", "vgg16"), ("--architecture vgg16 is not known. Known are resnet18, ",)),
+        (("--architecture", "resnet-18"), ("resnet-18 is not known. Did you mean resnet18? Known are ",)),
         (
             ("--architecture", "resnet18", "--memory-efficient"),
             ("--memory-efficient is an option of DenseNet, and --architecture is resnet18.",),

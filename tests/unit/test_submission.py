@@ -211,7 +211,7 @@ def test_nodes_that_cannot_be_are_refused(nodes: dict[str, Any], message: str) -
         ({"architecture": "resnet50"}, "Give either --untrained-model, to train that, or --architecture, to"),
         (
             {"untrained_model": None, "architecture": "resnet51"},
-            "--architecture resnet51 is not known. Known are resnet18, ",
+            "--architecture resnet51 is not known. Did you mean resnet",
         ),
         ({"pretrained": True}, "--pretrained goes with --architecture: a given model has its weights."),
         (

@@ -10,7 +10,7 @@ from train_pytorch_model.commands.program import OptionalName, OptionalPath, Swi
 from train_pytorch_model.decided_recipe import MAX_COMMON_SIDE
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import check_output
-from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF
+from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, unknown
 from train_pytorch_model.progress import make_voice
 from train_pytorch_model.recipe import Recipe, sides
 
@@ -53,9 +53,7 @@ class InitModel:
     def run(self) -> None:
         """Check the options, then write the directory."""
         if self.architecture not in FAMILY_OF:
-            raise ParameterError(
-                f"--architecture {self.architecture} is not known. Known are {', '.join(FAMILY_OF)}."
-            )
+            raise ParameterError(unknown(self.architecture))
         options = {
             "zero_init_residual": self.zero_init_residual,
             "memory_efficient": self.memory_efficient,

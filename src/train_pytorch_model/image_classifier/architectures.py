@@ -6,6 +6,7 @@ does not run.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -114,6 +115,13 @@ FAMILY_OF: Mapping[str, Family] = {
     architecture: family for family in FAMILIES for architecture in family.architectures
 }
 """Architecture → its family: every name that can be built."""
+
+
+def unknown(architecture: str) -> str:
+    """The message on a name that cannot be built."""
+    closest = difflib.get_close_matches(architecture, FAMILY_OF, n=1)
+    meant = "".join(f" Did you mean {name}?" for name in closest)
+    return f"--architecture {architecture} is not known.{meant} Known are {', '.join(FAMILY_OF)}."
 
 
 def build(architecture: str, option: bool, num_classes: int) -> nn.Module:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF, unknown
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.reference import Reference
@@ -51,7 +51,7 @@ class Submission:
                 " of that architecture."
             )
         if self.architecture is not None and self.architecture not in FAMILY_OF:
-            yield f"--architecture {self.architecture} is not known. Known are {', '.join(FAMILY_OF)}."
+            yield unknown(self.architecture)
         if self.pretrained and self.architecture is None:
             yield "--pretrained goes with --architecture: a given model has its weights."
         for flag, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):
