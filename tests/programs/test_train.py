@@ -79,6 +79,7 @@ def test_training_tells_its_plan_its_epochs_and_what_comes_next(trained: Trained
         "Epoch 2/2: training loss ",
         f"The trained model is in {trained.output}. What next:\n",
         f"score --trained-model '{trained.output}' --dataset ",
+        f"evaluate --trained-model '{trained.output}' --dataset FOLDER --output evaluation",
     ):
         assert text in said
     assert trained.ended.stderr == ""

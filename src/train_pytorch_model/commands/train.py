@@ -138,6 +138,10 @@ class Train:
             voice.say(f"  {command}")
         program = "python -m train_pytorch_model"
         voice.say(f"  {program} score --trained-model {model} --dataset {images} --scored-dataset scores")
+        voice.say(
+            f"  {program} evaluate --trained-model {model} --dataset FOLDER --output evaluation"
+            "   # FOLDER: labelled images that it has never seen"
+        )
         voice.say("  mlflow ui   # the curves of this run and of others")
         voice.say(f"  mlflow models serve --model-uri {model} --env-manager local")
 
