@@ -13,6 +13,7 @@ import torchvision
 from tests.painting import paint_folders
 from tests.programs.program import run_process, run_program
 from tests.readme import blocks, verbs_of
+from train_pytorch_model import pretrained
 
 PER_CATEGORY = 10  # of three categories: 24 to train on, 3 to validate on, 3 to test with
 CHAPTERS = (
@@ -26,12 +27,14 @@ CHAPTERS = (
 
 @pytest.fixture
 def _imagenet_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file where torchvision's download would put it: only the network is missing."""
+    """A file where torchvision's download would put it, taken for the genuine one: there is no network."""
     folder = tmp_path / "torch" / "hub" / "checkpoints"
     folder.mkdir(parents=True)
     name = torchvision.models.ResNet18_Weights.DEFAULT.url.rpartition("/")[2]
     torch.save(torchvision.models.resnet18().state_dict(), folder / name)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    sha256_start = name.removesuffix(".pth").rpartition("-")[2]
+    monkeypatch.setattr(pretrained, "_sha256", lambda _: sha256_start)
 
 
 @pytest.mark.usefixtures("_imagenet_weights")
