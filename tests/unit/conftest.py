@@ -1,7 +1,24 @@
-"""What the unit tests share: searched examples without a clock."""
+"""What the unit tests share: searched examples without a clock, a small network."""
 
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # Tests run side by side on machines of any speed: the time of an example says nothing.
 settings.register_profile("unit", deadline=None)
 settings.load_profile("unit")
+
+
+@pytest.fixture(scope="session")
+def resnet18() -> "nn.Module":
+    """A ResNet-18 for three categories; read only."""
+    import torch
+
+    from train_pytorch_model.image_classifier.architectures import build
+
+    torch.manual_seed(3)
+    return build("resnet18", False, 3)

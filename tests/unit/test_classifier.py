@@ -16,18 +16,6 @@ from train_pytorch_model.image_classifier.spec import ClassifierSpec
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def resnet18() -> nn.Module:
-    """A ResNet-18 for three categories; read only."""
-    torch.manual_seed(3)
-    return build("resnet18", False, 3)
-
-
 def test_predictions_round_no_factor_of_a_convolution() -> None:
     allowed: list[bool] = []
     network = build("resnet18", False, 2)

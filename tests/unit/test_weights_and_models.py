@@ -39,13 +39,6 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="module")
-def resnet18() -> nn.Module:
-    """A ResNet-18 for three categories; read only."""
-    torch.manual_seed(3)
-    return build("resnet18", False, 3)
-
-
 @pytest.fixture
 def untrained(untrained_resnet18: Path) -> ModelDirectory:
     return open_model_directory(untrained_resnet18, "Untrained model")
@@ -141,10 +134,11 @@ def test_a_safetensors_file_says_how_to_write_it_anew(tmp_path: Path, length: in
         [torch.ones(1)],
         torch.ones(1),
         {"epoch": 3},
+        {"fc.weight": torch.ones(2), "epoch": 3},
         {1: torch.ones(1)},
         None,
     ],
-    ids=["a list", "a tensor", "a number", "a name that is none", "nothing"],
+    ids=["a list", "a tensor", "a number", "a number beside", "a name that is none", "nothing"],
 )
 def test_what_is_no_state_dict_is_refused(tmp_path: Path, value: object) -> None:
     with pytest.raises(WeightsError, match=r"^it is not a state dict \(names to tensors\)\.$"):

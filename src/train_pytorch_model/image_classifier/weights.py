@@ -68,7 +68,7 @@ def _what_to_do(value: object) -> str:
     """Where a checkpoint of a training has state dicts."""
     if not isinstance(value, Mapping):
         return ""
-    found = [repr(name)[:60] for name, part in value.items() if part and _is_state_dict(part)]
+    found = [repr(name)[:60] for name, part in value.items() if _is_state_dict(part) and len(part)]
     if not found:
         return ""
     return f" It holds one under {' and '.join(found[:5])}: torch.save(torch.load(…)[{found[0]}], …)."
