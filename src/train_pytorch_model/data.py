@@ -281,10 +281,14 @@ def read_for_training(
     seed: int,
     epoch: int,
     cache: Cache = Cache(),  # noqa: B008 (it is frozen)
+    decoded_for: Framing | None = None,
 ) -> ImageRead:
-    """Images as training sees them; the augmentation of an image depends on (seed, epoch, image) only."""
+    """Images as training sees them; the augmentation of an image depends on (seed, epoch, image) only.
+
+    `decoded_for` is the framing of the largest images of all epochs, where these are smaller.
+    """
     seed_of = functools.partial(derive_seed, seed, "augmentation", epoch)
-    return ImageRead(directory, Preparation(framing, augment), cache, seed_of)
+    return ImageRead(directory, Preparation(framing, augment, decoded_for), cache, seed_of)
 
 
 def read_for_inference(

@@ -8,7 +8,7 @@ from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.recipe import MIN_IMAGE_SIZE, Recipe, fits_into, sides
+from train_pytorch_model.recipe import MIN_IMAGE_SIZE, Augmentation, Recipe, fits_into, sides
 
 MAX_COMMON_SIDE = 320  # px; larger images of one size are a camera's, not "already transformed"
 DEFAULT_SIZE = 224
@@ -19,10 +19,15 @@ DEFAULT_CROP_FRACTION = 0.875
 TRAINING_SHARE = 176 / 224
 MIN_TRAINING_SIDE = 176
 SIDE_MULTIPLE = 16  # networks halve the side four times or more: others waste computing on padding
+# Smaller images teach a network sooner what there is to see, in a third of the computing, and the last epochs
+# get it used to the size of its predictions (progressive resizing). Small images lose by this, too.
+EARLY_SHARE = 128 / 224
+MIN_RESIZED_SIDE = 176
+FULL_SIZE_SHARE = 1 / 5  # of the epochs, the last ones
 MIN_PADDED_CROP_SIDE = 32
 # In fewer epochs the network does not memorise the images, and what prevents that only slows it. Measured at
 # 5, 10 and 30 epochs; smoothing at 5 and 30: on photographs, which random crops keep new, it costs.
-MIN_PADDED_CROP_EPOCHS = 10
+MIN_CROP_EPOCHS = 10
 MIN_SMOOTHED_EPOCHS = 15
 LABEL_SMOOTHING = 0.1
 
@@ -45,7 +50,7 @@ def decide(
     fixed_side = FAMILY_OF[model.architecture].image_size
     if fixed_side is not None:
         size, reason = sides(fixed_side), f"the only size of a {model.architecture}"
-        asked = {"image_size": recipe.image_size, "training_size": recipe.training_size}
+        asked = {name: getattr(recipe, name) for name in ("image_size", "training_size", "early_size")}
         others = [f"{name} {side}" for name, side in asked.items() if side and sides(side) != size]
         if others:
             raise model.error(f"its recipe names {' and '.join(others)}; {reason} is {fixed_side}.")
@@ -61,11 +66,10 @@ def decide(
         size, reason = common_size, "the size of the images"
     is_common = common_size == size and max(size) <= max_common_side
     augmentation = recipe.augmentation
-    if augmentation == "auto" and not is_common:
-        augmentation = "random-resized-crop"
-    elif augmentation == "auto":
-        pays = min(size) >= MIN_PADDED_CROP_SIDE and epochs >= MIN_PADDED_CROP_EPOCHS
-        augmentation = "padded-crop" if pays else "none"
+    if augmentation == "auto":
+        pays = epochs >= MIN_CROP_EPOCHS and (not is_common or min(size) >= MIN_PADDED_CROP_SIDE)
+        crop: Augmentation = "padded-crop" if is_common else "random-resized-crop"
+        augmentation = crop if pays else "none"
     smoothing = recipe.label_smoothing
     if smoothing is None:
         smoothing = LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
@@ -74,10 +78,12 @@ def decide(
         half = (0.5, 0.5, 0.5)
         mean, std = (IMAGENET_MEAN, IMAGENET_STD) if model.is_pretrained else (half, half)
     not_by_name = recipe.horizontal_flip == "auto" and flips_change_meaning(categories)
+    training_size = _training_size(model, size, augmentation)
     decided = replace(
         recipe,
         image_size=size,
-        training_size=_training_size(model, size, augmentation),
+        training_size=training_size,
+        early_size=_early_size(model, training_size, augmentation, epochs),
         crop_fraction=recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
         augmentation=augmentation,
         horizontal_flip=False if not_by_name else recipe.horizontal_flip,
@@ -105,6 +111,33 @@ def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: s
         return size
     height, width = (min(side, round(side * share / SIDE_MULTIPLE) * SIDE_MULTIPLE) for side in size)
     return height, width
+
+
+def _early_size(
+    model: ModelDirectory, training_size: tuple[int, int], augmentation: str, epochs: int
+) -> tuple[int, int]:
+    """(height, width) of training images before the last epochs."""
+    recipe = model.recipe
+    if recipe.early_size is not None:
+        if not fits_into(recipe.early_size, training_size):
+            asked, (height, width) = recipe.early_size, training_size
+            raise model.error(
+                f"its recipe names early_size {asked}; images are trained at {height} x {width} px.",
+                "In init-model, name a larger --training-size, or a smaller --early-size, or neither.",
+            )
+        return sides(recipe.early_size)
+    is_convolutional = FAMILY_OF[model.architecture].is_convolutional
+    is_short = epochs < MIN_CROP_EPOCHS and augmentation == "none"
+    is_named = recipe.training_size is not None
+    if is_named or not (is_convolutional and is_short) or min(training_size) < MIN_RESIZED_SIDE:
+        return training_size
+    height, width = (round(side * EARLY_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in training_size)
+    return height, width
+
+
+def is_early(epoch: int, epochs: int) -> bool:
+    """Whether an epoch, counted from 1, is not one of the last, which have images of the training size."""
+    return epoch <= epochs - max(1, round(FULL_SIZE_SHARE * epochs))
 
 
 def flips_change_meaning(categories: Sequence[str]) -> bool:

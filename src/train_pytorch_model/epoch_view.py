@@ -1,7 +1,7 @@
 """How an epoch goes, on the screen or in the log; and a warning where a run will take long."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -25,9 +25,18 @@ class RunLength:
 
     images: int
     """Of an epoch."""
-    epochs: int
+    pixels: Sequence[int]
+    """Of an image in each epoch: a step takes as long as it has pixels."""
     steps_per_epoch: int
     is_on_cpu: bool
+
+    @property
+    def epochs(self) -> int:
+        return len(self.pixels)
+
+    def epochs_left(self, epoch: int) -> float:
+        """After an epoch, counted from 1; in such as it is."""
+        return sum(self.pixels[epoch:]) / self.pixels[epoch - 1]
 
 
 class EpochView:
@@ -79,7 +88,8 @@ class EpochView:
         if following == 0:
             return f"ETA {duration(epoch_s)}"
         validation_s = position.times[-1].validation_s if position.times else 0.0  # unknown before it
-        run_s = epoch_s + following * length.steps_per_epoch * step_s + (following + 1) * validation_s
+        run_s = epoch_s + length.epochs_left(position.epoch) * length.steps_per_epoch * step_s
+        run_s += (following + 1) * validation_s
         return f"ETA {duration(epoch_s)}, run {duration(run_s)}"
 
     def _warn_of_a_long_run(self) -> None:
@@ -88,7 +98,7 @@ class EpochView:
         if not (length.is_on_cpu and is_first):
             return
         step_s = (time.perf_counter() - self._first_step_at) / (STEPS_TO_JUDGE - 1)
-        run_s = step_s * length.epochs * length.steps_per_epoch
+        run_s = step_s * (1 + length.epochs_left(1)) * length.steps_per_epoch
         if run_s >= LONG_RUN_S:
             self._voice.warn(
                 f"At the speed of the first steps, {length.images * length.epochs:,} images ({length.epochs}"

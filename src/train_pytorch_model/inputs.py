@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.config import TrainConfig, flag
-from train_pytorch_model.decided_recipe import decide
+from train_pytorch_model.decided_recipe import decide, is_early
 from train_pytorch_model.errors import (
     MAX_LISTED_PROBLEMS,
     InvalidDatasetError,
@@ -71,9 +71,17 @@ class TrainingInputs:
 
     @property
     def training_framing(self) -> Framing:
-        """Of training."""
-        assert isinstance(self.recipe.training_size, tuple)
-        height, width = self.recipe.training_size
+        """Of training in its last epochs, whose images are the largest."""
+        return self._framing_at(self.recipe.training_size)
+
+    def training_framings(self, epochs: int) -> list[Framing]:
+        """Of training in each of so many epochs."""
+        early = self._framing_at(self.recipe.early_size)
+        return [early if is_early(epoch, epochs) else self.training_framing for epoch in range(1, epochs + 1)]
+
+    def _framing_at(self, size: int | tuple[int, int] | None) -> Framing:
+        assert isinstance(size, tuple)
+        height, width = size
         return replace(self.spec.framing, height=height, width=width)
 
     def fingerprint(self, config: TrainConfig) -> dict[str, str]:

@@ -21,9 +21,11 @@ class Preparation:
     framing: Framing
     augment: Augment | None
     """What training does; None for what validation and scoring see."""
+    decoded_for: Framing | None = None
+    """What decoded images are reduced for, where other passes have larger images than this one."""
 
     def __call__(self, wanted: Wanted, remember: Remember | None, decode: Decode = decoded) -> Pixels:
-        short_side, remember = self.framing.short_side, remember or every_time
+        short_side, remember = (self.decoded_for or self.framing).short_side, remember or every_time
 
         def bounded() -> Pixels:
             return reduced(decode(Path(wanted.file), short_side), short_side)

@@ -90,6 +90,7 @@ def _build(
         recipe=replace(
             inputs.recipe,
             training_size=model.recipe.training_size,
+            early_size=model.recipe.early_size,
             augmentation=model.recipe.augmentation,
             horizontal_flip=model.recipe.horizontal_flip,
             label_smoothing=model.recipe.label_smoothing,

@@ -12,6 +12,7 @@ from train_pytorch_model.errors import ParameterError, listed
 
 MAX_IMAGE_SIZE = 4096
 MIN_IMAGE_SIZE = 8
+MIN_EARLY_SIZE = 64
 
 Augmentation = Literal["auto", "none", "padded-crop", "random-resized-crop"]
 
@@ -30,6 +31,9 @@ class Recipe:
 
     training_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
     """The same of training images. By default as large, but 176 px for 176 to 224 in random crops: README."""
+
+    early_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
+    """The same before the last fifth of the epochs, 64 px at least. By default 4/7 from 176 px up: README."""
 
     crop_fraction: Annotated[float | None, _shown("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
@@ -63,17 +67,31 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every entry that is out of range."""
+        sizes = {
+            "image_size": (self.image_size, MIN_IMAGE_SIZE),
+            "training_size": (self.training_size, MIN_IMAGE_SIZE),
+            # As small as training images may be, if they are all as small.
+            "early_size": (
+                self.early_size,
+                MIN_IMAGE_SIZE if self.early_size == self.training_size else MIN_EARLY_SIZE,
+            ),
+        }
         rules = {
             **{
-                f"{name} should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}": (size, _is_size(size))
-                for name, size in (("image_size", self.image_size), ("training_size", self.training_size))
+                f"{name} should be from {least} to {MAX_IMAGE_SIZE}": (size, _is_size(size, least))
+                for name, (size, least) in sizes.items()
             },
-            "training_size should be at most image_size": (
-                self.training_size,
-                self.training_size is None
-                or self.image_size is None
-                or fits_into(self.training_size, self.image_size),
-            ),
+            **{
+                f"{name} should be at most {outer}": (
+                    sizes[name][0],
+                    _fits(sizes[name][0], sizes[outer][0]),
+                )
+                for name, outer in (
+                    ("training_size", "image_size"),
+                    ("early_size", "training_size"),
+                    ("early_size", "image_size"),
+                )
+            },
             "crop_fraction should be above 0 and at most 1": (
                 self.crop_fraction,
                 self.crop_fraction is None or 0 < self.crop_fraction <= 1,
@@ -134,5 +152,9 @@ def fits_into(size: int | tuple[int, int], outer: int | tuple[int, int]) -> bool
     return all(map(le, sides(size), sides(outer)))
 
 
-def _is_size(size: int | tuple[int, int] | None) -> bool:
-    return size is None or all(MIN_IMAGE_SIZE <= side <= MAX_IMAGE_SIZE for side in sides(size))
+def _fits(size: int | tuple[int, int] | None, outer: int | tuple[int, int] | None) -> bool:
+    return size is None or outer is None or fits_into(size, outer)
+
+
+def _is_size(size: int | tuple[int, int] | None, least: int) -> bool:
+    return size is None or all(least <= side <= MAX_IMAGE_SIZE for side in sides(size))

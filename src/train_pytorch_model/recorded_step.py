@@ -10,7 +10,7 @@ two and saves a quarter of every step, and the step is recorded anew; where that
 
 import statistics
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -56,18 +56,23 @@ class RecordedStep:
     """
 
     def __init__(
-        self, step: TrainStep, steps_left: Callable[[], int], compiled: Callable[[int], nn.Module | None]
+        self,
+        step: TrainStep,
+        steps_left: Callable[[], int],
+        compiled: Callable[[Sequence[int]], nn.Module | None],
     ) -> None:
-        """`compiled` gives the network compiled for so many images at once, or None if that fails."""
+        """`compiled` gives the network compiled for images of a shape, or None if that fails."""
         device = step.world.device
         self._step, self._steps_left, self._compiled = step, steps_left, compiled
         self._lr = torch.zeros((), device=device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._image_size = torch.Size()
+        """(H, W) of the images of this part of the training. What follows, by the number of images."""
         self._taken: Counter[int] = Counter()
         self._recordings: dict[int, _Recording] = {}
         self._can_record = can_be_recorded(step.model)
         self._is_long = False
-        self._steps: dict[int, TrainStep] = {}  # by size, where they were compiled
+        self._steps: dict[int, TrainStep] = {}  # where they were compiled
         self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
         """Around the first steps after the warmup; None when they have told what they should."""
         torch.cuda.reset_peak_memory_stats(device)  # of trials that were larger
@@ -79,6 +84,8 @@ class RecordedStep:
     def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
         """The sum of the losses, detached and not waited for; the next step overwrites it."""
         self._lr.fill_(lr)
+        if batch.images.shape[2:] != self._image_size:
+            self._begin_with(batch.images.shape[2:])
         size = len(batch.targets)
         if size != batch.global_count:
             return self._compute(self._step, batch, sums)
@@ -88,6 +95,18 @@ class RecordedStep:
             self._taken[size] += 1
             return self._compute(self._steps.get(size, self._step), batch, sums)
         return self._take_timed(lambda: self._take(batch, sums))
+
+    def _begin_with(self, image_size: torch.Size) -> None:
+        """Forget the steps on images of another size: they do not come back."""
+        self._image_size = image_size
+        self._taken.clear()
+        self._steps.clear()
+        self._drop_recordings()
+
+    def _drop_recordings(self) -> None:
+        if self._recordings:
+            torch.cuda.synchronize(self._step.world.device)  # what is still played back is dropped
+            self._recordings.clear()
 
     def _take(self, batch: Batch, sums: Sums) -> Tensor:
         """After the warmup."""
@@ -112,7 +131,7 @@ class RecordedStep:
         """Compile the step of such a batch, where the training is long, or record it."""
         size = len(batch.targets)
         if self._is_long and size not in self._steps and len(self._steps) < MAX_COMPILED:
-            network = self._compiled(size)
+            network = self._compiled(batch.images.shape)
             if network is None:
                 self._is_long = False  # another size would fail as well
             else:
@@ -160,6 +179,5 @@ class RecordedStep:
             self._timed = None
             if step_s * self._steps_left() >= COMPILING_PAYS_S:
                 self._is_long = True
-                torch.cuda.synchronize(self._step.world.device)  # what is still played back is dropped
-                self._recordings.clear()
+                self._drop_recordings()
         return loss_sum

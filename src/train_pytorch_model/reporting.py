@@ -38,12 +38,11 @@ PACKAGES = ("torch", "torchvision", "numpy", "pillow")
 def plan_of(trainer: Trainer) -> dict[str, str]:
     """What will be done, by title: every derived number with its reason."""
     config, inputs, world = trainer.config, trainer.inputs, trainer.world
-    recipe, framing, trained = inputs.recipe, inputs.framing, inputs.training_framing
+    recipe, framing = inputs.recipe, inputs.framing
     kind = "pretrained " if inputs.model.is_pretrained else ""
     kind = "trained " if inputs.model.is_trained else kind
     flip = f", no flip ({inputs.flip_reason})" if inputs.flip_reason else ""
     flip = " and flip" if recipe.horizontal_flip else flip
-    smaller = f", trained at {trained.height} x {trained.width}" if trained != framing else ""
     share = recipe.label_smoothing
     smoothing = {"Smoothing": f"{share:g} of the target over all categories, in training"} if share else {}
     processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
@@ -55,7 +54,7 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     return {
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
-        "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason}){smaller}",
+        "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason}){_training_sizes(trainer)}",
         "Augmenting": f"{recipe.augmentation}{flip}",
         **smoothing,
         "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
@@ -66,6 +65,18 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
         "Device": f"{world.device.type}, {decoding}",
         "Decoding": trainer.cache_plan.summary,
     }
+
+
+def _training_sizes(trainer: Trainer) -> str:
+    """Where images are not trained at the size that the model predicts."""
+    by_epoch = trainer.training_framings
+    first, last = by_epoch[0], by_epoch[-1]
+    if first == last == trainer.inputs.framing:
+        return ""
+    sizes = f", trained at {first.height} x {first.width}"
+    if first == last:
+        return sizes
+    return f"{sizes}, at {last.height} x {last.width} from epoch {by_epoch.index(last) + 1} on"
 
 
 def params_of(trainer: Trainer) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -95,7 +94,9 @@ class Trainer:
         self.network = build_model(directory, len(inputs.categories))
         if recipe.freeze_backbone:
             freeze_backbone(self.network, directory.architecture)
-        self.min_share = min_share(self.network, framing.height, framing.width)
+        self.training_framings = inputs.training_framings(config.epochs)
+        smallest = self.training_framings[0]
+        self.min_share = min_share(self.network, smallest.height, smallest.width)
         self.steps_per_epoch = _steps_per_epoch(config, inputs, self.min_share, world)
         quicken_batch_norms(self.network, self.steps_per_epoch)
         self.schedule = PolynomialSchedule(
@@ -110,7 +111,8 @@ class Trainer:
         is_on_cpu = world.device.type == "cpu"
         if is_on_cpu:
             keep_unseen_weights(self.network, framing.height, framing.width)
-        self.length = RunLength(len(inputs.training), config.epochs, self.steps_per_epoch, is_on_cpu)
+        pixels = [framing.num_pixels for framing in self.training_framings]
+        self.length = RunLength(len(inputs.training), pixels, self.steps_per_epoch, is_on_cpu)
         model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)
         self._model = model.to(world.device).to(memory_format=torch.channels_last)
         optimizer, scaler = make_optimizer(self.network), self.precision.scaler(world.device)
@@ -275,7 +277,8 @@ class Trainer:
         self._caches = NO_CACHES
 
     def _training_pass(self, epoch: int, images_done: int = 0, max_steps: int | None = None) -> Pass:
-        training, framing, seed = self.training, self.inputs.training_framing, self.config.random_seed
+        training, inputs, seed = self.training, self.inputs, self.config.random_seed
+        framing = self.training_framings[epoch - 1]
         plan = plan_training(
             len(training),
             self.config.batch_size,
@@ -286,8 +289,8 @@ class Trainer:
             self.world.size,
             images_done,
         )[:max_steps]
-        augment = RecipeAugment(self.inputs.recipe, framing)
-        read = read_for_training(training, framing, augment, seed, epoch, self._caches.training)
+        augment, cache = RecipeAugment(inputs.recipe, framing), self._caches.training
+        read = read_for_training(training, framing, augment, seed, epoch, cache, inputs.training_framing)
         key = f"training {epoch} of {len(training)} images, {len(plan)} batches"
         return Pass(key, plan, read, training.class_indices, framing)
 
@@ -323,7 +326,7 @@ class Trainer:
         fitting = self._telling_what_fits(self._validated_at_once)
         with self.voice.bar(len(current.plan), title) as bar, fitting:
             sums, look = evaluate(self._model, batches(bar), self.precision, self.world.device)
-        return sums, replace(look, places=_places(self.inputs.validation, validation, look.places))
+        return sums, replace(look, places=validation.places_in(self.inputs.validation, look.places))
 
     def _each_with_noise_of_its_own(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """What a step draws, such as dropout, depends on (seed, epoch, step, rank): none of it is saved."""
@@ -346,7 +349,7 @@ class Trainer:
             self.voice.warn(left_out(records))
         position = self.state.position
         position.bad_images += records
-        position.left_out[role] += _places(given, directory, sorted(everybodys)).tolist()
+        position.left_out[role] += directory.places_in(given, sorted(everybodys)).tolist()
 
     def _steps_left(self) -> int:
         """Still to take, if all epochs are trained."""
@@ -374,15 +377,8 @@ def _generator_of(device: torch.device) -> torch.Generator:
     return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
 
 
-def _places(
-    given: ImageDirectory, directory: ImageDirectory, places: Sequence[int] | np.ndarray
-) -> np.ndarray:
-    """Places in `directory`, a part of `given`, as places in `given`."""
-    return np.searchsorted(given.rows, directory.rows[places])
-
-
 def _steps_per_epoch(config: TrainConfig, inputs: TrainingInputs, min_share: int, world: World) -> int:
-    framing = inputs.training_framing
+    framing = inputs.training_framings(config.epochs)[0]
     if config.batch_size < min_share:
         raise ParameterError(
             f'Parameter "Batch size" value should be greater than {min_share - 1}: --batch-size is'

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -63,8 +64,8 @@ class Trials:
             self._pass(replicated, num_images)
         self._state.restore(before)
 
-    def compiled(self, num_images: int) -> nn.Module | None:
-        """The model, compiled for steps of so many images; None where that fails."""
+    def compiled(self, shape: Sequence[int]) -> nn.Module | None:
+        """The model, compiled for steps on images (B, 3, H, W) of a shape; None where that fails."""
         network = self._state.network
         before = {name: value.clone() for name, value in network.state_dict().items()}
         self._voice.tell(
@@ -75,7 +76,7 @@ class Trials:
             # Neither hints for those who have written the network, nor other numbers drawn by the next step.
             with warnings.catch_warnings(), torch.random.fork_rng([self._world.device.index]):
                 warnings.simplefilter("ignore")
-                self._pass(model, num_images)
+                self._pass_of(shape, model)
         except Exception as error:  # no compiler on this machine, or a network that it cannot do
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
             self._voice.warn(f"The network cannot be compiled ({reason}). It trains as it is.")
@@ -86,9 +87,12 @@ class Trials:
         return model
 
     def _pass(self, model: nn.Module, num_images: int) -> None:
-        """Forward and backward."""
-        shape, device = (num_images, 3, self._framing.height, self._framing.width), self._world.device
-        images = torch.zeros(shape, dtype=torch.uint8, device=device)
+        """Forward and backward, of the largest images."""
+        self._pass_of((num_images, 3, self._framing.height, self._framing.width), model)
+
+    def _pass_of(self, shape: Sequence[int], model: nn.Module) -> None:
+        device = self._world.device
+        images = torch.zeros(tuple(shape), dtype=torch.uint8, device=device)
         with self._precision.autocast(device):
             logits = model(images.contiguous(memory_format=torch.channels_last))
         logits.float().sum().backward()

@@ -25,10 +25,12 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         from train_pytorch_model.commands.init_model import InitModel
+        from train_pytorch_model.recipe import Recipe
 
         images = chosen.images or paint_photos(Path(folder) / "images", 24)
         untrained = Path(folder) / "untrained"
-        InitModel(architecture=chosen.architecture, output=untrained).run()
+        recipe = Recipe(augmentation="random-resized-crop")  # of one size in all epochs
+        InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
 
         usable = sorted(os.sched_getaffinity(0))
 

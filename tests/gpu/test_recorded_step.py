@@ -1,6 +1,7 @@
 """Steps that a GPU plays back: the same results, in every format, and compiled or not."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -131,8 +132,8 @@ def test_what_takes_long_is_compiled_for_each_size_once_and_recorded_again() -> 
             logits: Tensor = self.model(images)
             return logits
 
-    def compiled(size: int) -> nn.Module:
-        asked.append(size)
+    def compiled(shape: Sequence[int]) -> nn.Module:
+        asked.append(shape[0])
         return Compiled()
 
     recorded = RecordedStep(step, lambda: 1 << 40, compiled)

@@ -141,6 +141,10 @@ def test_the_best_weights_of_a_densenet_begin_with_its_old_names(
             ("--training-size 336 needs an --image-size as large: without one, the model predicts at 320",),
         ),
         (
+            ("--early-size", "336"),
+            ("--early-size 336 needs an --image-size as large: without one, the model predicts at 320",),
+        ),
+        (
             ("--architecture", "vit_b_16", "--weights", "IMAGENET1K_SWAG_E2E_V1"),  # for 384 px
             ("is not known for a vit_b_16 at 224 px. Known are IMAGENET1K_V1, IMAGENET1K_SWAG_LINEAR_V1.",),
         ),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.model_directories import HALF, write_model
 
-from train_pytorch_model.decided_recipe import decide
+from train_pytorch_model.decided_recipe import decide, is_early
 from train_pytorch_model.errors import (
     InvalidModelDirectoryError,
 )
@@ -134,10 +134,12 @@ def test_a_network_of_one_size_takes_no_other(
         ((32, 32), Recipe(), 9, "none"),
         ((32, 32), Recipe(), 10, "padded-crop"),
         ((32, 32), Recipe(augmentation="padded-crop"), 1, "padded-crop"),
-        (None, Recipe(), 1, "random-resized-crop"),
+        (None, Recipe(), 9, "none"),
+        (None, Recipe(), 10, "random-resized-crop"),
+        (None, Recipe(augmentation="random-resized-crop"), 1, "random-resized-crop"),
     ],
 )
-def test_small_images_are_moved_only_in_a_training_of_many_epochs(
+def test_images_are_cropped_only_in_a_training_of_many_epochs(
     tmp_path: Path,
     common_size: tuple[int, int] | None,
     recipe: Recipe,
@@ -211,8 +213,56 @@ def test_random_crops_are_smaller_than_the_images_that_are_predicted(
     common_size: tuple[int, int] | None,
     training_size: tuple[int, int],
 ) -> None:
-    decided, _ = decide(model_of(tmp_path, Recipe(**entries)), common_size)
+    decided, _ = decide(model_of(tmp_path, Recipe(**entries)), common_size, epochs=10)
     assert decided.training_size == training_size
+
+
+@pytest.mark.parametrize(
+    ("epochs", "entries", "common_size", "early_size"),
+    [
+        pytest.param(9, {}, None, (128, 128), id="photographs"),
+        pytest.param(10, {}, None, (176, 176), id="photographs, in crops"),
+        pytest.param(10, {}, (224, 224), (224, 224), id="many epochs"),
+        pytest.param(5, {"augmentation": "random-resized-crop"}, None, (176, 176), id="in crops"),
+        pytest.param(5, {}, (175, 320), (175, 320), id="small images"),
+        pytest.param(5, {}, (176, 320), (96, 176), id="images of one size"),
+        pytest.param(5, {"image_size": 384}, None, (224, 224), id="larger ones"),
+        pytest.param(5, {"training_size": 224}, None, (224, 224), id="of a size that the recipe names"),
+        pytest.param(5, {"early_size": (64, 96)}, None, (64, 96), id="the recipe's sides"),
+        pytest.param(5, {"early_size": 224}, None, (224, 224), id="the recipe's, as large"),
+        pytest.param(5, {"training_size": 192, "early_size": 160}, None, (160, 160), id="the recipe's sizes"),
+    ],
+)
+def test_images_are_smaller_before_the_last_of_few_epochs(
+    tmp_path: Path,
+    epochs: int,
+    entries: dict[str, Any],
+    common_size: tuple[int, int] | None,
+    early_size: tuple[int, int],
+) -> None:
+    decided, _ = decide(model_of(tmp_path, Recipe(**entries)), common_size, epochs=epochs)
+    assert decided.early_size == early_size
+
+
+def test_early_images_larger_than_the_later_ones_are_refused(tmp_path: Path) -> None:
+    model = model_of(tmp_path, Recipe(early_size=225))
+    with pytest.raises(
+        InvalidModelDirectoryError,
+        match=(
+            r"its recipe names early_size 225; images are trained at 224 x 224 px\. In init-model, name a"
+            r" larger --training-size, or a smaller --early-size, or neither\."
+        ),
+    ):
+        decide(model, None)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "early"), [(1, 0), (2, 1), (3, 2), (5, 4), (7, 6), (8, 6), (10, 8), (30, 24)]
+)
+def test_the_last_fifth_of_the_epochs_is_not_early(epochs: int, early: int) -> None:
+    assert [is_early(epoch, epochs) for epoch in range(1, epochs + 1)] == [True] * early + [False] * (
+        epochs - early
+    )
 
 
 def test_training_images_larger_than_those_that_are_predicted_are_refused(tmp_path: Path) -> None:
@@ -229,7 +279,8 @@ def test_training_images_larger_than_those_that_are_predicted_are_refused(tmp_pa
 
 def test_networks_of_attention_are_trained_at_the_size_of_their_predictions(tmp_path: Path) -> None:
     model = open_model_directory(write_model(tmp_path / "a", architecture="swin_t"), "Model")
-    assert decide(model, None)[0].training_size == (224, 224)
+    decided = decide(model, None)[0]
+    assert decided.training_size == decided.early_size == (224, 224)
     asked = open_model_directory(
         write_model(tmp_path / "b", Recipe(training_size=160), architecture="swin_t"), ""
     )
@@ -262,10 +313,10 @@ def test_a_recipe_that_names_another_size_than_the_only_one_is_refused(tmp_path:
         decide(open_model_directory(root, "Model"), None)
 
 
-def test_both_sizes_that_are_not_the_only_one_are_refused_at_once(tmp_path: Path) -> None:
-    recipe = Recipe(image_size=256, training_size=160)
+def test_all_sizes_that_are_not_the_only_one_are_refused_at_once(tmp_path: Path) -> None:
+    recipe = Recipe(image_size=256, training_size=160, early_size=96)
     root = write_model(tmp_path / "model", recipe, architecture="vit_b_16")
-    with pytest.raises(InvalidModelDirectoryError, match=r"names image_size 256 and training_size 160; the"):
+    with pytest.raises(InvalidModelDirectoryError, match="256 and training_size 160 and early_size 96; the"):
         decide(open_model_directory(root, "Model"), None)
 
 

@@ -235,9 +235,10 @@ def test_another_size_of_the_images_is_another_run_but_not_another_flip(tmp_path
     assert " --training-size 32,32 " in run["recipe"]
     flipped = replace(inputs, recipe=replace(inputs.recipe, horizontal_flip=False))
     assert flipped.fingerprint(TrainConfig()) == run
-    smaller = replace(inputs, recipe=replace(inputs.recipe, training_size=(16, 16)))
+    smaller = replace(inputs, recipe=replace(inputs.recipe, training_size=(16, 16), early_size=(16, 16)))
     assert list(differing_options(run, smaller.fingerprint(TrainConfig()))) == [
-        ("--training-size", "32,32", "16,16")
+        ("--training-size", "32,32", "16,16"),
+        ("--early-size", "32,32", "16,16"),
     ]
 
 

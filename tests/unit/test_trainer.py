@@ -14,6 +14,7 @@ from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data import Loader
 from train_pytorch_model.distributed import World
+from train_pytorch_model.epoch_view import RunLength
 from train_pytorch_model.errors import ModuleOutOfMemoryError
 from train_pytorch_model.evaluation import Outcomes
 from train_pytorch_model.image_classifier.weights import read_state_dict
@@ -59,6 +60,36 @@ def test_a_network_trains_on_smaller_images_than_it_is_judged_by(tmp_path: Path)
         for _ in range(2):
             trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
     assert set(seen) == {(True, (32, 48)), (False, (64, 80))}
+
+
+def test_a_network_trains_on_smaller_images_before_its_last_epochs(tmp_path: Path) -> None:
+    recipe = Recipe(image_size=96, early_size=(64, 80), augmentation="random-resized-crop")
+    InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
+    images = paint_folders(tmp_path / "images", 4)
+    inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
+    trainer = Trainer(TrainConfig(epochs=3), inputs, ALONE, Silence())
+    sizes = "96 x 96 px (the recipe says so), trained at 64 x 80, at 96 x 96 from epoch 3 on"
+    assert plan_of(trainer)["Size"] == sizes
+    seen: list[tuple[int, bool, tuple[int, ...]]] = []
+    trainer.network.register_forward_pre_hook(
+        lambda network, given: seen.append(
+            (trainer.state.position.epoch, network.training, tuple(given[0].shape[2:]))
+        )
+    )
+    with trainer.loader(None) as loader:  # which has read the first batches of the next epoch ahead
+        for _ in range(3):
+            trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
+    assert {each for each in seen if each[1]} == {
+        (1, True, (64, 80)),
+        (2, True, (64, 80)),
+        (3, True, (96, 96)),
+    }
+    assert {size for _, is_training, size in seen if not is_training} == {(96, 96)}
+
+
+def test_a_run_is_as_long_as_its_images_are_large() -> None:
+    length = RunLength(images=8, pixels=[100, 100, 300], steps_per_epoch=2, is_on_cpu=True)
+    assert [length.epochs_left(epoch) for epoch in (1, 2, 3)] == [4.0, 3.0, 0.0]
 
 
 def columns(outcomes: Outcomes) -> list[list[float]]:

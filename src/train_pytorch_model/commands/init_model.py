@@ -90,16 +90,21 @@ class InitModel:
     def _size_problems(self) -> list[str]:
         """What no training of this directory could do."""
         image_size, training_size = self.recipe.image_size, self.recipe.training_size
+        named = {
+            "--image-size": image_size,
+            "--training-size": training_size,
+            "--early-size": self.recipe.early_size,
+        }
         fixed_side = FAMILY_OF[self.architecture].image_size
         if fixed_side:
             return [
                 f"{flag} {size} does not fit: a {self.architecture} takes {fixed_side} px only."
-                for flag, size in (("--image-size", image_size), ("--training-size", training_size))
+                for flag, size in named.items()
                 if size and sides(size) != sides(fixed_side)
             ]
-        if training_size and not image_size and max(sides(training_size)) > MAX_COMMON_SIDE:
-            return [
-                f"--training-size {training_size} needs an --image-size as large: without one, the model"
-                f" predicts at {MAX_COMMON_SIDE} px at most."
-            ]
-        return []
+        return [
+            f"{flag} {size} needs an --image-size as large: without one, the model predicts at"
+            f" {MAX_COMMON_SIDE} px at most."
+            for flag, size in named.items()
+            if size and not image_size and max(sides(size)) > MAX_COMMON_SIDE
+        ]

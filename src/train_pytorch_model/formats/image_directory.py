@@ -106,6 +106,10 @@ class ImageDirectory:
         """The same directory with all images but those at `indices`."""
         return self.select(np.setdiff1d(np.arange(len(self)), indices)) if len(indices) else self
 
+    def places_in(self, whole: "ImageDirectory", indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Indices in this directory as indices in another of which it is a part."""
+        return np.searchsorted(whole.rows, self.rows[indices])
+
     def with_categories(self, categories: Sequence[str]) -> "ImageDirectory":
         """The same images, class indices counted in `categories`: in another order, or of more."""
         place = {comparable(name): index for index, name in enumerate(categories)}

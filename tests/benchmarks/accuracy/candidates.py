@@ -29,15 +29,32 @@ def by_recipe(**entries: object) -> Callable[[Setting], Iterator[Epoch]]:
 
 
 def trained_at(share: float) -> Callable[[Setting], Iterator[Epoch]]:
-    """Training images of this share of the side, a multiple of 16 px, are judged at the whole of it."""
+    """Random crops of this share of the side, a multiple of 16 px, are judged at the whole of it."""
 
     def train(setting: Setting) -> Iterator[Epoch]:
-        size = setting.images.image_size
-        if size is None:
-            raise SystemExit("--image-size is needed.")
-        return ours.train(setting, Recipe(image_size=size, training_size=round(share * size / 16) * 16))
+        size, smaller = _sizes(setting, share)
+        recipe = Recipe(augmentation="random-resized-crop", image_size=size, training_size=smaller)
+        return ours.train(setting, recipe)
 
     return train
+
+
+def early_at(share: float, **entries: object) -> Callable[[Setting], Iterator[Epoch]]:
+    """Images that are not cropped have this share of the side before the last fifth of the epochs."""
+
+    def train(setting: Setting) -> Iterator[Epoch]:
+        size, early = _sizes(setting, share)
+        sizes = {"image_size": size, "training_size": size, "early_size": early}
+        return ours.train(setting, Recipe.from_mapping({"augmentation": "none", **sizes, **entries}))
+
+    return train
+
+
+def _sizes(setting: Setting, share: float) -> tuple[int, int]:
+    size = setting.images.image_size
+    if size is None:
+        raise SystemExit("--image-size is needed.")
+    return size, round(share * size / 16) * 16
 
 
 def batch_norm_momentum(momentum: float) -> Prepare:
@@ -241,6 +258,7 @@ CONTENDERS = (
     ),
     Contender("weight decay on all", functools.partial(ours.train, prepare=decay_all)),
     *(Contender(f"trained at {share}/7 of the size", trained_at(share / 7)) for share in (4, 5, 5.5, 6, 7)),
+    *(Contender(f"no crop, early {share}/7 of the size", early_at(share / 7)) for share in (3, 4, 5, 7)),
 )
 
 

@@ -52,7 +52,7 @@ def train(untrained: Path, images: Path, output: Path, batch_size: int, epochs: 
 
 
 def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int) -> list[float]:
-    """The same for epochs of one batch that is there already."""
+    """The same for epochs of a batch of each size of images, which is there already."""
     from train_pytorch_model.priority import OPENMP, quick_turns
 
     for name, value in OPENMP.items():  # as the program does
@@ -72,17 +72,18 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
 
         def batches(self, current: Pass, following: object = None) -> Iterator[Batch]:  # noqa: ARG002
             for _ in current.plan:
-                yield batch
+                yield made[current.framing]
 
     keep_freed_memory()
     with quick_turns(), join_world() as world, OneBatch(1) as loader:
-        inputs = open_training_inputs(untrained, images, images)
-        framing = inputs.training_framing
-        pixels = torch.randint(0, 256, (batch_size, framing.height, framing.width, 3))
-        targets = torch.randint(0, len(inputs.categories), (batch_size,))
-        pixels = pixels.byte().permute(0, 3, 1, 2).to(world.device)
-        # The targets stay here: the loop pins those of every batch on the way to a GPU.
-        batch = Batch(pixels, targets, targets.numpy(), batch_size, {})
+        inputs = open_training_inputs(untrained, images, images, epochs)
+        made = {}
+        for framing in inputs.training_framings(epochs):
+            pixels = torch.randint(0, 256, (batch_size, framing.height, framing.width, 3))
+            targets = torch.randint(0, len(inputs.categories), (batch_size,))
+            pixels = pixels.byte().permute(0, 3, 1, 2).to(world.device)
+            # The targets stay here: the loop pins those of every batch on the way to a GPU.
+            made[framing] = Batch(pixels, targets, targets.numpy(), batch_size, {})
         trainer = Trainer(TrainConfig(batch_size=batch_size, epochs=epochs), inputs, world, Silence())
         rates = []
         for _ in range(epochs):
