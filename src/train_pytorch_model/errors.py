@@ -36,6 +36,12 @@ class OutputDirectoryError(UserError):
     code = ""
 
 
+class UnfinishedOutputError(OutputDirectoryError):
+    """The output directory was begun and could not be filled, for a full disk, say. It is empty again."""
+
+    exit_status = 4
+
+
 class InvalidDatasetError(UserError):
     """An image directory cannot be used."""
 

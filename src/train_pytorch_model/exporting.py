@@ -4,6 +4,7 @@ The exported program takes uint8 RGB images (N, 3, H, W) as they come out of a d
 size, any N; normalisation and softmax are part of it. It returns probabilities (N, categories), float32.
 """
 
+import errno
 import importlib.util
 import io
 import json
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from train_pytorch_model import __version__
-from train_pytorch_model.errors import OutputDirectoryError, ParameterError, UserError
+from train_pytorch_model.errors import OutputDirectoryError, ParameterError, UnfinishedOutputError, UserError
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -31,6 +32,7 @@ TOLERANCE = 1e-4  # largest difference of a probability from PyTorch's
 CHECKED_BATCHES = (1, 3)  # two sizes: an export may have frozen the one that it was traced with
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 INPUT, OUTPUT = "images", "probabilities"
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ExportError(UserError):
@@ -65,7 +67,8 @@ def export(model: ModelDirectory, spec: ClassifierSpec, kind: Format, output: Pa
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        raise OutputDirectoryError(f"--output {output} cannot be written: {error.strerror}.") from error
+        problem = UnfinishedOutputError if error.errno in DISK_IS_FULL else OutputDirectoryError
+        raise problem(f"--output {output} cannot be written: {error.strerror}.") from error
     return difference
 
 

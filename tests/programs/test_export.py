@@ -94,7 +94,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(trained: Trained, tmp_path: 
         ended = run_program("export", "--trained-model", trained.output, "--format", kind, "--output", output)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert_refused(ended, 2, f"OutputDirectoryError: --output {output} cannot be written: File too large.")
+    assert_refused(ended, 4, f"UnfinishedOutputError: --output {output} cannot be written: File too large.")
     assert list(tmp_path.iterdir()) == []
 
 

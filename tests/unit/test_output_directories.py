@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputError
 from train_pytorch_model.formats.files import (
     INCOMPLETE,
     META,
@@ -93,8 +93,9 @@ def test_a_full_disk_leaves_an_empty_directory_and_says_so(tmp_path: Path) -> No
             (root / "half").touch()
             raise OSError(errno.ENOSPC, "No space left on device", "half")
 
-    with pytest.raises(OutputDirectoryError) as raised:
+    with pytest.raises(UnfinishedOutputError) as raised:
         write()
+    assert raised.value.exit_status == 4
     assert str(raised.value) == (
         f"--output {output} cannot be finished, and is empty again: [Errno 28] No space left on device:"
         " 'half'."

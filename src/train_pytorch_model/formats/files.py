@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputError
 
 META = "_meta.yaml"
 INCOMPLETE = "_incomplete"
@@ -269,8 +269,8 @@ def writing_directory(path: Path, meta: Mapping[str, Any], flag: str, token: str
     """The new or empty directory `path`, for the caller to fill; `_meta.yaml` closes it.
 
     Until then the file `_incomplete` marks it, with the `token` of a writer that may come back. On an error
-    everything written is taken away again. Raises `OutputDirectoryError` where it cannot be made or filled,
-    or is not empty.
+    everything written is taken away again. Raises `OutputDirectoryError` where it is not empty, and of that
+    `UnfinishedOutputError` where it cannot be made or filled.
     """
     check_output(path, flag, token=token)
     if is_unfinished(path, token):
@@ -284,7 +284,7 @@ def writing_directory(path: Path, meta: Mapping[str, Any], flag: str, token: str
         (path / INCOMPLETE).unlink()
     except OSError as error:
         empty_directory(path)
-        raise OutputDirectoryError(
+        raise UnfinishedOutputError(
             f"{flag} {path} cannot be finished, and is empty again: {error}."
         ) from error
     except BaseException:
