@@ -76,7 +76,7 @@ def _training_sizes(trainer: Trainer) -> str:
     sizes = f", trained at {first.height} x {first.width}"
     if first == last:
         return sizes
-    return f"{sizes}, at {last.height} x {last.width} from epoch {by_epoch.index(last) + 1} on"
+    return f"{sizes}, from epoch {by_epoch.index(last) + 1} on at {last.height} x {last.width}"
 
 
 def params_of(trainer: Trainer) -> dict[str, Any]:

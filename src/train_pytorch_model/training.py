@@ -160,7 +160,7 @@ def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Vo
             f" now {config.learning_rate}, or warm up with --warmup-step-number."
         )
     sum_up(trainer, 1, trained, validated, is_best=False)
-    voice.say(f"Dry run: {trained.step} steps; nothing was written.")
+    voice.say(f"Dry run: {trained.step} steps; nothing was written. Leave out --dry-run to train.")
 
 
 def announce(trainer: Trainer) -> None:

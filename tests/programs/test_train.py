@@ -272,7 +272,7 @@ def test_a_dry_run_trains_three_steps_and_writes_nothing(
             *train_arguments(folders, untrained, tmp_path / "a" / "trained", "--batch-size", "2"), "--dry-run"
         )
     assert ended.status == 0, ended.stderr
-    assert ended.stdout.endswith("Dry run: 3 steps; nothing was written.\n")
+    assert ended.stdout.endswith("Dry run: 3 steps; nothing was written. Leave out --dry-run to train.\n")
     assert list(tmp_path.iterdir()) == []
 
 

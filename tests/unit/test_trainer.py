@@ -68,7 +68,7 @@ def test_a_network_trains_on_smaller_images_before_its_last_epochs(tmp_path: Pat
     images = paint_folders(tmp_path / "images", 4)
     inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
     trainer = Trainer(TrainConfig(epochs=3), inputs, ALONE, Silence())
-    sizes = "96 x 96 px (the recipe says so), trained at 64 x 80, at 96 x 96 from epoch 3 on"
+    sizes = "96 x 96 px (the recipe says so), trained at 64 x 80, from epoch 3 on at 96 x 96"
     assert plan_of(trainer)["Size"] == sizes
     seen: list[tuple[int, bool, tuple[int, ...]]] = []
     trainer.network.register_forward_pre_hook(
