@@ -35,9 +35,14 @@ def make_step(precision: str = "float32") -> TrainStep:
     device = torch.device("cuda", 0)
     torch.manual_seed(0)
     network = nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(), nn.Flatten(), nn.LazyLinear(3)
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Dropout(),
+        nn.AdaptiveAvgPool2d(7),
+        nn.Flatten(),
+        nn.Linear(392, 3),
     )
-    network(torch.zeros(2, 3, 9, 9))
     model = network.to(device).to(memory_format=torch.channels_last)
     chosen = choose_precision(precision, device)
 
@@ -57,20 +62,22 @@ def make_step(precision: str = "float32") -> TrainStep:
     return TrainStep(Floats(), make_optimizer(model), chosen.scaler(device), loss_sum, chosen, world)
 
 
-def batches(sizes: list[int]) -> list[Batch]:
+def batches(sizes: list[int], side: int = 9) -> list[Batch]:
     random = np.random.default_rng(0)
     found = []
     for size in sizes:
-        pixels = torch.from_numpy(random.integers(0, 256, (size, 9, 9, 3), dtype=np.uint8))
+        pixels = torch.from_numpy(random.integers(0, 256, (size, side, side, 3), dtype=np.uint8))
         targets = torch.from_numpy(random.integers(0, 3, size))
         images = pixels.permute(0, 3, 1, 2).cuda()
         found.append(Batch(images, targets.cuda(), np.arange(size), size, {}))
     return found
 
 
-def trained(step: TrainStep | RecordedStep, network: nn.Module, sizes: list[int]) -> dict[str, Tensor]:
+def trained(
+    step: TrainStep | RecordedStep, network: nn.Module, sizes: list[int], side: int = 9
+) -> dict[str, Tensor]:
     sums = Sums(torch.device("cuda", 0))
-    for number, batch in enumerate(batches(sizes)):
+    for number, batch in enumerate(batches(sizes, side)):
         torch.manual_seed(number)  # of dropout, as the training has it
         step(batch, 0.1 / (1 + number), sums)
     return {**network.state_dict(), "sums": sums.values}
@@ -87,6 +94,18 @@ def test_steps_that_are_played_back_are_those_that_would_have_been_computed(prec
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3, msg=name)
     assert found["sums"][3] == sum(SIZES)
+
+
+def test_steps_on_larger_images_are_recorded_anew() -> None:
+    plain, under_it = make_step(), make_step()
+    recorded = RecordedStep(under_it, lambda: 0, lambda _: None)
+    for side in (9, 12):
+        expected = trained(plain, plain.model, SIZES, side)
+        found = trained(recorded, under_it.model, SIZES, side)
+        shapes = {tuple(recording.images.shape) for recording in recorded._recordings.values()}
+        assert shapes == {(8, 3, side, side), (7, 3, side, side)}
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3, msg=name)
 
 
 def test_a_batch_with_unreadable_images_is_computed_as_it_comes() -> None:
