@@ -20,14 +20,16 @@ TRAINING_SHARE = 176 / 224
 MIN_TRAINING_SIDE = 176
 SIDE_MULTIPLE = 16  # networks halve the side four times or more: others waste computing on padding
 # Smaller images teach a network sooner what there is to see, in a third of the computing, and the last epochs
-# get it used to the size of its predictions (progressive resizing). Small images lose by this, too.
+# get it used to the size of its predictions (progressive resizing). In many epochs patience may end a run
+# before those, and images that are not cropped are learned by heart.
 EARLY_SHARE = 128 / 224
 MIN_RESIZED_SIDE = 176
 FULL_SIZE_SHARE = 1 / 5  # of the epochs, the last ones
 MIN_PADDED_CROP_SIDE = 32
 # In fewer epochs the network does not memorise the images, and what prevents that only slows it. Measured at
 # 5, 10 and 30 epochs; smoothing at 5 and 30: on photographs, which random crops keep new, it costs.
-MIN_CROP_EPOCHS = 10
+MIN_PADDED_CROP_EPOCHS = 10
+MIN_RANDOM_CROP_EPOCHS = 15
 MIN_SMOOTHED_EPOCHS = 15
 LABEL_SMOOTHING = 0.1
 
@@ -67,9 +69,7 @@ def decide(
     is_common = common_size == size and max(size) <= max_common_side
     augmentation = recipe.augmentation
     if augmentation == "auto":
-        pays = epochs >= MIN_CROP_EPOCHS and (not is_common or min(size) >= MIN_PADDED_CROP_SIDE)
-        crop: Augmentation = "padded-crop" if is_common else "random-resized-crop"
-        augmentation = crop if pays else "none"
+        augmentation = _augmentation(size, is_common, epochs)
     smoothing = recipe.label_smoothing
     if smoothing is None:
         smoothing = LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
@@ -92,6 +92,13 @@ def decide(
         std=std,
     )
     return decided, reason
+
+
+def _augmentation(size: tuple[int, int], is_common: bool, epochs: int) -> Augmentation:
+    if not is_common:
+        return "random-resized-crop" if epochs >= MIN_RANDOM_CROP_EPOCHS else "none"
+    is_large = min(size) >= MIN_PADDED_CROP_SIDE
+    return "padded-crop" if is_large and epochs >= MIN_PADDED_CROP_EPOCHS else "none"
 
 
 def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: str) -> tuple[int, int]:
@@ -127,7 +134,7 @@ def _early_size(
             )
         return sides(recipe.early_size)
     is_convolutional = FAMILY_OF[model.architecture].is_convolutional
-    is_short = epochs < MIN_CROP_EPOCHS and augmentation == "none"
+    is_short = epochs < MIN_RANDOM_CROP_EPOCHS and augmentation == "none"
     is_named = recipe.training_size is not None
     if is_named or not (is_convolutional and is_short) or min(training_size) < MIN_RESIZED_SIDE:
         return training_size

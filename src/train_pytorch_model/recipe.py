@@ -33,13 +33,13 @@ class Recipe:
     """The same of training images. By default as large, but 176 px for 176 to 224 in random crops: README."""
 
     early_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
-    """The same before the last fifth of the epochs, 64 px at least. By default 4/7 from 176 px up: README."""
+    """The same before the last fifth of the epochs. By default as large, but in few epochs 4/7: README."""
 
     crop_fraction: Annotated[float | None, _shown("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
 
     augmentation: Augmentation = "auto"
-    """Training crops. auto: random-resized-crop; at a common size padded-crop (32 px, 10 epochs) or none."""
+    """Training crops. auto: none, but in many epochs random-resized-crop, or padded-crop: README."""
 
     crop_area: float = 0.08
     """Smallest share of an image's area that random-resized-crop takes."""

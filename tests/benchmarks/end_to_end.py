@@ -1,7 +1,8 @@
 """Training from image files: the program beside a plain script, timm, and its own rate without images.
 
 By default the program trains on smaller images than it predicts: in few epochs before the last of them, in
-many on random crops. The others train at the size that they are given, as the program does in one more row.
+many on random crops, which is a row of its own. The others train at the size that they are given, as the program
+does in one more row.
 """
 
 import statistics
@@ -31,18 +32,18 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         images = chosen.images or paint_photos(Path(folder) / "images", 60)
-        untrained, full_size = Path(folder) / "untrained", Path(folder) / "full size"
         recipe = Recipe(image_size=chosen.image_size)
-        for output, each in (
-            (untrained, recipe),
-            (full_size, replace(recipe, training_size=recipe.image_size)),
-        ):
-            InitModel(architecture=chosen.architecture, output=output, recipe=each).run()
+
+        def program(name: str, recipe: Recipe) -> tuple[object, ...]:
+            untrained = Path(folder) / name
+            InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
+            ours = (sys.executable, "-m", "tests.benchmarks.contenders.ours")
+            return *ours, untrained, images, chosen.batch_size, chosen.epochs
+
+        own = program("as it comes", recipe)
+        full_size = program("full size", replace(recipe, training_size=recipe.image_size))
+        in_crops = program("in crops", replace(recipe, augmentation="random-resized-crop"))
         peer = (images, chosen.architecture, chosen.image_size, chosen.batch_size, chosen.epochs)
-        program = (sys.executable, "-m", "tests.benchmarks.contenders.ours")
-        own, own_full_size = (
-            (*program, model, images, chosen.batch_size, chosen.epochs) for model in (untrained, full_size)
-        )
         contenders: dict[str, Measure] = {
             "plain float32 script": lambda: _measure(sys.executable, CONTENDERS / "plain.py", *peer)
         }
@@ -54,7 +55,8 @@ def main() -> None:
                 contenders[f"{name}, compiled"] = lambda: _measure(*timm, "--compile")
             else:
                 contenders["timm, bfloat16, channels last"] = lambda: _measure(*timm)
-        contenders["this program, trained at the full size"] = lambda: _measure(*own_full_size)
+        contenders["this program, trained at the full size"] = lambda: _measure(*full_size)
+        contenders["this program, in crops, as in 15 epochs"] = lambda: _measure(*in_crops)
         contenders["this program"] = lambda: _measure(*own)
         contenders["this program, without images"] = lambda: _rates(*own, "--synthetic")
         show(measure_in_turn(contenders, chosen.repeats))
