@@ -1,8 +1,8 @@
 """Training from image files: the program beside a plain script, timm, and its own rate without images.
 
 By default the program trains on smaller images than it predicts: in few epochs before the last of them, in
-many on random crops, which is a row of its own. The others train at the size that they are given, as the program
-does in one more row.
+many on random crops, which have a row of their own. The others train at the size that they are given, as the
+program does in one more row.
 """
 
 import statistics
