@@ -56,7 +56,7 @@ def main() -> None:
             else:
                 contenders["timm, bfloat16, channels last"] = lambda: _measure(*timm)
         contenders["this program, trained at the full size"] = lambda: _measure(*full_size)
-        contenders["this program, in crops, as in 15 epochs"] = lambda: _measure(*in_crops)
+        contenders["this program, in crops, as in 12 epochs"] = lambda: _measure(*in_crops)
         contenders["this program"] = lambda: _measure(*own)
         contenders["this program, without images"] = lambda: _rates(*own, "--synthetic")
         show(measure_in_turn(contenders, chosen.repeats))
