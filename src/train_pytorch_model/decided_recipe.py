@@ -27,8 +27,8 @@ MIN_RESIZED_SIDE = 176
 FULL_SIZE_SHARE = 1 / 5  # of the epochs, the last ones
 MIN_PADDED_CROP_SIDE = 32
 # In fewer epochs the network does not memorise the images, and what prevents that only slows it. Measured at
-# 5, 10 and 30 epochs, and random crops at 15, where they have turned from a loss into a gain; smoothing at 5 and
-# 30: on photographs, which random crops keep new, it costs.
+# 5, 10 and 30 epochs; random crops, which cost at 10 and pay at 15, there too; smoothing at 5 and 30: on
+# photographs, which random crops keep new, it costs.
 MIN_PADDED_CROP_EPOCHS = 10
 MIN_RANDOM_CROP_EPOCHS = 12
 MIN_SMOOTHED_EPOCHS = 15
