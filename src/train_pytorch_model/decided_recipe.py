@@ -20,8 +20,8 @@ TRAINING_SHARE = 176 / 224
 MIN_TRAINING_SIDE = 176
 SIDE_MULTIPLE = 16  # networks halve the side four times or more: others waste computing on padding
 # Smaller images teach a network sooner what there is to see, in a third of the computing, and the last epochs
-# get it used to the size of its predictions (progressive resizing). In many epochs patience may end a run
-# before those, and images that are not cropped are learned by heart.
+# get it used to the size of its predictions (progressive resizing). Not one whose weights know a size: it would
+# have to get used to two. In many epochs patience may end a run before the last ones.
 EARLY_SHARE = 128 / 224
 MIN_RESIZED_SIDE = 176
 FULL_SIZE_SHARE = 1 / 5  # of the epochs, the last ones
@@ -136,8 +136,11 @@ def _early_size(
         return sides(recipe.early_size)
     is_convolutional = FAMILY_OF[model.architecture].is_convolutional
     is_short = epochs < MIN_RANDOM_CROP_EPOCHS and augmentation == "none"
+    knows_a_size = model.is_pretrained or model.is_trained
     is_named = recipe.training_size is not None
-    if is_named or not (is_convolutional and is_short) or min(training_size) < MIN_RESIZED_SIDE:
+    if is_named or knows_a_size or not (is_convolutional and is_short):
+        return training_size
+    if min(training_size) < MIN_RESIZED_SIDE:
         return training_size
     height, width = (round(side * EARLY_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in training_size)
     return height, width

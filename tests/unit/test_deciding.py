@@ -246,6 +246,16 @@ def test_images_are_smaller_before_the_last_of_few_epochs(
     assert decided.early_size == early_size
 
 
+@pytest.mark.parametrize(("is_pretrained", "trained"), [(True, False), (False, True)])
+def test_a_network_that_knows_a_size_is_trained_at_it(
+    tmp_path: Path, is_pretrained: bool, trained: bool
+) -> None:
+    recipe = Recipe(image_size=(224, 224), crop_fraction=0.875, mean=HALF, std=HALF)
+    decided, _ = decide(model_of(tmp_path, recipe, is_pretrained, trained), None)
+    assert decided.augmentation == "none"
+    assert decided.training_size == decided.early_size == (224, 224)
+
+
 def test_early_images_larger_than_the_later_ones_are_refused(tmp_path: Path) -> None:
     model = model_of(tmp_path, Recipe(early_size=225))
     with pytest.raises(
