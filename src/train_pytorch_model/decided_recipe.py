@@ -20,8 +20,8 @@ TRAINING_SHARE = 176 / 224
 MIN_TRAINING_SIDE = 176
 SIDE_MULTIPLE = 16  # networks halve the side four times or more: others waste computing on padding
 # Smaller images teach a network sooner what there is to see, in a third of the computing, and the last epochs
-# get it used to the size of its predictions (progressive resizing). Not one whose weights know a size: it would
-# have to get used to two. In many epochs patience may end a run before the last ones.
+# get it used to the size of its predictions (progressive resizing). Weights that know a size would have to
+# get used to two. In many epochs patience may end a run before the last ones.
 EARLY_SHARE = 128 / 224
 MIN_RESIZED_SIDE = 176
 FULL_SIZE_SHARE = 1 / 5  # of the epochs, the last ones
