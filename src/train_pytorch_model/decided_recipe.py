@@ -21,9 +21,10 @@ MIN_TRAINING_SIDE = 176
 SIDE_MULTIPLE = 16  # networks halve the side four times or more: others waste computing on padding
 # Smaller images teach a network sooner what there is to see, in a third of the computing, and the last epochs
 # get it used to the size of its predictions (progressive resizing). Weights that know a size would have to
-# get used to two. In many epochs patience may end a run before the last ones.
+# get used to two. In many epochs images that are not cropped are learned by heart, and patience may end a run
+# before the last ones.
 EARLY_SHARE = 128 / 224
-MIN_RESIZED_SIDE = 176
+MIN_SHRUNK_SIDE = 176
 FULL_SIZE_SHARE = 1 / 5  # of the epochs, the last ones
 MIN_PADDED_CROP_SIDE = 32
 # In fewer epochs the network does not memorise the images, and what prevents that only slows it. Measured at
@@ -70,7 +71,7 @@ def decide(
     is_common = common_size == size and max(size) <= max_common_side
     augmentation = recipe.augmentation
     if augmentation == "auto":
-        augmentation = _augmentation(size, is_common, epochs)
+        augmentation = _augmentation(recipe, size, is_common, epochs)
     smoothing = recipe.label_smoothing
     if smoothing is None:
         smoothing = LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
@@ -95,9 +96,10 @@ def decide(
     return decided, reason
 
 
-def _augmentation(size: tuple[int, int], is_common: bool, epochs: int) -> Augmentation:
+def _augmentation(recipe: Recipe, size: tuple[int, int], is_common: bool, epochs: int) -> Augmentation:
     if not is_common:
-        return "random-resized-crop" if epochs >= MIN_RANDOM_CROP_EPOCHS else "none"
+        is_asked_for = recipe.crop_area != Recipe.crop_area
+        return "random-resized-crop" if is_asked_for or epochs >= MIN_RANDOM_CROP_EPOCHS else "none"
     is_large = min(size) >= MIN_PADDED_CROP_SIDE
     return "padded-crop" if is_large and epochs >= MIN_PADDED_CROP_EPOCHS else "none"
 
@@ -118,6 +120,9 @@ def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: s
     if not is_convolutional or not is_random_crop or share >= 1:
         return size
     height, width = (min(side, round(side * share / SIDE_MULTIPLE) * SIDE_MULTIPLE) for side in size)
+    early = model.recipe.early_size
+    if early is not None and fits_into(early, size):
+        height, width = map(max, (height, width), sides(early))
     return height, width
 
 
@@ -135,12 +140,12 @@ def _early_size(
             )
         return sides(recipe.early_size)
     is_convolutional = FAMILY_OF[model.architecture].is_convolutional
-    is_short = epochs < MIN_RANDOM_CROP_EPOCHS and augmentation == "none"
+    is_short = 1 < epochs < MIN_RANDOM_CROP_EPOCHS and augmentation == "none"
     knows_a_size = model.is_pretrained or model.is_trained
     is_named = recipe.training_size is not None
     if is_named or knows_a_size or not (is_convolutional and is_short):
         return training_size
-    if min(training_size) < MIN_RESIZED_SIDE:
+    if min(training_size) < MIN_SHRUNK_SIDE:
         return training_size
     height, width = (round(side * EARLY_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in training_size)
     return height, width

@@ -12,7 +12,7 @@ from train_pytorch_model.errors import ParameterError, listed
 
 MAX_IMAGE_SIZE = 4096
 MIN_IMAGE_SIZE = 8
-MIN_EARLY_SIZE = 64
+MIN_EARLY_SIZE = 64  # in smaller images, weights meet only padding that later meet the image
 
 Augmentation = Literal["auto", "none", "padded-crop", "random-resized-crop"]
 
@@ -70,11 +70,7 @@ class Recipe:
         sizes = {
             "image_size": (self.image_size, MIN_IMAGE_SIZE),
             "training_size": (self.training_size, MIN_IMAGE_SIZE),
-            # As small as training images may be, if they are all as small.
-            "early_size": (
-                self.early_size,
-                MIN_IMAGE_SIZE if self.early_size == self.training_size else MIN_EARLY_SIZE,
-            ),
+            "early_size": (self.early_size, MIN_IMAGE_SIZE if self._is_of_one_size() else MIN_EARLY_SIZE),
         }
         rules = {
             **{
@@ -117,6 +113,11 @@ class Recipe:
         problems = [f"Recipe: {rule}; it is {value}." for rule, (value, holds) in rules.items() if not holds]
         if problems:
             raise ParameterError("\n".join(problems))
+
+    def _is_of_one_size(self) -> bool:
+        """Whether the early images are as large as the others: then they may be as small as those."""
+        early, full = self.early_size, self.training_size or self.image_size
+        return early is not None and full is not None and sides(early) == sides(full)
 
     @classmethod
     def from_mapping(cls, entries: Mapping[str, Any]) -> "Recipe":

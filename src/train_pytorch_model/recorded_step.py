@@ -67,11 +67,11 @@ class RecordedStep:
         self._lr = torch.zeros((), device=device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._image_size = torch.Size()
-        """(H, W) of the images of this part of the training. What follows, by the number of images."""
+        """(H, W) of the images in this part of the training; its steps are told by the number of images."""
         self._taken: Counter[int] = Counter()
         self._recordings: dict[int, _Recording] = {}
         self._can_record = can_be_recorded(step.model)
-        self._is_long = False
+        self._can_compile, self._is_long = True, False
         self._steps: dict[int, TrainStep] = {}  # where they were compiled
         self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
         """Around the first steps after the warmup; None when they have told what they should."""
@@ -101,6 +101,7 @@ class RecordedStep:
         self._image_size = image_size
         self._taken.clear()
         self._steps.clear()
+        self._is_long, self._timed = False, []
         self._drop_recordings()
 
     def _drop_recordings(self) -> None:
@@ -133,7 +134,7 @@ class RecordedStep:
         if self._is_long and size not in self._steps and len(self._steps) < MAX_COMPILED:
             network = self._compiled(batch.images.shape)
             if network is None:
-                self._is_long = False  # another size would fail as well
+                self._can_compile = self._is_long = False  # another size would fail as well
             else:
                 self._steps[size] = replace(self._step, model=network)
                 self._taken[size] = 0  # it warms up once more
@@ -177,7 +178,7 @@ class RecordedStep:
         if self._timed[-1][1].query():  # type: ignore[no-untyped-call]
             step_s = statistics.median(start.elapsed_time(end) for start, end in self._timed) / 1e3
             self._timed = None
-            if step_s * self._steps_left() >= COMPILING_PAYS_S:
+            if self._can_compile and step_s * self._steps_left() >= COMPILING_PAYS_S:
                 self._is_long = True
                 self._drop_recordings()
         return loss_sum

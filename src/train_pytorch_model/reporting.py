@@ -104,10 +104,13 @@ def stopped_early(trainer: Trainer) -> str:
         return ""
     rate, spent = state.position.history[-1]["Learning rate"], state.patience.spent
     share = rate / trainer.schedule.peak_lr
+    last = trainer.training_framings[-1]
+    small = trainer.training_framings[done - 1] != last
+    unseen = f", and images would have become {last.height} x {last.width} px" if small else ""
     return (
         f"Stopped early: {spent} {'epoch' if spent == 1 else 'epochs'} in a row without a lower validation"
         f" loss. That gave up {epochs - done} of {epochs} epochs, in which the learning rate would have gone"
-        f" on from {rate:.2g}, {share:.0%} of its peak; a larger --patience lets them be trained."
+        f" on from {rate:.2g}, {share:.0%} of its peak{unseen}; a larger --patience lets them be trained."
     )
 
 

@@ -352,10 +352,10 @@ class Trainer:
         position.left_out[role] += directory.places_in(given, sorted(everybodys)).tolist()
 
     def _steps_left(self) -> int:
-        """Still to take, if all epochs are trained."""
-        position = self.state.position
-        following = self.config.epochs - position.epoch
-        return (following + 1) * self.steps_per_epoch - position.steps_done
+        """Still to take on images of the size that they have now, if all epochs are trained."""
+        position, framings = self.state.position, self.training_framings
+        epochs = framings[position.epoch - 1 :].count(framings[position.epoch - 1])
+        return epochs * self.steps_per_epoch - position.steps_done
 
     def _telling_what_fits(self, images: int) -> AbstractContextManager[None]:
         return telling_what_fits(images, self._trained_at_once, self.min_share, self.config.batch_size)

@@ -137,6 +137,8 @@ def test_a_network_of_one_size_takes_no_other(
         (None, Recipe(), 11, "none"),
         (None, Recipe(), 12, "random-resized-crop"),
         (None, Recipe(augmentation="random-resized-crop"), 1, "random-resized-crop"),
+        (None, Recipe(crop_area=0.35), 1, "random-resized-crop"),
+        ((32, 32), Recipe(crop_area=0.35), 10, "padded-crop"),
     ],
 )
 def test_images_are_cropped_only_in_a_training_of_many_epochs(
@@ -221,6 +223,8 @@ def test_random_crops_are_smaller_than_the_images_that_are_predicted(
     ("epochs", "entries", "common_size", "early_size"),
     [
         pytest.param(11, {}, None, (128, 128), id="photographs"),
+        pytest.param(1, {}, None, (224, 224), id="no epochs before the last"),
+        pytest.param(12, {"early_size": 200}, None, (200, 200), id="the recipe's, larger than crops are"),
         pytest.param(12, {}, None, (176, 176), id="photographs, in crops"),
         pytest.param(9, {}, (224, 224), (128, 128), id="images of a common size"),
         pytest.param(10, {}, (224, 224), (224, 224), id="images that are moved"),

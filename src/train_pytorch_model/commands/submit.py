@@ -228,7 +228,8 @@ def _check_local_data(submission: Submission, voice: Voice) -> None:
     model = submission.untrained_model.local if submission.untrained_model else None
     training, validation = submission.training_dataset.local, submission.validation_dataset.local
     if training and validation and model:
-        for warning in open_training_inputs(model, training, validation).warnings:
+        epochs = submission.parameters.epochs
+        for warning in open_training_inputs(model, training, validation, epochs).warnings:
             voice.warn(warning)
         return
     if model:
