@@ -87,6 +87,29 @@ def test_a_network_trains_on_smaller_images_before_its_last_epochs(tmp_path: Pat
     assert {size for _, is_training, size in seen if not is_training} == {(96, 96)}
 
 
+def test_a_run_goes_on_where_images_become_larger(tmp_path: Path) -> None:
+    recipe = Recipe(image_size=96, early_size=64, augmentation="none", precision="float32")
+    InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
+    images = paint_folders(tmp_path / "images", 4, size=(200, 160))  # what is kept of them has 180 x 144
+    inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
+
+    def begun() -> Trainer:
+        return Trainer(TrainConfig(epochs=2, batch_size=4), inputs, ALONE, Silence())
+
+    whole = begun()
+    with whole.loader(None) as loader:
+        whole.close_epoch(whole.train(loader, lambda _: None), whole.validate(loader))
+        between = whole.state.snapshot()
+        whole.close_epoch(whole.train(loader, lambda _: None), whole.validate(loader))
+    resumed = begun()
+    resumed.state.restore(between)
+    with resumed.loader(None) as loader:  # which has not kept anything of the first epoch
+        resumed.close_epoch(resumed.train(loader, lambda _: None), resumed.validate(loader))
+    assert whole.state.best.epoch == resumed.state.best.epoch
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], value), name
+
+
 def test_a_run_is_as_long_as_its_images_are_large() -> None:
     length = RunLength(images=8, pixels=[100, 100, 300], steps_per_epoch=2, is_on_cpu=True)
     assert [length.epochs_left(epoch) for epoch in (1, 2, 3)] == [4.0, 3.0, 0.0]
