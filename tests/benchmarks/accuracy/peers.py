@@ -2,7 +2,7 @@
 
 Facts: the classic component's as its users saw them; torchvision's from `references/classification`, as it is
 without options; timm's from its `train.py` without options, timm 1.0. All take the same batch size, learning
-rate, number of epochs and first weights as the program, and see the same pixels.
+rate, number of epochs and first weights as the program, and are judged at the same pixels.
 """
 
 import functools
