@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from train_pytorch_model.formats.files import write_yaml
-from train_pytorch_model.formats.model_directory import write_spec
+from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory, write_spec
 from train_pytorch_model.recipe import Recipe
 
 RESNET = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.resnet"
@@ -31,3 +31,11 @@ def write_model(
     write_yaml(root / "_meta.yaml", meta)
     (root / "model").write_bytes(b"weights")
     return root
+
+
+def model_of(
+    tmp_path: Path, recipe: Recipe, is_pretrained: bool = False, trained: bool = False
+) -> ModelDirectory:
+    """A model directory of two categories if it is `trained`, opened."""
+    categories = ("x", "y") if trained else ()
+    return open_model_directory(write_model(tmp_path / "model", recipe, is_pretrained, categories), "Model")

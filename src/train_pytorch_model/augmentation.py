@@ -92,8 +92,6 @@ def _framed(pixels: Pixels, framing: Framing) -> Pixels:
     height, width, _ = pixels.shape
     if (height, width) == (framing.height, framing.width):
         return pixels
-    scale = framing.crop_fraction * min(width / framing.width, height / framing.height)
-    rows, columns = max(1, round(framing.height * scale)), max(1, round(framing.width * scale))
-    top, left = (height - rows) // 2, (width - columns) // 2
-    window = np.array(pixels[top : top + rows, left : left + columns], order="C")
-    return resize(window, framing.height, framing.width)
+    left, top, right, bottom = map(round, framing.box(width, height))
+    window = pixels[top : max(top + 1, bottom), left : max(left + 1, right)]
+    return resize(np.array(window, order="C"), framing.height, framing.width)

@@ -139,13 +139,16 @@ def _early_size(
                 "In init-model, name a larger --training-size, or a smaller --early-size, or neither.",
             )
         return sides(recipe.early_size)
-    is_convolutional = FAMILY_OF[model.architecture].is_convolutional
-    is_short = 1 < epochs < MIN_RANDOM_CROP_EPOCHS and augmentation == "none"
     knows_a_size = model.is_pretrained or model.is_trained
-    is_named = recipe.training_size is not None
-    if is_named or knows_a_size or not (is_convolutional and is_short):
-        return training_size
-    if min(training_size) < MIN_SHRUNK_SIDE:
+    is_short = 1 < epochs < MIN_RANDOM_CROP_EPOCHS and augmentation == "none"
+    is_shrunk = (
+        is_short
+        and not knows_a_size
+        and recipe.training_size is None
+        and FAMILY_OF[model.architecture].is_convolutional
+        and min(training_size) >= MIN_SHRUNK_SIDE
+    )
+    if not is_shrunk:
         return training_size
     height, width = (round(side * EARLY_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in training_size)
     return height, width

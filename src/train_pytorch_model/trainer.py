@@ -31,6 +31,7 @@ from train_pytorch_model.first_weights import begin_from_scratch
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import left_out, without_bad_images
 from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.loop import (
     Look,
@@ -97,7 +98,7 @@ class Trainer:
         self.training_framings = inputs.training_framings(config.epochs)
         smallest = self.training_framings[0]
         self.min_share = min_share(self.network, smallest.height, smallest.width)
-        self.steps_per_epoch = _steps_per_epoch(config, inputs, self.min_share, world)
+        self.steps_per_epoch = _steps_per_epoch(config, inputs, smallest, self.min_share, world)
         quicken_batch_norms(self.network, self.steps_per_epoch)
         self.schedule = PolynomialSchedule(
             peak_lr=config.learning_rate * world.size,
@@ -377,8 +378,10 @@ def _generator_of(device: torch.device) -> torch.Generator:
     return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
 
 
-def _steps_per_epoch(config: TrainConfig, inputs: TrainingInputs, min_share: int, world: World) -> int:
-    framing = inputs.training_framings(config.epochs)[0]
+def _steps_per_epoch(
+    config: TrainConfig, inputs: TrainingInputs, framing: Framing, min_share: int, world: World
+) -> int:
+    """`min_share` images are the fewest that a step takes, for the sake of those as small as in `framing`."""
     if config.batch_size < min_share:
         raise ParameterError(
             f'Parameter "Batch size" value should be greater than {min_share - 1}: --batch-size is'

@@ -12,6 +12,7 @@ from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.models import freeze_backbone
 from train_pytorch_model.network_shapes import keep_unseen_weights, min_share
+from train_pytorch_model.recipe import MIN_EARLY_SIZE
 
 
 @pytest.mark.parametrize(("side", "least"), [(32, 2), (33, 1), (64, 1)])
@@ -72,6 +73,23 @@ def test_the_gradient_is_zero_exactly_where_a_weight_meets_only_padding(
     meets_an_image = network.convolution.weight.grad.ne(0)
     keep_unseen_weights(network, height, width)
     assert torch.equal(gradient_of_garbage(network.convolution).isnan(), meets_an_image)
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "meet_all"),
+    [
+        ("resnet18", 16, False),
+        ("resnet18", MIN_EARLY_SIZE, True),
+        ("densenet121", MIN_EARLY_SIZE, True),
+        ("mobilenet_v3_small", MIN_EARLY_SIZE, True),
+        ("efficientnet_b0", MIN_EARLY_SIZE, True),
+        ("regnet_y_400mf", MIN_EARLY_SIZE, True),
+    ],
+)
+def test_the_smallest_early_images_meet_all_weights(name: str, side: int, meet_all: bool) -> None:
+    network = build(name, False, 3)
+    keep_unseen_weights(network, side, side)
+    assert any(parameter._backward_hooks for parameter in network.parameters()) is not meet_all
 
 
 def test_without_a_stride_nothing_is_done() -> None:

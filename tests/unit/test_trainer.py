@@ -23,7 +23,7 @@ from train_pytorch_model.loop import NotFiniteError, StepReport
 from train_pytorch_model.metrics import Metrics
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
-from train_pytorch_model.reporting import plan_of
+from train_pytorch_model.reporting import plan_of, stopped_early
 from train_pytorch_model.trainer import Trainer
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
@@ -100,6 +100,9 @@ def test_a_run_goes_on_where_images_become_larger(tmp_path: Path) -> None:
     with whole.loader(None) as loader:
         whole.close_epoch(whole.train(loader, lambda _: None), whole.validate(loader))
         between = whole.state.snapshot()
+        whole.state.patience.spent = whole.config.patience
+        assert ", and images would have become 96 x 96 px; a larger --patience" in stopped_early(whole)
+        whole.state.restore(between)
         whole.close_epoch(whole.train(loader, lambda _: None), whole.validate(loader))
     resumed = begun()
     resumed.state.restore(between)

@@ -43,9 +43,13 @@ class Framing:
         if image.size == (self.width, self.height):
             return np.asarray(image)
         # One resampling from the source box, instead of a resize and a crop with rounding in between.
-        scale = self.crop_fraction * min(image.width / self.width, image.height / self.height)
+        box = self.box(image.width, image.height)
+        return np.asarray(image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=box))
+
+    def box(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """(left, top, right, bottom) of what is seen of an image, in its pixels."""
+        scale = self.crop_fraction * min(width / self.width, height / self.height)
         box_width, box_height = self.width * scale, self.height * scale
         # Rounding can make a box that just fits larger by one bit, and Pillow refuses it.
-        left, top = max(0.0, (image.width - box_width) / 2), max(0.0, (image.height - box_height) / 2)
-        box = (left, top, min(image.width, left + box_width), min(image.height, top + box_height))
-        return np.asarray(image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=box))
+        left, top = max(0.0, (width - box_width) / 2), max(0.0, (height - box_height) / 2)
+        return left, top, min(width, left + box_width), min(height, top + box_height)

@@ -39,13 +39,13 @@ def trained_at(share: float) -> Callable[[Setting], Iterator[Epoch]]:
     return train
 
 
-def early_at(share: float, **entries: object) -> Callable[[Setting], Iterator[Epoch]]:
+def early_at(share: float) -> Callable[[Setting], Iterator[Epoch]]:
     """Images that are not cropped have this share of the side before the last fifth of the epochs."""
 
     def train(setting: Setting) -> Iterator[Epoch]:
         size, early = _sizes(setting, share)
-        sizes = {"image_size": size, "training_size": size, "early_size": early}
-        return ours.train(setting, Recipe.from_mapping({"augmentation": "none", **sizes, **entries}))
+        recipe = Recipe(augmentation="none", image_size=size, training_size=size, early_size=early)
+        return ours.train(setting, recipe)
 
     return train
 

@@ -78,7 +78,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
     with quick_turns(), join_world() as world, OneBatch(1) as loader:
         inputs = open_training_inputs(untrained, images, images, epochs)
         made = {}
-        for framing in inputs.training_framings(epochs):
+        for framing in set(inputs.training_framings(epochs)):
             pixels = torch.randint(0, 256, (batch_size, framing.height, framing.width, 3))
             targets = torch.randint(0, len(inputs.categories), (batch_size,))
             pixels = pixels.byte().permute(0, 3, 1, 2).to(world.device)

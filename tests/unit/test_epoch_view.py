@@ -1,0 +1,70 @@
+"""How long a run will take, whose last epochs have larger images."""
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from train_pytorch_model import epoch_view
+from train_pytorch_model.epoch_view import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, RunLength
+from train_pytorch_model.loop import StepReport
+from train_pytorch_model.metrics import Metrics
+
+STEPS = 20
+REPORT = StepReport(step=10, lr=0.001, metrics=Metrics(1.0, 0.5, 1.0, 8), images_per_second=1.0)
+
+
+class Said:
+    """A bar and a voice."""
+
+    def __init__(self) -> None:
+        self.shown: tuple[str, ...] = ()
+        self.warned: list[str] = []
+
+    def advance(self) -> None:
+        pass
+
+    def show(self, *facts: str) -> None:
+        self.shown = facts
+
+    def warn(self, text: str) -> None:
+        self.warned.append(text)
+
+
+def after_ten_steps(monkeypatch: pytest.MonkeyPatch, step_s: float, pixels: list[int]) -> Said:
+    """Of the first of so many epochs of twenty steps, the clock going on by a step each time it is read."""
+    clock = itertools.count(step=step_s)
+    monkeypatch.setattr(epoch_view, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    said: Any = Said()
+    position: Any = SimpleNamespace(epoch=1, steps_done=0, waited_s=0.0, elapsed_s=1.0, times=[])
+    loader: Any = SimpleNamespace(waited_s=0.0)
+    length = RunLength(images=160, pixels=pixels, steps_per_epoch=STEPS, is_on_cpu=True)
+    view = EpochView(said, said, loader, position, STEPS, length, lambda _: None)
+    for _ in range(STEPS_TO_JUDGE):
+        position.steps_done += 1
+        view.after_step(torch.zeros(()))
+    view.report(REPORT)
+    assert isinstance(said, Said)
+    return said
+
+
+def test_the_eta_of_a_run_counts_larger_images_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = after_ten_steps(monkeypatch, 1.0, [100, 100])
+    larger = after_ten_steps(monkeypatch, 1.0, [100, 300])
+    (eta,) = (fact for fact in same.shown if fact.startswith("ETA"))
+    (longer,) = (fact for fact in larger.shown if fact.startswith("ETA"))
+    # Three readings of the clock for ten steps: 0.3 s each; ten are left, and 20 or, as it were, 60.
+    assert (eta, longer) == ("ETA 3 s, run 9 s", "ETA 3 s, run 21 s")
+
+
+@pytest.mark.parametrize(("pixels", "is_long"), [([100, 100], False), ([100, 300], True)])
+def test_a_long_run_on_a_cpu_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, pixels: list[int], is_long: bool
+) -> None:
+    step_s = LONG_RUN_S / STEPS / 3 * (STEPS_TO_JUDGE - 1)  # two epochs of small images: two thirds of it
+    said = after_ten_steps(monkeypatch, step_s, pixels)
+    assert [text.startswith("At the speed of the first steps, 320 images") for text in said.warned] == [
+        True
+    ] * is_long
