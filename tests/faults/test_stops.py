@@ -45,7 +45,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
     )
     assert not output.exists()
     assert not (run_folder_of(output) / "lock").exists()
-    assert len(checkpoints_of(output)) == 2
+    assert len(checkpoints_of(output)) == 1
     ended = bench.train(output, ranks=ranks)
     assert set(ended.statuses) == {0}, ended
     assert f"Resumed     {where}" in ended.stdout
