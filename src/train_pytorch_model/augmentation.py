@@ -7,12 +7,12 @@ from random import Random
 
 import numpy as np
 
-from train_pytorch_model.image_classifier.pixels import Pixels, resize
+from train_pytorch_model.image_classifier.pixels import Pixels, framed, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.recipe import Recipe
 
 Augment = Callable[[Pixels, Random], Pixels]
-"""An image of any size → one of the training size. The pixels that come in stay as they are."""
+"""An image → one of the training size. The pixels that come in stay as they are."""
 
 # Inception's crop (Szegedy et al. 2015), with the aspects that everybody has used since.
 ASPECTS = (3 / 4, 4 / 3)
@@ -22,10 +22,14 @@ PADDING = 1 / 8  # 4 px of 32, as in He et al. 2015, section 4.2
 
 @dataclass(frozen=True)
 class RecipeAugment:
-    """What a decided recipe asks for, as an `Augment` that other processes can have."""
+    """What a decided recipe asks for, as an `Augment` that other processes can have.
+
+    Random crops are taken of an image of any size, all else is done to what a model sees of it.
+    """
 
     recipe: Recipe
-    framing: Framing
+    height: int
+    width: int
 
     def __call__(self, pixels: Pixels, random: Random) -> Pixels:
         cropped = self._cropped(pixels, random)
@@ -33,21 +37,17 @@ class RecipeAugment:
         return mirrored(cropped) if is_mirrored else cropped
 
     def _cropped(self, pixels: Pixels, random: Random) -> Pixels:
-        height, width = self.framing.height, self.framing.width
-        match self.recipe.augmentation:
-            case "random-resized-crop":
-                return random_resized_crop(pixels, height, width, self.recipe.crop_area, random)
-            case "padded-crop":
-                return padded_crop(_framed(pixels, self.framing), random)
-            case _:
-                return _framed(pixels, self.framing)
+        if self.recipe.augmentation == "random-resized-crop":
+            return random_resized_crop(pixels, self.height, self.width, self.recipe.crop_area, random)
+        resized = framed(pixels, Framing(self.height, self.width, 1.0))
+        return padded_crop(resized, random) if self.recipe.augmentation == "padded-crop" else resized
 
 
 def random_resized_crop(pixels: Pixels, height: int, width: int, min_area: float, random: Random) -> Pixels:
     """A window of `min_area` or more and an aspect of 3/4 to 4/3 of the target's, resized to it."""
     window = random_window(*pixels.shape[:2], width / height, min_area, random)
     if window is None:  # a panorama: no window fits, the largest centred one does
-        return _framed(pixels, Framing(height, width, 1.0))
+        return framed(pixels, Framing(height, width, 1.0))
     # A copy in one piece: PyTorch would make it by threads of its own.
     return resize(np.array(pixels[window], order="C"), height, width)
 
@@ -85,13 +85,3 @@ def padded_crop(pixels: Pixels, random: Random) -> Pixels:
     padded = np.pad(pixels, ((pad_y, pad_y), (pad_x, pad_x), (0, 0)), mode="reflect")
     top, left = random.randint(0, 2 * pad_y), random.randint(0, 2 * pad_x)
     return padded[top : top + height, left : left + width]
-
-
-def _framed(pixels: Pixels, framing: Framing) -> Pixels:
-    """What `Framing.apply` sees, in a fifth of its time; the window is of whole pixels."""
-    height, width, _ = pixels.shape
-    if (height, width) == (framing.height, framing.width):
-        return pixels
-    left, top, right, bottom = map(round, framing.box(width, height))
-    window = pixels[top : max(top + 1, bottom), left : max(left + 1, right)]
-    return resize(np.array(window, order="C"), framing.height, framing.width)

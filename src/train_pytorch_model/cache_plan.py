@@ -26,8 +26,8 @@ from train_pytorch_model.decode_cache import (
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, bounded, read_size
-from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.memory import available_memory
+from train_pytorch_model.preparation import Preparation
 from train_pytorch_model.sealed_file import sealed_file
 
 MEMORY_SHARE = 1 / 4  # of what is available, for all processes of a machine together
@@ -36,6 +36,9 @@ MIN_SHARE = 0.05  # of the images: fewer are not worth it
 SAMPLED = 32  # images whose headers tell the size of all
 SLACK = 1.1  # the sample may be of smaller images than the rest, and chunks are not filled to the end
 FOLDERS = (Path("/dev/shm"), Path(tempfile.gettempdir()))
+
+Prepared = tuple[ImageDirectory, Preparation]
+"""A dataset, and what is done to its images."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +65,19 @@ class CachePlan:
 
 
 def plan_cache(
-    training: ImageDirectory,
-    validation: ImageDirectory,
-    training_framing: Framing,
-    framing: Framing,
+    training: Prepared,
+    validation: Prepared,
     epochs: int,
     world: World,
     readers: int = 0,
 ) -> CachePlan:
     """Whether images are kept: where there are epochs to come, and memory for a good part of the images."""
-    decoded = len(training) + len(validation)
-    image_bytes = _mean_bytes(training, training_framing.short_side)
-    chunk = chunk_for(image_bytes)
-    wanted = len(training) * image_bytes + len(validation) * framing.num_pixels * 3
-    off = CachePlan(_num_rows(training), _num_rows(validation), 0, None, "", readers, chunk)
+    (trained, _), (validated, _) = training, validation
+    decoded = len(trained) + len(validated)
+    trained_bytes, validated_bytes = _mean_bytes(*training), _mean_bytes(*validation)
+    chunk = chunk_for(max(trained_bytes, validated_bytes))
+    wanted = len(trained) * trained_bytes + len(validated) * validated_bytes
+    off = CachePlan(_num_rows(trained), _num_rows(validated), 0, None, "", readers, chunk)
     if epochs == 1:
         return replace(off, summary="every image once: there is one epoch")
     budget, folder = int(available_memory() * MEMORY_SHARE), None
@@ -186,12 +188,14 @@ def _num_rows(directory: ImageDirectory) -> int:
     return int(directory.rows[-1]) + 1
 
 
-def _mean_bytes(directory: ImageDirectory, short_side: int) -> int:
-    """Of a decoded image, by a sample."""
+def _mean_bytes(directory: ImageDirectory, prepared: Preparation) -> int:
+    """Of what is kept of an image: by a sample, if that is all of it."""
+    if prepared.kept is not None:
+        return prepared.kept.num_pixels * 3
     sizes = []
     for index in np.linspace(0, len(directory) - 1, min(SAMPLED, len(directory)), dtype=np.int64):
         with suppress(UnreadableImageError):
-            height, width = bounded(read_size(directory.path(int(index))), short_side)
+            height, width = bounded(read_size(directory.path(int(index))), prepared.short_side)
             sizes.append(height * width * 3)
     return int(np.mean(sizes)) if sizes else 0
 

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model import preparation
-from train_pytorch_model.augmentation import Augment
 from train_pytorch_model.decode_cache import Cache
 from train_pytorch_model.decoder_process import Wanted
 from train_pytorch_model.decoders import Decoders
@@ -26,7 +25,7 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.plan import PlannedBatch
-from train_pytorch_model.preparation import Preparation
+from train_pytorch_model.preparation import Preparation, for_inference
 from train_pytorch_model.seeds import derive_seed
 
 Read = Callable[[int, Decode], Pixels]
@@ -276,19 +275,13 @@ def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
 
 def read_for_training(
     directory: ImageDirectory,
-    framing: Framing,
-    augment: Augment,
+    prepared: Preparation,
     seed: int,
     epoch: int,
     cache: Cache = Cache(),  # noqa: B008 (it is frozen)
-    decoded_for: Framing | None = None,
 ) -> ImageRead:
-    """Images as training sees them; the augmentation of an image depends on (seed, epoch, image) only.
-
-    `decoded_for` is the framing of the largest images of all epochs, where these are smaller.
-    """
-    seed_of = functools.partial(derive_seed, seed, "augmentation", epoch)
-    return ImageRead(directory, Preparation(framing, augment, decoded_for), cache, seed_of)
+    """Images as training sees them; the augmentation of an image depends on (seed, epoch, image) only."""
+    return ImageRead(directory, prepared, cache, functools.partial(derive_seed, seed, "augmentation", epoch))
 
 
 def read_for_inference(
@@ -297,4 +290,4 @@ def read_for_inference(
     cache: Cache = Cache(),  # noqa: B008 (it is frozen)
 ) -> ImageRead:
     """Images as validation and scoring see them."""
-    return ImageRead(directory, Preparation(framing, None), cache, lambda _: 0)
+    return ImageRead(directory, for_inference(framing), cache, lambda _: 0)

@@ -7,29 +7,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from train_pytorch_model.augmentation import Augment
+from train_pytorch_model.augmentation import Augment, RecipeAugment
 from train_pytorch_model.decode_cache import Remember, every_time
 from train_pytorch_model.decoder_process import Wanted
-from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded, reduced, view
+from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded, framed, reduced, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class Preparation:
     """What is done to each image of a pass; other processes can do it."""
 
-    framing: Framing
+    short_side: int
+    """Decoded images are reduced for it (`reduced`)."""
+    kept: Framing | None
+    """The view of an image that is kept, if any are; None for all of it, as random crops need."""
     augment: Augment | None
-    """What training does; None for what validation and scoring see."""
-    decoded_for: Framing | None = None
-    """What decoded images are reduced for, where other passes have larger images than this one."""
+    """What training does to that, each time anew; None for validation and scoring."""
 
     def __call__(self, wanted: Wanted, remember: Remember | None, decode: Decode = decoded) -> Pixels:
-        short_side, remember = (self.decoded_for or self.framing).short_side, remember or every_time
+        pixels = (remember or every_time)(wanted.number, lambda: self._first(Path(wanted.file), decode))
+        return pixels if self.augment is None else self.augment(pixels, Random(wanted.seed))
 
-        def bounded() -> Pixels:
-            return reduced(decode(Path(wanted.file), short_side), short_side)
+    def _first(self, file: Path, decode: Decode) -> Pixels:
+        pixels = reduced(decode(file, self.short_side), self.short_side)
+        if self.kept is None:
+            return pixels
+        return view(pixels, self.kept) if self.augment is None else framed(pixels, self.kept)
 
-        if self.augment is None:
-            return remember(wanted.number, lambda: view(bounded(), self.framing))
-        return self.augment(remember(wanted.number, bounded), Random(wanted.seed))
+
+def for_training(recipe: Recipe, framing: Framing, largest: Framing) -> Preparation:
+    """What a decided recipe does to images of an epoch; those of some other epoch are as `largest`."""
+    needs_all = recipe.augmentation == "random-resized-crop"
+    augment = RecipeAugment(recipe, framing.height, framing.width)
+    return Preparation(largest.short_side, None if needs_all else largest, augment)
+
+
+def for_inference(framing: Framing) -> Preparation:
+    """What validation and scoring do."""
+    return Preparation(framing.short_side, framing, None)

@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.augmentation import RecipeAugment
 from train_pytorch_model.cache_plan import open_caches, plan_cache
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data import (
@@ -55,6 +54,7 @@ from train_pytorch_model.network_shapes import keep_unseen_weights, min_share
 from train_pytorch_model.optimization import make_loss, make_optimizer
 from train_pytorch_model.plan import num_training_steps, plan_training, plan_validation
 from train_pytorch_model.precision import choose_precision
+from train_pytorch_model.preparation import for_inference, for_training
 from train_pytorch_model.progress import Bar, Voice
 from train_pytorch_model.recorded_step import RecordedStep
 from train_pytorch_model.schedule import PolynomialSchedule
@@ -85,9 +85,9 @@ class Trainer:
         self._caches = NO_CACHES
         self._looks: dict[int, Look] = {}  # by epoch: of the open one, and of the best
         readers = num_readers(world)
-        self.cache_plan = plan_cache(
-            inputs.training, inputs.validation, framing, inputs.framing, config.epochs, world, readers
-        )
+        trained = inputs.training, for_training(recipe, framing, framing)
+        validated = inputs.validation, for_inference(inputs.framing)
+        self.cache_plan = plan_cache(trained, validated, config.epochs, world, readers)
         self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
 
         self.precision = choose_precision(recipe.precision, world.device)
@@ -290,8 +290,8 @@ class Trainer:
             self.world.size,
             images_done,
         )[:max_steps]
-        augment, cache = RecipeAugment(inputs.recipe, framing), self._caches.training
-        read = read_for_training(training, framing, augment, seed, epoch, cache, inputs.training_framing)
+        prepared = for_training(inputs.recipe, framing, inputs.training_framing)
+        read = read_for_training(training, prepared, seed, epoch, self._caches.training)
         key = f"training {epoch} of {len(training)} images, {len(plan)} batches"
         return Pass(key, plan, read, training.class_indices, framing)
 

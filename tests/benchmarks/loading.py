@@ -10,7 +10,6 @@ import torch
 
 from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
 from train_pytorch_model import preparation
-from train_pytorch_model.augmentation import RecipeAugment
 from train_pytorch_model.cache_plan import open_caches, plan_cache
 from train_pytorch_model.cores import usable_cores
 from train_pytorch_model.data import Loader, Pass, read_for_training
@@ -24,9 +23,8 @@ from train_pytorch_model.priority import quick_turns
 from train_pytorch_model.recipe import Recipe
 
 FRAMING = Framing(224, 224, 0.875)
-AUGMENT = RecipeAugment(
-    Recipe(augmentation="random-resized-crop", crop_area=0.08, horizontal_flip=True), FRAMING
-)
+CROPS = Recipe(augmentation="random-resized-crop", crop_area=0.08, horizontal_flip=True)
+PREPARED = preparation.for_training(CROPS, FRAMING, FRAMING)
 EPOCHS = 3
 ALONE = World(0, 1, 0, 1, torch.device("cpu"))
 
@@ -51,7 +49,8 @@ def main() -> None:
 
 def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: bool) -> Mapping[str, float]:
     """The processes have imported what they need before the first epoch begins."""
-    plan = plan_cache(images, images, FRAMING, FRAMING, EPOCHS, ALONE, threads if has_readers else 0)
+    datasets = (images, PREPARED), (images, preparation.for_inference(FRAMING))
+    plan = plan_cache(*datasets, EPOCHS, ALONE, threads if has_readers else 0)
     with ExitStack() as stack:
         readers = None
         if has_readers:
@@ -65,7 +64,7 @@ def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: b
         rates = []
         for epoch in range(1, EPOCHS + 1):
             batches = plan_training(len(images), batch_size, 1, 0, epoch, 0, 1, 0)
-            read = read_for_training(images, FRAMING, AUGMENT, 0, epoch, caches.training)
+            read = read_for_training(images, PREPARED, 0, epoch, caches.training)
             started_at = time.perf_counter()
             for _ in loader.batches(Pass(str(epoch), batches, read, images.class_indices, FRAMING)):
                 pass

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from train_pytorch_model.augmentation import (
     RecipeAugment,
@@ -15,11 +14,11 @@ from train_pytorch_model.augmentation import (
     random_resized_crop,
     random_window,
 )
-from train_pytorch_model.image_classifier.pixels import Pixels
+from train_pytorch_model.image_classifier.pixels import Pixels, framed, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.recipe import Augmentation, Recipe
 
-FRAMING = Framing(16, 16, 1.0)
+SIDE = 16
 AUGMENTATIONS: tuple[Augmentation, ...] = ("none", "padded-crop", "random-resized-crop")
 
 
@@ -27,20 +26,10 @@ def noise(width: int, height: int) -> Pixels:
     return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def framed(pixels: Pixels, framing: Framing = FRAMING) -> Pixels:
-    return framing.apply(Image.fromarray(pixels))
-
-
-def assert_nearly_same(found: Pixels, expected: Pixels) -> None:
-    """PyTorch's filters are not quite Pillow's; of noise that is moved by a pixel the mean would be 25."""
-    assert found.shape == expected.shape
-    assert np.abs(found.astype(int) - expected.astype(int)).mean() < 2
-
-
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 @pytest.mark.parametrize("flip", [True, False])
 def test_the_same_stream_gives_the_same_pixels(augmentation: Augmentation, flip: bool) -> None:
-    augment = RecipeAugment(Recipe(augmentation=augmentation, horizontal_flip=flip), FRAMING)
+    augment = RecipeAugment(Recipe(augmentation=augmentation, horizontal_flip=flip), SIDE, SIDE)
     image = noise(24, 20)
     before = image.copy()
     image.flags.writeable = False
@@ -56,26 +45,8 @@ def test_the_same_stream_gives_the_same_pixels(augmentation: Augmentation, flip:
     assert len(variants) > 10 or augmentation == "none"
 
 
-def test_without_augmentation_training_sees_what_validation_sees() -> None:
-    augment = RecipeAugment(Recipe(augmentation="none", horizontal_flip=False), FRAMING)
-    image = noise(40, 30)
-    assert_nearly_same(augment(image, Random(1)), framed(image))
-
-
-@pytest.mark.parametrize("size", [(41, 31), (33, 90), (17, 16), (5, 3), (1, 1), (900, 2)])
-@pytest.mark.parametrize("framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5)])
-def test_images_of_any_size_are_framed_as_for_validation(size: tuple[int, int], framing: Framing) -> None:
-    augment = RecipeAugment(Recipe(augmentation="none", horizontal_flip=False), framing)
-    width, height = size
-    ramp = np.linspace(0, 120, height)[:, None] + np.linspace(0, 120, width)
-    image = np.repeat(ramp[..., None], 3, axis=2).astype(np.uint8)
-    found, expected = augment(image, Random(1)).astype(int), framed(image, framing).astype(int)
-    pixel = 120 / min(size)  # windows differ by less than a pixel of the source
-    assert np.abs(found - expected).max() <= 2 * pixel + 1
-
-
 def test_half_of_the_images_are_mirrored() -> None:
-    augment = RecipeAugment(Recipe(augmentation="none"), FRAMING)
+    augment = RecipeAugment(Recipe(augmentation="none"), SIDE, SIDE)
     image = noise(16, 16)
     flips = 0
     for seed in range(400):
@@ -144,7 +115,7 @@ def test_of_a_panorama_the_largest_centred_window_is_taken(size: tuple[int, int]
     assert centred
     for seed in centred:
         found = random_resized_crop(image, 8, 8, 0.08, Random(seed))
-        assert_nearly_same(found, framed(image, Framing(8, 8, 1.0)))
+        assert (found == framed(image, Framing(8, 8, 1.0))).all()
 
 
 def test_left_and_right_are_exchanged() -> None:
@@ -172,7 +143,7 @@ def test_images_of_few_pixels_are_cropped_too(side: int) -> None:
     assert padded_crop(pixels, Random(0)).shape == (side, side, 3)
 
 
-def test_a_padded_crop_of_a_larger_image_is_of_its_framed_centre() -> None:
-    augment = RecipeAugment(Recipe(augmentation="padded-crop", horizontal_flip=False), FRAMING)
-    image = noise(64, 48)
-    assert_nearly_same(augment(image, Random(5)), padded_crop(framed(image), Random(5)))
+def test_a_padded_crop_of_a_larger_image_is_of_all_of_it() -> None:
+    augment = RecipeAugment(Recipe(augmentation="padded-crop", horizontal_flip=False), SIDE, SIDE)
+    image = noise(64, 64)
+    assert (augment(image, Random(5)) == padded_crop(resize(image, SIDE, SIDE), Random(5))).all()

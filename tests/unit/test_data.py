@@ -9,7 +9,6 @@ import torch
 from PIL import Image
 from tests.painting import paint_folders
 
-from train_pytorch_model.augmentation import RecipeAugment
 from train_pytorch_model.data import (
     PREFETCHED_BATCHES,
     Batch,
@@ -25,6 +24,7 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.plan import PlannedBatch, plan_validation
+from train_pytorch_model.preparation import for_training
 from train_pytorch_model.recipe import Recipe
 
 FRAMING = Framing(2, 3, 1.0)
@@ -190,12 +190,12 @@ def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
 
 def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(painted: ImageDirectory) -> None:
     framing = Framing(16, 16, 0.875)
-    augment = RecipeAugment(Recipe(augmentation="random-resized-crop"), framing)
+    prepared = for_training(Recipe(augmentation="random-resized-crop"), framing, framing)
 
     def view(seed: int, epoch: int, index: int) -> bytes:
-        return read_for_training(painted, framing, augment, seed, epoch)(index, decoded).tobytes()
+        return read_for_training(painted, prepared, seed, epoch)(index, decoded).tobytes()
 
-    read = read_for_training(painted, framing, augment, 1, 0)
+    read = read_for_training(painted, prepared, 1, 0)
     in_order = [read(index, decoded).tobytes() for index in range(6)]
     in_reverse = [read(index, decoded).tobytes() for index in reversed(range(6))]
     assert in_reverse[::-1] == in_order
@@ -218,10 +218,10 @@ def test_a_file_that_is_gone_is_an_unreadable_image(painted: ImageDirectory, tmp
     directory = open_image_directory(tmp_path, "Training dataset")
     (tmp_path / "b/2.png").unlink()
     framing = Framing(2, 3, 1.0)
-    augment = RecipeAugment(Recipe(augmentation="none"), framing)
+    prepared = for_training(Recipe(augmentation="none"), framing, framing)
     for read in (
         read_for_inference(directory, framing),
-        read_for_training(directory, framing, augment, 1, 0),
+        read_for_training(directory, prepared, 1, 0),
     ):
         (batch,) = load(plan_validation(2, 2, 0, 1), read)
         assert batch.rejected == {1: "the file is gone"}

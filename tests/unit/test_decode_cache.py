@@ -3,7 +3,7 @@
 import errno
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,7 +17,6 @@ import torch
 from tests.painting import paint_folders
 
 from train_pytorch_model import cache_plan
-from train_pytorch_model.augmentation import RecipeAugment
 from train_pytorch_model.cache_plan import CachePlan, open_caches, plan_cache
 from train_pytorch_model.data import Read, read_for_inference, read_for_training
 from train_pytorch_model.decode_cache import MIN_CHUNK, NO_CACHES, Cache, Caches, Remember, chunk_for
@@ -26,12 +25,15 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decoded
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.preparation import for_inference, for_training
+from train_pytorch_model.recipe import Augmentation, Recipe
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)  # images of 60 x 45 px are bounded to 32 x 24
 PLAN = CachePlan(num_training=100, num_validation=50, budget=MIN_CHUNK, folder=None, summary="")
 MIB = 1 << 20
+AUGMENTATIONS: tuple[Augmentation, ...] = ("none", "padded-crop", "random-resized-crop")
+CROPS = for_training(Recipe(augmentation="random-resized-crop"), FRAMING, FRAMING)
 
 T = TypeVar("T")
 
@@ -77,18 +79,16 @@ def test_what_is_kept_cannot_be_changed() -> None:
             kept(caches.training)(3, never)[0, 0] = 0
 
 
-@pytest.mark.parametrize("augmentation", ["none", "padded-crop", "random-resized-crop"])
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 def test_training_and_validation_see_the_same_pixels_with_and_without(
-    painted: ImageDirectory, augmentation: str
+    painted: ImageDirectory, augmentation: Augmentation
 ) -> None:
-    recipe = Recipe(augmentation=augmentation)  # type: ignore[arg-type]
+    recipe = Recipe(augmentation=augmentation)
     early = Framing(8, 8, 0.875)  # of the first epoch, which keeps what the others need
 
     def pixels_of(caches: Caches) -> list[list[bytes]]:
         reads: list[Read] = [
-            read_for_training(
-                painted, framing, RecipeAugment(recipe, framing), 1, epoch, caches.training, FRAMING
-            )
+            read_for_training(painted, for_training(recipe, framing, FRAMING), 1, epoch, caches.training)
             for epoch, framing in ((1, early), (2, FRAMING), (3, FRAMING))
         ]
         reads += [read_for_inference(painted, FRAMING, caches.validation)] * 2
@@ -189,8 +189,8 @@ def test_the_plan_says_what_is_kept_and_why_not(
     summary: str,
 ) -> None:
     monkeypatch.setattr(cache_plan, "available_memory", lambda: available)
-    framing = Framing(16, 16, 1.0)
-    plan = plan_cache(painted, painted.select(np.arange(12)), FRAMING, framing, epochs, ALONE)
+    validation = painted.select(np.arange(12)), for_inference(FRAMING)
+    plan = plan_cache((painted, CROPS), validation, epochs, ALONE)
     wanted = 12 * (24 * 32 * 3) + 12 * (16 * 16 * 3)
     assert wanted == 36864
     assert plan.budget == budget
@@ -198,12 +198,34 @@ def test_the_plan_says_what_is_kept_and_why_not(
     assert (plan.num_training, plan.num_validation) == (12, 12)
 
 
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+def test_room_is_planned_for_what_is_kept(
+    painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch, augmentation: Augmentation
+) -> None:
+    """Without random crops, the view of an image, at the size of the largest."""
+    early = Framing(8, 8, 0.875)
+    prepared = for_training(Recipe(augmentation=augmentation), early, FRAMING)
+    sizes: list[int] = []
+
+    def remember(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: ARG001, the form of `Remember`
+        pixels = decode()
+        sizes.append(pixels.nbytes)
+        return pixels
+
+    read_for_training(painted, prepared, 1, 1, Cache(remember))(0, decoded)
+    assert sizes == [24 * 32 * 3 if augmentation == "random-resized-crop" else 16 * 16 * 3]
+    dataset, wanted = (painted, prepared), 2 * len(painted) * sizes[0]
+    for available, summary in ((4 * wanted, "every image once, "), (4 * wanted - 4, "about 23 of 24 ")):
+        monkeypatch.setattr(cache_plan, "available_memory", lambda: available)  # noqa: B023, used at once
+        assert plan_cache(dataset, dataset, 2, ALONE).summary.startswith(summary)
+
+
 def test_a_large_budget_is_told_in_gibibytes(
     painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache_plan, "available_memory", lambda: 6 << 30)
-    monkeypatch.setattr(cache_plan, "_mean_bytes", lambda *_: (1 << 28) - 16 * 16 * 3)
-    plan = plan_cache(painted, painted, FRAMING, FRAMING, 2, ALONE)
+    monkeypatch.setattr(cache_plan, "_mean_bytes", lambda *_: 1 << 27)
+    plan = plan_cache((painted, CROPS), (painted, CROPS), 2, ALONE)
     assert plan.summary == "about 12 of 24 images once, as 1.5 GiB of memory hold no more"
 
 
@@ -227,10 +249,10 @@ def test_processes_share_the_folder_with_most_room(
     rooms = {tmp_path / "small": MIB, tmp_path / "large": 100 * MIB, tmp_path / "none": 0}
     monkeypatch.setattr(cache_plan, "FOLDERS", tuple(rooms))
     monkeypatch.setattr(cache_plan, "_usable", rooms.__getitem__)
-    plan = plan_cache(painted, painted, FRAMING, FRAMING, 2, pair(0))
+    plan = plan_cache((painted, CROPS), (painted, CROPS), 2, pair(0))
     assert plan.folder == tmp_path / "large"
     assert 4 * MIN_CHUNK < plan.budget < 5 * MIN_CHUNK  # what is needed, not all of it
-    assert plan.summary == f"every image once, then from 0.0 MiB of {tmp_path}/large"
+    assert plan.summary == f"every image once, then from 0.1 MiB of {tmp_path}/large"
 
 
 def test_a_folder_that_is_not_there_has_no_room(tmp_path: Path) -> None:

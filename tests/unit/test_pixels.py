@@ -9,7 +9,7 @@ from PIL import Image
 from tests.painting import encode
 
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, bounded, decode
-from train_pytorch_model.image_classifier.pixels import Pixels, read_pixels, resize, view
+from train_pytorch_model.image_classifier.pixels import Pixels, framed, read_pixels, resize, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
 
 
@@ -78,6 +78,22 @@ def test_a_view_is_the_framed_image() -> None:
     smaller = Framing(24, 24, 0.875)  # the bounded image is 36 px high
     found = view(read_pixels(io.BytesIO(data), smaller.short_side), smaller)
     assert psnr(found, smaller.apply(decode(io.BytesIO(data)))) > 30
+
+
+@pytest.mark.parametrize("size", [(41, 31), (33, 90), (17, 16), (5, 3), (1, 1), (900, 2)])
+@pytest.mark.parametrize("framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5)])
+def test_training_sees_nearly_the_view_of_an_image(size: tuple[int, int], framing: Framing) -> None:
+    width, height = size
+    ramp = np.linspace(0, 120, height)[:, None] + np.linspace(0, 120, width)
+    image = np.repeat(ramp[..., None], 3, axis=2).astype(np.uint8)
+    found, expected = framed(image, framing).astype(int), view(image, framing).astype(int)
+    pixel = 120 / min(size)  # windows differ by less than a pixel of the source
+    assert np.abs(found - expected).max() <= 2 * pixel + 1
+
+
+def test_training_sees_nearly_the_view_of_a_photograph() -> None:
+    image, framing = np.asarray(photograph(450, 330)), Framing(224, 224, 0.875)
+    assert psnr(framed(image, framing), view(image, framing)) > 30
 
 
 def test_a_file_is_read_by_its_path_too(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import torch
 from tests.painting import paint_folders
 
 from train_pytorch_model import cache_plan, decoders, preparation
-from train_pytorch_model.augmentation import RecipeAugment
 from train_pytorch_model.cache_plan import CachePlan, open_caches
 from train_pytorch_model.data import Batch, Loader, Pass, read_for_inference, read_for_training
 from train_pytorch_model.decode_cache import MIN_CHUNK, NO_CACHES, Caches
@@ -23,13 +22,14 @@ from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.plan import plan_training
+from train_pytorch_model.preparation import for_training
 from train_pytorch_model.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="readers are processes of Linux")
 
 ALONE = World(0, 1, 0, 1, torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)
-AUGMENT = RecipeAugment(Recipe(augmentation="random-resized-crop", horizontal_flip=True), FRAMING)
+CROPS = Recipe(augmentation="random-resized-crop", horizontal_flip=True)
 NUM_READERS = 2
 
 
@@ -64,7 +64,7 @@ def faulty() -> Iterator[Decoders]:
 
 def training_pass(images: ImageDirectory, epoch: int, caches: Caches = NO_CACHES) -> Pass:
     plan = plan_training(len(images), 16, 1, 0, epoch, 0, 1, 0)
-    read = read_for_training(images, FRAMING, AUGMENT, 0, epoch, caches.training)
+    read = read_for_training(images, for_training(CROPS, FRAMING, FRAMING), 0, epoch, caches.training)
     return Pass(f"{epoch}", plan, read, images.class_indices, FRAMING)
 
 

@@ -57,3 +57,14 @@ def resize(pixels: Pixels, height: int, width: int) -> Pixels:
 def view(pixels: Pixels, framing: Framing) -> Pixels:
     """What a model sees of an image where it predicts."""
     return framing.apply(Image.fromarray(pixels))
+
+
+def framed(pixels: Pixels, framing: Framing) -> Pixels:
+    """What training sees of an image: the `view` in a fifth of its time, by a window of whole pixels."""
+    height, width, _ = pixels.shape
+    if (height, width) == (framing.height, framing.width):
+        return pixels
+    left, top, right, bottom = map(round, framing.box(width, height))
+    window = pixels[top : max(top + 1, bottom), left : max(left + 1, right)]
+    # A copy in one piece: PyTorch would make it by threads of its own.
+    return resize(np.array(window, order="C"), framing.height, framing.width)
