@@ -37,8 +37,8 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World, voice: Voice) ->
         left_out = report_bad_images(inputs, rejected, root, voice)
         evaluated = evaluation.evaluate(outcomes, len(categories))
 
-        names = (inputs.images.file_names[index] for index in indices[evaluated.mistakes])
-        mistakes = mistake_rows(outcomes, evaluated.mistakes, names, categories)
+        wrong = evaluated.mistakes
+        mistakes = mistake_rows(outcomes, wrong, inputs.images, indices[wrong])
         write_numbers(root, evaluated, categories, mistakes, left_out)
         shown = with_pictures(mistakes[:MAX_MISTAKES], inputs.images.root)
         page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, shown, left_out)

@@ -163,13 +163,13 @@ def _report(trainer: Trainer, output: Path, answers: Sequence[Look | str]) -> li
     outcomes, places = outcomes.select(order), places[order]
     evaluated = evaluation.evaluate(outcomes, len(categories))
     wrong = evaluated.mistakes[:MAX_MISTAKES]
-    names = [inputs.validation.file_names[place] for place in places[wrong]]
+    mistakes = mistake_rows(outcomes, wrong, inputs.validation, places[wrong])
     position = trainer.state.position
     page = render_report(
         Report(
             spec=inputs.spec,
             evaluation=evaluated,
-            mistakes=with_pictures(mistake_rows(outcomes, wrong, names, categories), images.root),
+            mistakes=with_pictures(mistakes, images.root),
             precision=trainer.precision.name,
             config=trainer.config,
             recipe=inputs.recipe,

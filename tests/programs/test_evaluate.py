@@ -109,6 +109,23 @@ def test_the_page_shows_the_mistakes(trained: Trained, mislabelled: Path, tmp_pa
     assert str(trained.output) not in page
 
 
+def test_mistakes_have_the_names_that_images_had_before_they_were_converted(
+    trained: Trained, mislabelled: Path, tmp_path: Path
+) -> None:
+    converted, of_folders = tmp_path / "converted", tmp_path / "of folders"
+    assert run_program("convert", "--input", mislabelled, "--output", converted).status == 0
+    evaluate(trained.output, converted, tmp_path / "evaluation")
+    evaluate(trained.output, mislabelled, of_folders)
+    mistakes = pd.read_csv(tmp_path / "evaluation" / "mistakes.csv")
+    known = pd.read_csv(of_folders / "mistakes.csv")
+    assert known["original"].isna().all()
+    assert len(mistakes) > 0
+    assert sorted(mistakes["original"]) == sorted(known["file_name"])
+    page = (tmp_path / "evaluation" / "evaluation.html").read_text(encoding="utf-8")
+    for name, file_name in zip(mistakes["original"], mistakes["file_name"], strict=True):
+        assert f'title="{file_name}"><bdi>{name}</bdi>' in page
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, file names are always text")
 def test_a_file_name_that_is_no_text_is_written_all_the_same(trained: Trained, tmp_path: Path) -> None:
     images = paint_folders(tmp_path / "images", 2)

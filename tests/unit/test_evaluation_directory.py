@@ -115,14 +115,14 @@ def test_the_matrix_has_a_row_a_true_category_and_a_column_a_predicted_one(writt
 
 
 def test_mistakes_are_listed_in_the_order_given(tmp_path: Path) -> None:
-    strange = Mistake("cat/\udcff\r.png", "cat", "dog", 0.6, 0.4)  # a file name that is no text
+    strange = Mistake("cat/\udcff\r.png", "cat", "dog", 0.6, 0.4, "a cat.png")  # a file name that is no text
     evaluation = evaluation_of([0, 0], [1, 1], 2)
     write_numbers(tmp_path, evaluation, ("cat", "dog"), iter([MISTAKE, strange]), left_out=0)
     with (tmp_path / "mistakes.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         assert list(csv.reader(file)) == [
-            ["file_name", "category", "predicted", "confidence", "category_probability"],
-            ["cat/1,5.png", "cat", "two\nlines", "0.7", "0.1"],
-            ["cat/\udcff\r.png", "cat", "dog", "0.6", "0.4"],
+            ["file_name", "category", "predicted", "confidence", "category_probability", "original"],
+            ["cat/1,5.png", "cat", "two\nlines", "0.7", "0.1", ""],
+            ["cat/\udcff\r.png", "cat", "dog", "0.6", "0.4", "a cat.png"],
         ]
 
 

@@ -316,14 +316,14 @@ def test_mistakes_are_shown_with_their_pictures(tmp_path: Path) -> None:
     paint("red", 1).save(tmp_path / "1.png")
     mistakes = [
         (Mistake("a/1.png", "a", "b", 0.99, 0.01), thumbnail(tmp_path / "1.png")),
-        (Mistake("a/2.png", "a", "b", 0.7, 0.3), ""),
+        (Mistake("image/0_2.png", "a", "b", 0.7, 0.3, "a/IMG 2.png"), ""),
     ]
     page = sure([0, 0, 0, 1], [1, 1, 1, 1], ("a", "b"), mistakes=mistakes)
     assert [image["alt"] for image in page.all("img")] == ["Image a/1.png"]
     assert "3 of 4 images were taken for something else." in page.text
     assert "Here are the 2 of which the model was most sure; mistakes.csv has all." in page.text
     assert "is a (1.0%) said b (99.0%) a/1.png" in page.text
-    assert "cannot be shown is a (30.0%) said b (70.0%) a/2.png" in page.text
+    assert "cannot be shown is a (30.0%) said b (70.0%) a/IMG 2.png" in page.text
 
 
 @pytest.mark.parametrize("size", [(32, 32), (1000, 600), (7, 3000)])

@@ -241,11 +241,44 @@ def test_whole_rows_and_the_schema_are_read_as_they_are(tmp_path: Path) -> None:
 
 def test_rows_and_schema_of_plain_folders_are_those_of_convert(tmp_path: Path) -> None:
     directory = open_image_directory(paint_folders(tmp_path / "data", per_category=2), PORT)
-    assert list(directory.read_listed_rows())[3] == image_row("image/1_3.png", 3, "green")
+    assert list(directory.read_listed_rows())[3] == image_row("image/1_3.png", 3, "green", "green/1.png")
     assert directory.read_schema() == image_schema(["blue", "green", "red"])
     assert list(directory.select(np.asarray([3])).read_listed_rows()) == [
-        image_row("image/1_3.png", 3, "green")
+        image_row("image/1_3.png", 3, "green", "green/1.png")
     ]
+
+
+def test_what_images_were_called_is_told_as_far_as_the_list_tells(tmp_path: Path) -> None:
+    root = write_three(tmp_path / "data")
+    lines = (root / "images.lst").read_text().splitlines()
+    references = [{"original": "dogs/a \u56f3.jpg"}, {"original": 5}, {}]
+    rows = [json.loads(line) for line in lines]
+    for row, reference in zip(rows, references, strict=True):
+        row["image_info"] |= reference
+    (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    directory = open_image_directory(root, PORT)
+    assert directory.original_names(np.asarray([2, 0, 1, 0])) == [
+        "",
+        "dogs/a \u56f3.jpg",
+        "",
+        "dogs/a \u56f3.jpg",
+    ]
+    assert directory.select(np.asarray([0, 2])).original_names(np.asarray([1, 0])) == [
+        "",
+        "dogs/a \u56f3.jpg",
+    ]
+    (root / "images.lst").write_text("no row any more\n" * 3)
+    assert directory.original_names(np.asarray([0, 1])) == ["", ""]
+    (root / "images.lst").unlink()
+    assert directory.original_names(np.asarray([0])) == [""]
+    assert directory.original_names(np.asarray([], dtype=np.int64)) == []
+
+
+def test_names_that_are_no_text_are_spelt_out_as_originals() -> None:
+    assert image_row("image/0_0.png", 0, "a", "a/\udcff \u56f3.png")["image_info"] == {
+        "file_name": "image/0_0.png",
+        "original": "a/\\udcff \u56f3.png",
+    }
 
 
 def test_empty_categories_and_what_is_not_taken_are_worth_a_warning(tmp_path: Path) -> None:

@@ -213,7 +213,10 @@ def test_plain_folders_become_image_directories(tmp_path: Path) -> None:
     for row in rows:
         category, index = divmod(row["id"], 4)
         assert row["category"] == images.categories[category]
-        assert row["image_info"] == {"file_name": f"image/{category}_{row['id']}.png"}
+        assert row["image_info"] == {
+            "file_name": f"image/{category}_{row['id']}.png",
+            "original": f"{row['category']}/{index}.png",
+        }
         [copy] = tmp_path.glob(f"[12]/{row['image_info']['file_name']}")
         assert copy.read_bytes() == (tmp_path / "in" / row["category"] / f"{index}.png").read_bytes()
 

@@ -43,6 +43,7 @@ import numpy as np
 from train_pytorch_model.evaluation import Averages, Calibration, Evaluation, Outcomes, PerClass
 from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.files import write_json
+from train_pytorch_model.formats.image_directory import ImageDirectory
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
 METRICS = "metrics.json"
@@ -99,6 +100,8 @@ class Mistake:
     """Probability of the predicted category."""
     category_probability: float
     """Probability of the true one."""
+    original: str = ""
+    """What the file was called before Convert; empty where nothing tells."""
 
 
 def write_numbers(
@@ -181,18 +184,20 @@ def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int)
 
 
 def mistake_rows(
-    outcomes: Outcomes, places: np.ndarray, file_names: Iterable[str], categories: Sequence[str]
+    outcomes: Outcomes, places: np.ndarray, images: ImageDirectory, indices: np.ndarray
 ) -> list[Mistake]:
-    """Of the wrong outcomes at `places`, of files of these names."""
+    """Of the wrong outcomes at `places`, which are of the images at `indices`."""
+    categories, originals = images.categories, images.original_names(indices)
     return [
         Mistake(
-            file_name=file_name,
+            file_name=images.file_names[index],
             category=categories[outcomes.targets[place]],
             predicted=categories[outcomes.predicted[place]],
             confidence=float(outcomes.confidences[place]),
             category_probability=float(outcomes.target_probabilities[place]),
+            original=original,
         )
-        for place, file_name in zip(places, file_names, strict=True)
+        for place, index, original in zip(places, indices.tolist(), originals, strict=True)
     ]
 
 

@@ -7,6 +7,7 @@
                     schema: _schema.json
     images.lst      one JSON object a line, in item order, no blank line:
                     {"image_info": {"file_name": "image/1_134.jpg"}, "category": "dog", "id": 134}
+                    Convert adds "original" to "image_info": the name that the file had, for people
     _schema.json    the columns; the image column names the key of the file reference (`image_ref`), the
                     category column declares the categories with their ids
     _samples.json   the first rows, the image as base64 under "image"
@@ -23,7 +24,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -48,6 +49,7 @@ from train_pytorch_model.formats.plain_folders import SUFFIXES, read_plain_folde
 
 IMAGE_LIST = "images.lst"
 IMAGE_FOLDER = "image"
+ORIGINAL = "original"
 LABELS_HINT = (
     "Training needs a category for every image: one folder per category, or a labelled ImageDirectory."
 )
@@ -178,7 +180,22 @@ class ImageDirectory:
         """The row that Convert gives to an image of plain folders."""
         row, class_index = int(self.rows[index]), int(self.class_indices[index])
         category = None if class_index == UNLABELLED else self.categories[class_index]
-        return image_row(converted_name(self.file_names[index], class_index, row), row, category)
+        name = self.file_names[index]
+        converted = converted_name(name, class_index, row)
+        original = None if converted == f"{IMAGE_FOLDER}/{name}" else name
+        return image_row(converted, row, category, original)
+
+    def original_names(self, indices: np.ndarray) -> list[str]:
+        """What each of these images was called before Convert; empty where nothing tells."""
+        names = dict.fromkeys(indices.tolist(), "")
+        if (self.root / META).exists():
+            in_order = np.unique(indices)
+            with suppress(InvalidDatasetError, MalformedFileError, OSError):  # the list may be another by now
+                _, reference = schema.image_column(self.read_schema())
+                rows = self.select(in_order).read_listed_rows()
+                for index, row in zip(in_order.tolist(), rows, strict=False):
+                    names[index] = _original(row.get(reference))
+        return [names[index] for index in indices.tolist()]
 
     def read_schema(self) -> dict[str, Any]:
         """The content of `_schema.json`; of plain folders, as Convert would write it."""
@@ -298,11 +315,9 @@ class ImageDirectoryWriter:
 
     def __init__(self, root: Path, schema_content: Mapping[str, Any], image_list: IO[str]) -> None:
         self.root = root
-        columns = schema_content["columnAttributes"]
-        image = next(column for column in columns if (column.get("properties") or {}).get("image_ref"))
-        self.image_column: str = image["name"]
-        self._reference: str = image["properties"]["image_ref"]
-        self._other_columns = [column["name"] for column in columns if column is not image]
+        self.image_column, self._reference = schema.image_column(schema_content)
+        names = [column["name"] for column in schema_content["columnAttributes"]]
+        self._other_columns = [name for name in names if name != self.image_column]
         self._image_list = image_list
         self._folders: set[Path] = set()
         self.first_rows: list[tuple[Path, Mapping[str, Any]]] = []
@@ -323,10 +338,18 @@ class ImageDirectoryWriter:
             self.first_rows.append((self.place(row), shown))
 
 
-def image_row(file_name: str, index: int, category: str | None) -> dict[str, Any]:
-    """A row of `images.lst`: the file relative to the directory, the item's category if any, its id."""
+def image_row(
+    file_name: str, index: int, category: str | None, original: str | None = None
+) -> dict[str, Any]:
+    """A row of `images.lst`: the file relative to the directory, the item's category if any, its id.
+
+    `original` is the name that the file had before, where that was another.
+    """
+    reference = {"file_name": file_name}
+    if original is not None:  # bytes that are no text are spelt out: no reader trips over them
+        reference[ORIGINAL] = original.encode(errors="backslashreplace").decode()
     label = {} if category is None else {schema.CATEGORY_COLUMN: category}
-    return {schema.IMAGE_REFERENCE: {"file_name": file_name}, **label, "id": index}
+    return {schema.IMAGE_REFERENCE: reference, **label, "id": index}
 
 
 def converted_name(name: str, class_index: int, index: int) -> str:
@@ -339,3 +362,9 @@ def converted_name(name: str, class_index: int, index: int) -> str:
     except UnicodeEncodeError:  # bytes that are no text have no place in the list
         name = f"unnamed_{index}{suffix}"
     return f"{IMAGE_FOLDER}/{name}"
+
+
+def _original(reference: object) -> str:
+    """What the file reference of a row says; anything may stand there."""
+    original = reference.get(ORIGINAL) if isinstance(reference, dict) else None
+    return original if isinstance(original, str) else ""

@@ -46,8 +46,14 @@ def image_schema(categories: Sequence[str]) -> dict[str, Any]:
     return {"columnAttributes": columns}
 
 
+def image_column(content: Mapping[str, Any]) -> tuple[str, str]:
+    """The image column of a schema that has been checked: its name, and the key of the file reference."""
+    references = ((column["name"], column.get("properties") or {}) for column in content["columnAttributes"])
+    return next((name, found["image_ref"]) for name, found in references if found.get("image_ref"))
+
+
 def image_samples(
-    rows: Iterable[tuple[Path, Mapping[str, Any]]], image_column: str = IMAGE_COLUMN
+    rows: Iterable[tuple[Path, Mapping[str, Any]]], name: str = IMAGE_COLUMN
 ) -> list[dict[str, Any]]:
     """The first few rows that can be shown, each with its image as base64."""
     samples: list[dict[str, Any]] = []
@@ -55,7 +61,7 @@ def image_samples(
         if len(samples) == NUM_SAMPLES:
             break
         try:
-            samples.append({image_column: _base64(path), **row})
+            samples.append({name: _base64(path), **row})
         except (OSError, UnreadableImageError):
             continue
     return samples

@@ -19,7 +19,7 @@ def transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
     `image/1_134.jpg` becomes `image/1_134.png`. An image whose name would come twice, or can be no file's, is
     named by its place in the list, `image/<row>.png`.
     """
-    reference = next(ref for _, found in _properties(images.read_schema()) if (ref := found.get("image_ref")))
+    _, reference = schema.image_column(images.read_schema())
     taken: set[int] = set()
     for place, row in zip(images.rows.tolist(), images.read_listed_rows(), strict=True):
         kept = {name: value for name, value in row[reference].items() if name not in SIZES}
