@@ -125,8 +125,6 @@ class RunFolder:
                     shutil.rmtree(self.checkpoints)
                 self._write_config(fingerprint, token)
             (self.root / STATUS).unlink(missing_ok=True)
-            if is_azure_job():  # of an earlier start of this job
-                (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
         return token
@@ -219,6 +217,12 @@ def leave_error_info(error: UserError, rank: int) -> None:
         if rank == 0 or not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(_cause(error), indent=2))
+
+
+def forget_error_info() -> None:
+    """Take away what an earlier start of this job has left, which went wrong."""
+    with suppress(OSError):
+        (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)
 
 
 def _cause(error: UserError) -> dict[str, str | int]:

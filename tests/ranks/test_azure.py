@@ -294,6 +294,8 @@ def test_whatever_fails_a_job_is_told_in_its_outputs(
     assert ended.stderr.startswith(f"{error}: ")
     told = json.loads((tmp_path / "outputs" / "error_info.json").read_text())
     assert (told["class"], told["exit_status"]) == (error, ended.status)
+    assert run_program("init-model", "--architecture=resnet18", "--output=untrained").status == 0
+    assert not (tmp_path / "outputs" / "error_info.json").exists()  # a job that is started again succeeds
 
 
 def test_the_log_of_a_process_ends_with_what_has_ended_it(

@@ -173,15 +173,3 @@ def test_an_azure_job_is_told_the_failure_in_the_designers_terms(
         "message": 'There is no label column in "Training dataset". Label it.',
         "exit_status": 3,
     }
-
-
-def test_a_job_that_is_restarted_begins_without_the_failure_of_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AZUREML_RUN_ID", "a-run")
-    leave_error_info(TrainingError("A process was lost."), rank=1)
-    again = RunFolder.beside(tmp_path / "trained")
-    again.make()
-    again.begin(FINGERPRINT, fresh=False)
-    assert not (tmp_path / "outputs" / "error_info.json").exists()

@@ -26,7 +26,7 @@ from train_pytorch_model.errors import LostRankError, ModuleOutOfMemoryError, Pa
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.priority import OPENMP
 from train_pytorch_model.progress import write_what_the_console_can
-from train_pytorch_model.run_folder import is_azure_job, leave_error_info
+from train_pytorch_model.run_folder import forget_error_info, is_azure_job, leave_error_info
 from train_pytorch_model.stop_requests import StoppedError
 
 Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
@@ -173,6 +173,8 @@ def _run(parse: Any) -> None:
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
     signal.signal(signal.SIGTERM, _terminated)
+    if is_azure_job() and rank_of(os.environ) == 0:
+        forget_error_info()
     try:
         try:
             command: Command = parse()
