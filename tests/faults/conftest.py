@@ -29,10 +29,10 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
             patch.setenv(name, value)
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-        # Small, and with dropout and batch norms: all that is random or of one process alone.
-        InitModel(
-            output=untrained, architecture="mobilenet_v3_small", recipe=Recipe(precision="float32")
-        ).run()
+        # Small, and with dropout and batch norms: all that is random or of one process alone. The second
+        # epoch has larger images than the first.
+        recipe = Recipe(precision="float32", image_size=96, early_size=64)
+        InitModel(output=untrained, architecture="mobilenet_v3_small", recipe=recipe).run()
         zygote = Zygote(tmp_path_factory.mktemp("said"))
     bench = Bench(zygote, root, untrained, root / "mlflow.db")
     # MLflow cannot mend a store that it was killed in making; and making it takes seconds.
