@@ -269,7 +269,11 @@ def test_what_images_were_called_is_told_as_far_as_the_list_tells(tmp_path: Path
     ]
     (root / "images.lst").write_text("no row any more\n" * 3)
     assert directory.original_names(np.asarray([0, 1])) == ["", ""]
+    (root / "images.lst").write_text("[1]\n" * 3)
+    assert directory.original_names(np.asarray([0])) == [""]
     (root / "images.lst").unlink()
+    assert directory.original_names(np.asarray([0])) == [""]
+    (root / "_schema.json").write_text('{"columnAttributes": []}')
     assert directory.original_names(np.asarray([0])) == [""]
     assert directory.original_names(np.asarray([], dtype=np.int64)) == []
 
