@@ -1,11 +1,11 @@
 """Decoded images, kept from the first epoch on: later epochs read them instead of decoding again.
 
 What is kept is what comes before all that is random (`preparation`), exactly as it comes without a cache: no
-pixel depends on whether there is one. One process keeps it in memory of its own. Several of one machine share
-it: each writes into a file of its own, in /dev/shm or else in the temporary folder, and reads those of all. The
-files lose their names as soon as all processes have opened them, so that nothing remains of a run, however it
-ends. The processes that read images for one that trains do the same, in files that never have names where it is
-alone.
+pixel depends on whether there is one. One process keeps it in memory of its own. Several of one machine
+share it: each writes into a file of its own, in /dev/shm or else in the temporary folder, and reads those of
+all. The files lose their names as soon as all processes have opened them, so that nothing remains of a run,
+however it ends. The processes that read images for one that trains do the same, in files that never have
+names where it is alone.
 """
 
 import mmap
