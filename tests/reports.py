@@ -13,9 +13,9 @@ from train_pytorch_model.formats.evaluation_directory import Mistake
 from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.page import png
+from train_pytorch_model.pages.page import png
+from train_pytorch_model.pages.report_page import DataSet, Report
 from train_pytorch_model.recipe import Recipe
-from train_pytorch_model.report_page import DataSet, Report
 from train_pytorch_model.time_budget import EpochTimes, budget_of
 
 HALF = (0.5, 0.5, 0.5)

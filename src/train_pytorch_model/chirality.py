@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.decoders import Decoders
+from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError

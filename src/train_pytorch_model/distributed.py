@@ -21,10 +21,10 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from train_pytorch_model.cores import usable_cores
 from train_pytorch_model.errors import LostRankError
-from train_pytorch_model.presence import Presence, listening
-from train_pytorch_model.process_table import PROCESSES, is_stopped, start_of
+from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.machine.presence import Presence, listening
+from train_pytorch_model.machine.process_table import PROCESSES, is_stopped, start_of
 
 TIMEOUT = timedelta(minutes=10)  # of one collective: a rank that is silent so long is lost
 LOST_S = 2.0  # that survivors stay: whoever has ended first is to be seen first, and tells the cause

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from train_pytorch_model.data import Loader
+from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.loop import StepReport
 from train_pytorch_model.progress import Bar, Voice
 from train_pytorch_model.time_budget import duration

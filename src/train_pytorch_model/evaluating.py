@@ -7,7 +7,6 @@ import numpy as np
 from train_pytorch_model import evaluation
 from train_pytorch_model.distributed import World
 from train_pytorch_model.evaluation import Evaluation, Outcomes
-from train_pytorch_model.evaluation_page import MAX_MISTAKES, render, with_pictures
 from train_pytorch_model.formats.evaluation_directory import (
     META_CONTENT,
     PAGE,
@@ -16,6 +15,7 @@ from train_pytorch_model.formats.evaluation_directory import (
 )
 from train_pytorch_model.formats.files import writing_directory
 from train_pytorch_model.inputs import ScoringInputs
+from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, render, with_pictures
 from train_pytorch_model.predicting import predict, report_bad_images
 from train_pytorch_model.progress import Voice
 

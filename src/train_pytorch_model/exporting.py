@@ -21,7 +21,7 @@ from train_pytorch_model.errors import OutputDirectoryError, ParameterError, Unf
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.models import build_model
+from train_pytorch_model.networks.models import build_model
 
 Format = Literal["onnx", "torch"]
 Predict = Callable[[Tensor], Tensor]

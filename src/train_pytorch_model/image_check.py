@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.cores import usable_cores
 from train_pytorch_model.errors import InvalidDatasetError, listed
 from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
+from train_pytorch_model.machine.cores import usable_cores
 
 BAD_IMAGES = "bad_images.csv"
 MAX_HEADERS = 20_000  # a header costs 0.05 ms; beyond, an evenly spaced sample of so many is read

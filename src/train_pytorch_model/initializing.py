@@ -11,8 +11,8 @@ from train_pytorch_model.formats.files import writing_directory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.weights import WeightsError, write_state_dict
-from train_pytorch_model.models import load_weights
-from train_pytorch_model.pretrained import fetched, named_weights
+from train_pytorch_model.networks.models import load_weights
+from train_pytorch_model.networks.pretrained import fetched, named_weights
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.seeds import derive_seed
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from train_pytorch_model.data import Batch
+from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import World
 from train_pytorch_model.evaluation import Outcomes
 from train_pytorch_model.metrics import Metrics, OutcomeRows, Sums

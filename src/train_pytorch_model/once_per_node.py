@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from train_pytorch_model.errors import UserError
-from train_pytorch_model.process_table import is_stopped, start_of
+from train_pytorch_model.machine.process_table import is_stopped, start_of
 
 try:
     import fcntl

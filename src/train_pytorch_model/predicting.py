@@ -8,7 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.data import Batch, Loader, Pass, num_threads, read_for_inference, start_readers
+from train_pytorch_model.data.loader import (
+    Batch,
+    Loader,
+    Pass,
+    num_threads,
+    read_for_inference,
+    start_readers,
+)
+from train_pytorch_model.data.plan import plan_validation
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import (
@@ -19,8 +27,7 @@ from train_pytorch_model.image_check import (
 )
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
 from train_pytorch_model.inputs import ScoringInputs
-from train_pytorch_model.models import build_model
-from train_pytorch_model.plan import plan_validation
+from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.progress import Voice
 
 

@@ -28,9 +28,9 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.manifest import MANIFEST, write_manifest
-from train_pytorch_model.mlflow_process import SAVE_MODEL, Mlflow
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.run_folder import FLAG, METRICS, REPORT, write_metrics
+from train_pytorch_model.tracking.mlflow_process import SAVE_MODEL, Mlflow
 from train_pytorch_model.train_state import TrainState
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.data import Batch
+from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import World
 from train_pytorch_model.loop import TrainStep
 from train_pytorch_model.metrics import Sums

@@ -20,7 +20,7 @@ from typing import Any
 
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats.files import MalformedFileError, read_json
-from train_pytorch_model.process_table import PROCESSES, start_of
+from train_pytorch_model.machine.process_table import PROCESSES, start_of
 
 try:
     import fcntl

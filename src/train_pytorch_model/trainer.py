@@ -9,9 +9,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.cache_plan import open_caches, plan_cache
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.data import (
+from train_pytorch_model.data.cache_plan import open_caches, plan_cache
+from train_pytorch_model.data.decode_cache import NO_CACHES
+from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.loader import (
     Batch,
     Loader,
     Pass,
@@ -21,12 +23,11 @@ from train_pytorch_model.data import (
     read_for_inference,
     read_for_training,
 )
-from train_pytorch_model.decode_cache import NO_CACHES
-from train_pytorch_model.decoders import Decoders
+from train_pytorch_model.data.plan import num_training_steps, plan_training, plan_validation
+from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed import World
 from train_pytorch_model.epoch_view import AfterStep, EpochView, RunLength
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError, TrainingError
-from train_pytorch_model.first_weights import begin_from_scratch
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import left_out, without_bad_images
 from train_pytorch_model.image_classifier.normalization import Normalize
@@ -44,17 +45,16 @@ from train_pytorch_model.loop import (
 )
 from train_pytorch_model.memory_probe import telling_what_fits, validated_at_once
 from train_pytorch_model.metrics import Metrics, Sums
-from train_pytorch_model.models import (
+from train_pytorch_model.networks.first_weights import begin_from_scratch
+from train_pytorch_model.networks.models import (
     build_model,
     freeze_backbone,
     quicken_batch_norms,
     set_training_mode,
 )
-from train_pytorch_model.network_shapes import keep_unseen_weights, min_share
+from train_pytorch_model.networks.shapes import keep_unseen_weights, min_share
 from train_pytorch_model.optimization import make_loss, make_optimizer
-from train_pytorch_model.plan import num_training_steps, plan_training, plan_validation
 from train_pytorch_model.precision import choose_precision
-from train_pytorch_model.preparation import for_inference, for_training
 from train_pytorch_model.progress import Bar, Voice
 from train_pytorch_model.recorded_step import RecordedStep
 from train_pytorch_model.schedule import PolynomialSchedule

@@ -11,8 +11,8 @@ from pathlib import Path
 from train_pytorch_model.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.checkpointing import EVERY_S, UPLOADED_EVERY_S, Checkpointer
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.data import start_readers
-from train_pytorch_model.decoders import Decoders
+from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.distributed import World, is_lost_connection
 from train_pytorch_model.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
 from train_pytorch_model.evaluation import TOP_K
@@ -21,7 +21,6 @@ from train_pytorch_model.image_check import left_out
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.loop import NotFiniteError, StepReport
 from train_pytorch_model.metrics import Metrics
-from train_pytorch_model.mlflow_process import Mlflow
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.publishing import publish
 from train_pytorch_model.reporting import budget, params_of, plan_of, report_on, stopped_early
@@ -29,7 +28,8 @@ from train_pytorch_model.run_folder import FLAG, RunFolder, is_azure_job
 from train_pytorch_model.run_lock import run_lock
 from train_pytorch_model.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.time_budget import duration
-from train_pytorch_model.tracking import MlflowTracker, NoTracker
+from train_pytorch_model.tracking.mlflow_process import Mlflow
+from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
 from train_pytorch_model.trainer import Trainer
 
 DRY_RUN_STEPS = 3

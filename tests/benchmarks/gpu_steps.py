@@ -13,10 +13,10 @@ import torch
 from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.data import Batch
+from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import World, join_world
 from train_pytorch_model.inputs import open_training_inputs
-from train_pytorch_model.models import set_training_mode
+from train_pytorch_model.networks.models import set_training_mode
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tests.benchmarks.million_rows import LINKS, make_rows
 from tests.benchmarks.timing import machine
+from train_pytorch_model.data.plan import plan_training
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.plan import plan_training
 
 CATEGORIES = 1000
 GIB = 1 << 30

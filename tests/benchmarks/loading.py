@@ -9,17 +9,17 @@ from pathlib import Path
 import torch
 
 from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
-from train_pytorch_model import preparation
-from train_pytorch_model.cache_plan import open_caches, plan_cache
-from train_pytorch_model.cores import usable_cores
-from train_pytorch_model.data import Loader, Pass, read_for_training
-from train_pytorch_model.decoders import Decoders
+from train_pytorch_model.data import preparation
+from train_pytorch_model.data.cache_plan import open_caches, plan_cache
+from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.loader import Loader, Pass, read_for_training
+from train_pytorch_model.data.plan import plan_training
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.memory import keep_freed_memory
-from train_pytorch_model.plan import plan_training
-from train_pytorch_model.priority import quick_turns
+from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.machine.memory import keep_freed_memory
+from train_pytorch_model.machine.priority import quick_turns
 from train_pytorch_model.recipe import Recipe
 
 FRAMING = Framing(224, 224, 0.875)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from train_pytorch_model.cores import usable_cores
+from train_pytorch_model.machine.cores import usable_cores
 
 ROOT = Path(__file__).parents[2]
 

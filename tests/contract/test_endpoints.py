@@ -119,7 +119,7 @@ def test_every_point_of_the_search_space_is_in_range() -> None:
 
 def test_the_metric_of_the_sweep_is_one_that_training_logs() -> None:
     metric = NODE["objective"]["primary_metric"]
-    sources = (ROOT / "src" / "train_pytorch_model").glob("*.py")
+    sources = (ROOT / "src" / "train_pytorch_model").rglob("*.py")
     assert any(f'"{metric}": ' in source.read_text() for source in sources)
 
 

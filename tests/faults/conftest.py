@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.trials import Bench, Result, Zygote, result_of
 from tests.painting import paint_folders
-from train_pytorch_model.priority import OPENMP
+from train_pytorch_model.machine.priority import OPENMP
 
 
 @pytest.fixture(scope="session")

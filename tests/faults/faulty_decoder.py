@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from train_pytorch_model import decoder_process
+from train_pytorch_model.data import decoder_process
 from train_pytorch_model.image_classifier import decoding
 
 right, right_answers = decoding.drafted, decoder_process._answers

@@ -24,17 +24,18 @@ import torch
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from train_pytorch_model import checkpointing, decoders, distributed, training
+from train_pytorch_model import checkpointing, distributed, training
 from train_pytorch_model.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.checkpointing import Checkpointer
 from train_pytorch_model.commands import processes
 from train_pytorch_model.commands import train as train_command
-from train_pytorch_model.data import Batch
+from train_pytorch_model.data import decoders
+from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.loop import TrainStep
 from train_pytorch_model.metrics import Sums
-from train_pytorch_model.mlflow_process import Mlflow, mlflow_beside
-from train_pytorch_model.tracking import NoTracker
+from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
+from train_pytorch_model.tracking.tracker import NoTracker
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2  # of Linux: past the modes of files, and of folders
 

@@ -147,6 +147,6 @@ def environment_of(pid: int) -> bytes:
 
 
 def is_alive(pid: int) -> bool:
-    from train_pytorch_model.process_table import start_of
+    from train_pytorch_model.machine.process_table import start_of
 
     return start_of(pid) is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.trials import Bench, Injection, Result, checkpoints_of, result_of, wait_until
-from train_pytorch_model.process_table import start_of
+from train_pytorch_model.machine.process_table import start_of
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["refuses", "never answers"])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model import recorded_step
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.data import Batch, start_readers
+from train_pytorch_model.data.loader import Batch, start_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.inputs import open_training_inputs
 from train_pytorch_model.loop import TrainStep

@@ -11,10 +11,10 @@ from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
-from train_pytorch_model import tracking
 from train_pytorch_model.__main__ import main
 from train_pytorch_model.commands import train
-from train_pytorch_model.mlflow_process import Mlflow
+from train_pytorch_model.tracking import tracker as tracking
+from train_pytorch_model.tracking.mlflow_process import Mlflow
 
 # Of every training on the folders of these tests: four painted images of a category.
 FEW_IMAGES = (

@@ -13,7 +13,7 @@ import torchvision
 from tests.painting import paint_folders
 from tests.programs.program import run_process, run_program
 from tests.readme import blocks, verbs_of
-from train_pytorch_model import pretrained
+from train_pytorch_model.networks import pretrained
 
 PER_CATEGORY = 10  # of three categories: 24 to train on, 3 to validate on, 3 to test with
 CHAPTERS = (

@@ -18,7 +18,7 @@ from tests.programs.conftest import Trained
 from tests.programs.program import FEW_IMAGES, Ended, assert_refused, run_program, train_arguments
 from tests.ranks.conftest import torchrun
 from train_pytorch_model import epoch_view, reporting, training
-from train_pytorch_model.data import Loader
+from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.trainer import Trainer
 

@@ -17,10 +17,10 @@ from tests.ports import free_port
 from tests.programs.program import assert_refused, run_program, train_arguments
 from tests.tracking_server import Door, tracking_server
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.mlflow_calls import EXPERIMENT
-from train_pytorch_model.mlflow_process import Mlflow
 from train_pytorch_model.progress import Silence
-from train_pytorch_model.tracking import MlflowTracker
+from train_pytorch_model.tracking.mlflow_calls import EXPERIMENT
+from train_pytorch_model.tracking.mlflow_process import Mlflow
+from train_pytorch_model.tracking.tracker import MlflowTracker
 
 HERE = "127.0.0.1"
 METRICS = {

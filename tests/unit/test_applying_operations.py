@@ -8,8 +8,8 @@ from tests.painting import paint
 from torchvision.transforms import InterpolationMode, v2
 
 from train_pytorch_model import image_operations as ops
+from train_pytorch_model.datasets.transformation import Apply, MisfitError
 from train_pytorch_model.seeds import derive_seed
-from train_pytorch_model.transformation import Apply, MisfitError
 
 EACH = [
     (ops.Resize(20), v2.Resize(20)),

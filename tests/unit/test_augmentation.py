@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train_pytorch_model.augmentation import (
+from train_pytorch_model.data.augmentation import (
     RecipeAugment,
     mirrored,
     padded_crop,

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from tests.painting import encode, paint, paint_folders
 
-from train_pytorch_model import conversion
-from train_pytorch_model.conversion import convert, open_source
+from train_pytorch_model.datasets import conversion
+from train_pytorch_model.datasets.conversion import convert, open_source
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError
 from train_pytorch_model.formats.copying import AHEAD, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import open_image_directory

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model import cores
-from train_pytorch_model.cores import _cgroup_quota, usable_cores
+from train_pytorch_model.machine import cores
+from train_pytorch_model.machine.cores import _cgroup_quota, usable_cores
 
 
 def cgroup(root: Path, **files: str) -> Path:

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from tests.painting import paint_folders
 
-from train_pytorch_model.data import (
+from train_pytorch_model.data.loader import (
     PREFETCHED_BATCHES,
     Batch,
     Loader,
@@ -19,12 +19,12 @@ from train_pytorch_model.data import (
     read_for_inference,
     read_for_training,
 )
+from train_pytorch_model.data.plan import PlannedBatch, plan_validation
+from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.plan import PlannedBatch, plan_validation
-from train_pytorch_model.preparation import for_training
 from train_pytorch_model.recipe import Recipe
 
 FRAMING = Framing(2, 3, 1.0)

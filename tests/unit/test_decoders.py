@@ -16,13 +16,13 @@ import pytest
 from PIL import Image
 from tests.painting import encode, paint
 
-from train_pytorch_model import decoder_process, decoders
-from train_pytorch_model.decoder_process import Drafted, Fork, Wanted
-from train_pytorch_model.decoders import KEPT_BYTES, Decoders
+from train_pytorch_model.data import decoder_process, decoders
+from train_pytorch_model.data.decoder_process import Drafted, Fork, Wanted
+from train_pytorch_model.data.decoders import KEPT_BYTES, Decoders
 from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, MAX_PIXELS, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import decoded
-from train_pytorch_model.process_table import start_of
-from train_pytorch_model.sealed_file import sealed_file
+from train_pytorch_model.machine.process_table import start_of
+from train_pytorch_model.machine.sealed_file import sealed_file
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "memfd_create"), reason="decoders have processes on Linux only"
@@ -195,7 +195,8 @@ def test_threads_that_ask_for_a_decoder_as_that_process_ends_get_one_of_the_next
 def test_none_outlives_its_program(tmp_path: Path) -> None:
     path = written(tmp_path / "a.png")
     program = (
-        "import os, signal; from pathlib import Path; from train_pytorch_model.decoders import Decoders\n"
+        "import os, signal; from pathlib import Path\n"
+        "from train_pytorch_model.data.decoders import Decoders\n"
         f"d = Decoders(); d.decode(Path({str(path)!r}), 8); print(d._all[0].pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -16,7 +16,10 @@ from tests.pages import HOSTILE, Page
 from tests.painting import paint
 
 from train_pytorch_model.evaluation import evaluate, outcomes_of
-from train_pytorch_model.evaluation_page import (
+from train_pytorch_model.formats.evaluation_directory import Mistake
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.pages.evaluation_page import (
     HIT_COLOUR,
     MAX_MAP_CELLS,
     MAX_MAP_SIDE,
@@ -25,10 +28,7 @@ from train_pytorch_model.evaluation_page import (
     MISTAKE_COLOUR,
     render,
 )
-from train_pytorch_model.formats.evaluation_directory import Mistake
-from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.page import MAX_NAME, THUMBNAIL_SIDE, thumbnail
+from train_pytorch_model.pages.page import MAX_NAME, THUMBNAIL_SIDE, thumbnail
 
 
 def page_of(

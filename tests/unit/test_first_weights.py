@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from train_pytorch_model.first_weights import begin_from_scratch, shorten_filters
 from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.networks.first_weights import begin_from_scratch, shorten_filters
 
 
 def lengths(convolution: nn.Module) -> torch.Tensor:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.fuzzing import IMAGE_META, LIST, SCHEMA, fuzzed, mutations_of, nothing_happens_outside
 from tests.painting import encode, paint
 
-from train_pytorch_model.conversion import convert, open_source
+from train_pytorch_model.datasets.conversion import convert, open_source
 from train_pytorch_model.errors import (
     InvalidDatasetError,
     InvalidTransformationDirectoryError,

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from train_pytorch_model.data import Batch
+from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import World
 from train_pytorch_model.loop import StepReport, TrainStep, train_one_epoch
 from train_pytorch_model.metrics import Sums

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.memory import available_memory
+from train_pytorch_model.machine.memory import available_memory
 
 GIB = 1 << 30
 
@@ -89,7 +89,7 @@ def test_this_machine_has_some() -> None:
 def test_freed_memory_is_kept_for_the_next_time() -> None:
     program = """
 import resource
-from train_pytorch_model.memory import keep_freed_memory
+from train_pytorch_model.machine.memory import keep_freed_memory
 def faults_of_ten_rounds():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):

@@ -16,10 +16,16 @@ from subprocess import PIPE
 import mlflow
 import pytest
 
-from train_pytorch_model import mlflow_process as module
-from train_pytorch_model.mlflow_process import SAVE_MODEL, Mlflow, MlflowError, MlflowProcess, mlflow_beside
-from train_pytorch_model.priority import NICENESS
-from train_pytorch_model.process_table import python_command, start_of
+from train_pytorch_model.machine.priority import NICENESS
+from train_pytorch_model.machine.process_table import python_command, start_of
+from train_pytorch_model.tracking import mlflow_process as module
+from train_pytorch_model.tracking.mlflow_process import (
+    SAVE_MODEL,
+    Mlflow,
+    MlflowError,
+    MlflowProcess,
+    mlflow_beside,
+)
 
 SPEC = {
     "architecture": "resnet18",
@@ -42,7 +48,7 @@ sys.meta_path.insert(0, types.SimpleNamespace(
 """
 SLOW_STORE = f"""
 import os, time
-from train_pytorch_model import mlflow_calls
+from train_pytorch_model.tracking import mlflow_calls
 make_store = mlflow_calls.make_store
 def wait():
     while not os.path.exists({{!r}}):

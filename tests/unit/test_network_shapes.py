@@ -10,8 +10,8 @@ from torch import nn
 
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.image_classifier.architectures import build
-from train_pytorch_model.models import freeze_backbone
-from train_pytorch_model.network_shapes import keep_unseen_weights, min_share
+from train_pytorch_model.networks.models import freeze_backbone
+from train_pytorch_model.networks.shapes import keep_unseen_weights, min_share
 from train_pytorch_model.recipe import MIN_EARLY_SIZE
 
 

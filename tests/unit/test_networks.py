@@ -9,7 +9,7 @@ import torchvision.models
 from torch import nn
 
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, build
-from train_pytorch_model.models import (
+from train_pytorch_model.networks.models import (
     freeze_backbone,
     quicken_batch_norms,
     set_training_mode,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from train_pytorch_model import presence
-from train_pytorch_model.presence import Presence, listening
+from train_pytorch_model.machine import presence
+from train_pytorch_model.machine.presence import Presence, listening
 
 LOCALHOST = "127.0.0.1"
 

@@ -10,10 +10,10 @@ import pytest
 
 from train_pytorch_model.commands.processes import work_or_start_workers
 from train_pytorch_model.distributed import World
-from train_pytorch_model.mlflow_process import Mlflow
-from train_pytorch_model.priority import NICENESS, SWITCH_S, quick_turns, step_back
+from train_pytorch_model.machine.priority import NICENESS, SWITCH_S, quick_turns, step_back
 from train_pytorch_model.progress import Silence
-from train_pytorch_model.tracking import MlflowTracker
+from train_pytorch_model.tracking.mlflow_process import Mlflow
+from train_pytorch_model.tracking.tracker import MlflowTracker
 
 
 def niceness() -> int:
@@ -54,7 +54,7 @@ def test_what_sends_metrics_steps_back(tmp_path: Path, monkeypatch: pytest.Monke
         seen.append(niceness())
         raise OSError
 
-    monkeypatch.setattr("train_pytorch_model.tracking._Run.__init__", fail)
+    monkeypatch.setattr("train_pytorch_model.tracking.tracker._Run.__init__", fail)
     with MlflowTracker(Mlflow(), {}, tmp_path / "mlflow_run", Silence()):
         pass
     assert seen == [max(niceness(), NICENESS)]

@@ -13,16 +13,16 @@ import pytest
 import torch
 from tests.painting import paint_folders
 
-from train_pytorch_model import cache_plan, decoders, preparation
-from train_pytorch_model.cache_plan import CachePlan, open_caches
-from train_pytorch_model.data import Batch, Loader, Pass, read_for_inference, read_for_training
-from train_pytorch_model.decode_cache import MIN_CHUNK, NO_CACHES, Caches
-from train_pytorch_model.decoders import Decoders
+from train_pytorch_model.data import cache_plan, decoders, preparation
+from train_pytorch_model.data.cache_plan import CachePlan, open_caches
+from train_pytorch_model.data.decode_cache import MIN_CHUNK, NO_CACHES, Caches
+from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference, read_for_training
+from train_pytorch_model.data.plan import plan_training
+from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.plan import plan_training
-from train_pytorch_model.preparation import for_training
 from train_pytorch_model.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="readers are processes of Linux")

@@ -11,7 +11,7 @@ from tests.pages import HOSTILE, Page
 from tests.reports import SECTIONS, make_report
 
 from train_pytorch_model.image_check import BadImage
-from train_pytorch_model.report_page import (
+from train_pytorch_model.pages.report_page import (
     MAX_BAD_IMAGES,
     MAX_BALANCE,
     MAX_ENDS,

@@ -15,7 +15,7 @@ import pytest
 
 from train_pytorch_model import run_lock as module
 from train_pytorch_model.errors import OutputDirectoryError
-from train_pytorch_model.process_table import start_of
+from train_pytorch_model.machine.process_table import start_of
 from train_pytorch_model.run_lock import LOCK, run_lock
 
 FLAG = "--trained-model"

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.painting import encode, paint, paint_folders
 
+from train_pytorch_model.datasets.splitting import first_counts, split, write_parts
 from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError
 from train_pytorch_model.formats import image_directory, schema
 from train_pytorch_model.formats.files import write_json
@@ -23,7 +24,6 @@ from train_pytorch_model.formats.image_directory import (
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.packed import PackedNames
 from train_pytorch_model.progress import Silence
-from train_pytorch_model.splitting import first_counts, split, write_parts
 
 PORT = "Input image directory"
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model import tracking as module
-from train_pytorch_model.mlflow_process import Mlflow
 from train_pytorch_model.progress import Silence
-from train_pytorch_model.tracking import MlflowTracker
+from train_pytorch_model.tracking import tracker as module
+from train_pytorch_model.tracking.mlflow_process import Mlflow
+from train_pytorch_model.tracking.tracker import MlflowTracker
 
 RECORD = {"epoch": 1, "step": 4, "Train loss": 0.5, "Learning rate": 0.1}
 

@@ -12,7 +12,7 @@ from torch import nn
 from train_pytorch_model.chirality import with_flips_decided
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.data import Loader
+from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.distributed import World
 from train_pytorch_model.epoch_view import RunLength
 from train_pytorch_model.errors import ModuleOutOfMemoryError

@@ -25,7 +25,7 @@ from train_pytorch_model.image_classifier.weights import (
     read_state_dict,
     with_prefix,
 )
-from train_pytorch_model.models import (
+from train_pytorch_model.networks.models import (
     build_model,
     load_weights,
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.conversion import FLAG, convert, open_source
+from train_pytorch_model.datasets.conversion import FLAG, convert, open_source
 from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.progress import make_voice
 

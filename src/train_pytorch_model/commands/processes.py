@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from train_pytorch_model.launch import LAUNCHER, Agent, LaunchError, Worker, decide, start_workers
-from train_pytorch_model.memory import keep_freed_memory
+from train_pytorch_model.machine.memory import keep_freed_memory
+from train_pytorch_model.machine.priority import quick_turns
+from train_pytorch_model.machine.process_table import end_with_parent
 from train_pytorch_model.once_per_node import Launch, offered, once_per_node
-from train_pytorch_model.priority import quick_turns
-from train_pytorch_model.process_table import end_with_parent
 from train_pytorch_model.progress import Voice
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import tyro
 from train_pytorch_model import __version__
 from train_pytorch_model.errors import LostRankError, ModuleOutOfMemoryError, ParameterError, UserError
 from train_pytorch_model.launch import rank_of
-from train_pytorch_model.priority import OPENMP
+from train_pytorch_model.machine.priority import OPENMP
 from train_pytorch_model.progress import write_what_the_console_can
 from train_pytorch_model.run_folder import forget_error_info, is_azure_job, leave_error_info
 from train_pytorch_model.stop_requests import StoppedError

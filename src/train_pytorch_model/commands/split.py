@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
+from train_pytorch_model.datasets.splitting import FLAGS, split, write_parts
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.progress import make_voice
-from train_pytorch_model.splitting import FLAGS, split, write_parts
 
 FRACTION = "Fraction of images in the first output"  # the parameter's name in the designer
 PORT = "Input image directory"

@@ -19,10 +19,10 @@ from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.manifest import published_fingerprint
-from train_pytorch_model.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.progress import Recorded, Voice, make_voice
 from train_pytorch_model.run_folder import FLAG, REPORT, RunFolder, is_azure_job
 from train_pytorch_model.stop_requests import StoppedError
+from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed import World

@@ -57,7 +57,7 @@ class Transform:
         images, bad_images = without_bad_images(images, read_headers(images).bad)
         voice.say(f"Transforming {len(images):,} images for {self.mode}: {transformation}")
 
-        from train_pytorch_model.transforming import transform
+        from train_pytorch_model.datasets.transforming import transform
 
         written = transform(images, bad_images, transformation, self.random_seed, self.output, FLAG, voice)
         voice.say(f"The {written:,} transformed images are in {self.output}")

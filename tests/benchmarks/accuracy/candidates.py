@@ -16,9 +16,9 @@ from torch.optim import Optimizer
 from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from tests.benchmarks.accuracy.ours import Prepare
-from train_pytorch_model.first_weights import shorten_filters
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.models import build_model
+from train_pytorch_model.networks.first_weights import shorten_filters
+from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.trainer import Trainer
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
 from train_pytorch_model.chirality import with_flips_decided
-from train_pytorch_model.data import start_readers
+from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.normalization import Normalize

@@ -21,7 +21,7 @@ from train_pytorch_model.early_stopping import Patience
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.models import build_model
+from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.recipe import Recipe
 
 HALF = (0.5, 0.5, 0.5)

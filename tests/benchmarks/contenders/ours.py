@@ -53,17 +53,17 @@ def train(untrained: Path, images: Path, output: Path, batch_size: int, epochs: 
 
 def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int) -> list[float]:
     """The same for epochs of a batch of each size of images, which is there already."""
-    from train_pytorch_model.priority import OPENMP, quick_turns
+    from train_pytorch_model.machine.priority import OPENMP, quick_turns
 
     for name, value in OPENMP.items():  # as the program does
         os.environ.setdefault(name, value)
     import torch
 
     from train_pytorch_model.config import TrainConfig
-    from train_pytorch_model.data import Batch, Loader, Pass
+    from train_pytorch_model.data.loader import Batch, Loader, Pass
     from train_pytorch_model.distributed import join_world
     from train_pytorch_model.inputs import open_training_inputs
-    from train_pytorch_model.memory import keep_freed_memory
+    from train_pytorch_model.machine.memory import keep_freed_memory
     from train_pytorch_model.progress import Silence
     from train_pytorch_model.trainer import Trainer
 

@@ -18,7 +18,7 @@ from train_pytorch_model.formats.evaluation_directory import (
     confused_rows,
 )
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.page import cut, png, render_page, thumbnail
+from train_pytorch_model.pages.page import cut, png, render_page, thumbnail
 
 MAX_MISTAKES = 24  # with their pictures, about 5 kB each
 MAX_ROWS = 1000  # of categories; the table is 8 elements a row

@@ -20,10 +20,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from train_pytorch_model.priority import step_back
-from train_pytorch_model.process_table import python_command
+from train_pytorch_model.machine.priority import step_back
+from train_pytorch_model.machine.process_table import python_command
 
-PROGRAM = "from train_pytorch_model.mlflow_process import main; main()"
+PROGRAM = "from train_pytorch_model.tracking.mlflow_process import main; main()"
 SAVE_MODEL = "save_model"  # the call that needs no store, and that a training waits for
 SAVING_S = 120.0  # so long it does; it takes one or two
 ENDING_S = 1.0  # so long the end of the process is waited for: milliseconds, unless it is making a store
@@ -190,7 +190,7 @@ class _Server:
         step_back()
         try:
             with suppress(Exception):
-                from train_pytorch_model import mlflow_calls
+                from train_pytorch_model.tracking import mlflow_calls
 
                 with self._making:
                     self._is_loaded.set()
@@ -204,7 +204,7 @@ def _reply(function: str, arguments: Sequence[object]) -> Reply:
     for name, value in REQUESTS.items():
         os.environ.setdefault(name, value)
     try:
-        from train_pytorch_model import mlflow_calls
+        from train_pytorch_model.tracking import mlflow_calls
 
         return {"value": getattr(mlflow_calls, function)(*arguments)}
     except Exception as error:  # whatever a server, a network or a client library comes up with

@@ -7,10 +7,14 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from train_pytorch_model import __version__
-from train_pytorch_model.chart import NUMBER, PERCENT, Chart, Series, line_chart
 from train_pytorch_model.config import DISPLAY_NAMES, TrainConfig
 from train_pytorch_model.evaluation import Evaluation
-from train_pytorch_model.evaluation_page import (
+from train_pytorch_model.formats.evaluation_directory import Mistake, calibration_rows, confused_rows
+from train_pytorch_model.image_check import BadImage
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs import imbalance
+from train_pytorch_model.pages.chart import NUMBER, PERCENT, Chart, Series, line_chart
+from train_pytorch_model.pages.evaluation_page import (
     MAX_PAIRS,
     MAX_ROWS,
     Figure,
@@ -19,11 +23,7 @@ from train_pytorch_model.evaluation_page import (
     without_images,
     worst_first,
 )
-from train_pytorch_model.formats.evaluation_directory import Mistake, calibration_rows, confused_rows
-from train_pytorch_model.image_check import BadImage
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.inputs import imbalance
-from train_pytorch_model.page import render_page
+from train_pytorch_model.pages.page import render_page
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.time_budget import TimeBudget, duration
 

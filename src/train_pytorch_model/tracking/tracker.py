@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from train_pytorch_model.mlflow_process import Mlflow
-from train_pytorch_model.priority import step_back
+from train_pytorch_model.machine.priority import step_back
 from train_pytorch_model.progress import Voice
+from train_pytorch_model.tracking.mlflow_process import Mlflow
 
 CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machine a new store has taken 30
 STOPPING_S = 5.0  # the same of one that was interrupted

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.decode_cache import (
+from train_pytorch_model.data.decode_cache import (
     MIN_CHUNK,
     NO_CACHES,
     Cache,
@@ -23,12 +23,12 @@ from train_pytorch_model.decode_cache import (
     index_bytes,
     private_cache,
 )
+from train_pytorch_model.data.preparation import Preparation
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, bounded, read_size
-from train_pytorch_model.memory import available_memory
-from train_pytorch_model.preparation import Preparation
-from train_pytorch_model.sealed_file import sealed_file
+from train_pytorch_model.machine.memory import available_memory
+from train_pytorch_model.machine.sealed_file import sealed_file
 
 MEMORY_SHARE = 1 / 4  # of what is available, for all processes of a machine together
 FREE_SHARE = 1 / 2  # of a file system: others need room there, too

@@ -6,10 +6,6 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from train_pytorch_model.exported_program import (
-    is_exported_program,
-    read_exported_weights,
-)
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.image_classifier.classifier import max_bytes
@@ -17,6 +13,10 @@ from train_pytorch_model.image_classifier.weights import (
     WeightsError,
     fold_extra_head,
     read_state_dict,
+)
+from train_pytorch_model.networks.exported_program import (
+    is_exported_program,
+    read_exported_weights,
 )
 
 MAX_FILE_CLASSES = 22_000  # ImageNet-21k's head is the largest that weights commonly come with

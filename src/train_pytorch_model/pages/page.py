@@ -22,7 +22,7 @@ THUMBNAIL_QUALITY = 80
 def render_page(template: str, **values: object) -> str:
     """The page of a template, which extends `page.html`."""
     environment = Environment(
-        loader=PackageLoader("train_pytorch_model"),
+        loader=PackageLoader("train_pytorch_model.pages"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

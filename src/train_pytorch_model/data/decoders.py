@@ -24,7 +24,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from train_pytorch_model.decoder_process import (
+from train_pytorch_model.data.decoder_process import (
     CAPACITY,
     COMPUTING_S,
     LENGTH,
@@ -40,10 +40,10 @@ from train_pytorch_model.decoder_process import (
 )
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decoded
-from train_pytorch_model.process_table import python_command
-from train_pytorch_model.sealed_file import sealed_file
+from train_pytorch_model.machine.process_table import python_command
+from train_pytorch_model.machine.sealed_file import sealed_file
 
-PROGRAM = "from train_pytorch_model.decoder_process import main; main()"
+PROGRAM = "from train_pytorch_model.data.decoder_process import main; main()"
 SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 ATTEMPTS = 2  # somebody else may have killed the first process
 MAX_RESTARTS = 3  # of the process that forks the others

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from train_pytorch_model.cores import usable_cores
+from train_pytorch_model.datasets.transformation import Apply, MisfitError
 from train_pytorch_model.errors import InvalidDatasetError, InvalidTransformationDirectoryError, listed
 from train_pytorch_model.formats.copying import copy_threads, in_order
 from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
@@ -21,8 +21,8 @@ from train_pytorch_model.image_check import (
     write_bad_images,
 )
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
+from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.progress import Voice
-from train_pytorch_model.transformation import Apply, MisfitError
 
 COMPRESSION = 3  # of 9: photographs are 6 % larger than at Pillow's 6, and written in half the time
 AHEAD = 4  # images a thread that are under way or wait to be written: files, not pixels

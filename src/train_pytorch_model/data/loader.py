@@ -15,17 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_pytorch_model import preparation
-from train_pytorch_model.decode_cache import Cache
-from train_pytorch_model.decoder_process import Wanted
-from train_pytorch_model.decoders import Decoders
+from train_pytorch_model.data import preparation
+from train_pytorch_model.data.decode_cache import Cache
+from train_pytorch_model.data.decoder_process import Wanted
+from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.plan import PlannedBatch
+from train_pytorch_model.data.preparation import Preparation, for_inference
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.plan import PlannedBatch
-from train_pytorch_model.preparation import Preparation, for_inference
 from train_pytorch_model.seeds import derive_seed
 
 Read = Callable[[int, Decode], Pixels]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from train_pytorch_model.augmentation import Augment, RecipeAugment
-from train_pytorch_model.decode_cache import Remember, every_time
-from train_pytorch_model.decoder_process import Wanted
+from train_pytorch_model.data.augmentation import Augment, RecipeAugment
+from train_pytorch_model.data.decode_cache import Remember, every_time
+from train_pytorch_model.data.decoder_process import Wanted
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded, framed, reduced, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.recipe import Recipe

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.models import set_training_mode
+from train_pytorch_model.networks.models import set_training_mode
 
 
 def min_share(network: nn.Module, height: int, width: int) -> int:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, UnreadableImageError, drafted
-from train_pytorch_model.process_table import end_with_parent
+from train_pytorch_model.machine.process_table import end_with_parent
 
 LENGTH = struct.Struct("<I")
 """Of a pickled request, which follows."""

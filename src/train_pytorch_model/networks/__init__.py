@@ -1,0 +1,1 @@
+"""Networks and their weights before they are trained: read, fetched, begun from scratch, tried on shapes."""
