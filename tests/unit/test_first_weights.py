@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.networks.first_weights import begin_from_scratch, shorten_filters
 
 
@@ -78,32 +78,47 @@ def test_a_filter_that_passes_nothing_still_does() -> None:
     assert torch.equal(last.weight, before)  # no batch norm follows
 
 
-@pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "regnet_x_400mf", "vit_b_32"])
-def test_at_first_all_categories_are_equally_likely(architecture: str) -> None:
-    network = build(architecture, False, 3).eval()
-    begin_from_scratch(network, architecture, 0.001, 16)
-    with torch.no_grad():
-        assert torch.equal(network(torch.randn(2, 3, 224, 224)), torch.zeros(2, 3))
-
-
-@pytest.mark.parametrize("architecture", ["efficientnet_b0", "mobilenet_v3_small"])
-def test_a_head_of_faint_features_is_random(architecture: str) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "length"),
+    [
+        ("resnet18", 0.17),
+        ("densenet121", 0.17),
+        ("regnet_x_400mf", 0.17),
+        ("efficientnet_b0", 3**-0.5),
+        ("mobilenet_v3_small", 3**-0.5),
+    ],
+)
+def test_the_head_is_random_and_of_a_length(architecture: str, length: float) -> None:
     network = build(architecture, False, 100)
-    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
-    before = [layer.weight.detach().clone() for layer in linear]
+    head = network.get_submodule(FAMILY_OF[architecture].head)
+    before = head.get_parameter("weight").detach().clone()
     begin_from_scratch(network, architecture, 0.001, 16)
-    *hidden, head = linear
-    wanted = [(2 / layer.in_features) ** 0.5 for layer in hidden] + [(1 / (3 * head.in_features)) ** 0.5]
-    assert [float(layer.weight.detach().std()) for layer in linear] == pytest.approx(wanted)
-    for layer, old in zip(linear, before, strict=True):  # as long as wanted, and the very same directions
-        weight = layer.weight.detach()
-        torch.testing.assert_close(weight / weight.norm(), old / old.norm())
-    assert not head.bias.any()
+    weight = head.get_parameter("weight").detach()
+    assert float(torch.linalg.vector_norm(weight, dim=1).mean()) == pytest.approx(length, rel=0.02)
+    torch.testing.assert_close(weight / weight.norm(), before / before.norm())  # the very same directions
+    assert not head.get_parameter("bias").any()
 
 
-def test_a_head_that_is_zero_in_its_directory_stays_so() -> None:
-    network = build("efficientnet_b0", False, 3)
+def test_at_first_all_categories_are_about_equally_likely() -> None:
+    network = build("resnet18", False, 10).train()
+    begin_from_scratch(network, "resnet18", 0.001, 16)
     with torch.no_grad():
-        network.get_submodule("classifier.1").get_parameter("weight").zero_()
-    begin_from_scratch(network, "efficientnet_b0", 0.001, 16)
-    assert not network.get_submodule("classifier.1").get_parameter("weight").any()
+        logits = network(torch.randn(4, 3, 64, 64))
+    assert logits.any()
+    assert logits.abs().max() < 1
+
+
+def test_hidden_layers_get_the_length_that_relu_wants() -> None:
+    network = build("mobilenet_v3_small", False, 100)
+    hidden, _head = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    before = hidden.weight.detach().clone()
+    begin_from_scratch(network, "mobilenet_v3_small", 0.001, 16)
+    weight = hidden.weight.detach()
+    assert float(weight.std()) == pytest.approx((2 / hidden.in_features) ** 0.5)
+    torch.testing.assert_close(weight / weight.norm(), before / before.norm())
+
+
+def test_a_head_of_zeros_stays_so() -> None:
+    network = build("vit_b_32", False, 3)  # torchvision's begins with zeros
+    begin_from_scratch(network, "vit_b_32", 0.001, 16)
+    assert not network.get_submodule(FAMILY_OF["vit_b_32"].head).get_parameter("weight").any()
