@@ -220,7 +220,7 @@ def leave_error_info(error: UserError, rank: int) -> None:
 
 
 def forget_error_info() -> None:
-    """Take away what an earlier start of this job has left, which went wrong."""
+    """Take away what an earlier start of this job has left on this machine, or a verb before this one."""
     with suppress(OSError):
         (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)
 

@@ -36,7 +36,8 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
         options |= {"number": 4 // ranks, "signals": [number]}
     else:
         options |= {"number": number}
-    never = ("constants", {"training__EVERY_S": 800.0})  # but for the one that is asked for
+    every = {"training__EVERY_S": 800.0, "checkpointing__EPOCHS_EVERY_S": 800.0}
+    never = ("constants", every)  # but for the one that is asked for
     stopped = bench.train(output, injections=[never, (injection, options)], ranks=ranks)
     assert stopped.statuses == [128 + number] * ranks
     assert stopped.stderr == (

@@ -22,7 +22,7 @@ def test_a_run_does_without_its_server(
         injections: list[Injection] = [
             ("every_checkpoint_is_waited_for", {}),
             ("environment", {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{server.getsockname()[1]}"}),
-            ("constants", {"tracking__CLOSING_S": 2.0}),
+            ("constants", {"tracking__tracker__CLOSING_S": 2.0}),
             ("mlflow_has_a_process", {"pid_file": str(tmp_path / "pid")}),
         ]
         ended = bench.launch(bench.arguments(output), injections).wait()

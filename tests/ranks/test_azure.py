@@ -294,8 +294,21 @@ def test_whatever_fails_a_job_is_told_in_its_outputs(
     assert ended.stderr.startswith(f"{error}: ")
     told = json.loads((tmp_path / "outputs" / "error_info.json").read_text())
     assert (told["class"], told["exit_status"]) == (error, ended.status)
-    assert run_program("init-model", "--architecture=resnet18", "--output=untrained").status == 0
-    assert not (tmp_path / "outputs" / "error_info.json").exists()  # a job that is started again succeeds
+
+
+def test_only_the_main_process_forgets_what_went_wrong_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter_job(monkeypatch, tmp_path, pytorch_job(1, 1, HERE)[0] | {"AZUREML_RUN_ID": "a-run"})
+    told = tmp_path / "outputs" / "error_info.json"
+    told.parent.mkdir()
+    told.write_text("{}")
+    for rank in (1, 0):
+        monkeypatch.setenv("RANK", str(rank))
+        assert run_program("init-model", "--help").status == 0
+        assert told.exists()
+        assert run_program("init-model", "--architecture=resnet18", f"--output=of-{rank}").status == 0
+        assert told.exists() == (rank == 1)
 
 
 def test_the_log_of_a_process_ends_with_what_has_ended_it(

@@ -198,13 +198,25 @@ def test_the_plan_says_what_is_kept_and_why_not(
     assert (plan.num_training, plan.num_validation) == (12, 12)
 
 
-@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+@pytest.mark.parametrize(
+    ("augmentation", "largest", "kept"),
+    [
+        ("random-resized-crop", FRAMING, 24 * 32),
+        ("none", FRAMING, 16 * 16),
+        ("padded-crop", FRAMING, 16 * 16),
+        ("none", Framing(224, 224, 0.875), 39 * 40),  # images of 45 x 60 px are not enlarged to be kept
+    ],
+)
 def test_room_is_planned_for_what_is_kept(
-    painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch, augmentation: Augmentation
+    painted: ImageDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    augmentation: Augmentation,
+    largest: Framing,
+    kept: int,
 ) -> None:
-    """Without random crops, the view of an image, at the size of the largest."""
+    """Without random crops, the view of an image, at the size of the largest, or what it is made of."""
     early = Framing(8, 8, 0.875)
-    prepared = for_training(Recipe(augmentation=augmentation), early, FRAMING)
+    prepared = for_training(Recipe(augmentation=augmentation), early, largest)
     sizes: list[int] = []
 
     def remember(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: ARG001, the form of `Remember`
@@ -213,7 +225,7 @@ def test_room_is_planned_for_what_is_kept(
         return pixels
 
     read_for_training(painted, prepared, 1, 1, Cache(remember))(0, decoded)
-    assert sizes == [24 * 32 * 3 if augmentation == "random-resized-crop" else 16 * 16 * 3]
+    assert sizes == [kept * 3]
     dataset, wanted = (painted, prepared), 2 * len(painted) * sizes[0]
     for available, summary in ((4 * wanted, "every image once, "), (4 * wanted - 4, "about 23 of 24 ")):
         monkeypatch.setattr(cache_plan, "available_memory", lambda: available)  # noqa: B023, used at once

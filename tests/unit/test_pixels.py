@@ -9,7 +9,14 @@ from PIL import Image
 from tests.painting import encode
 
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, bounded, decode
-from train_pytorch_model.image_classifier.pixels import Pixels, framed, read_pixels, resize, view
+from train_pytorch_model.image_classifier.pixels import (
+    Pixels,
+    framed,
+    framed_at_most,
+    read_pixels,
+    resize,
+    view,
+)
 from train_pytorch_model.image_classifier.preprocessing import Framing
 
 
@@ -80,15 +87,31 @@ def test_a_view_is_the_framed_image() -> None:
     assert psnr(found, smaller.apply(decode(io.BytesIO(data)))) > 30
 
 
-@pytest.mark.parametrize("size", [(41, 31), (33, 90), (17, 16), (5, 3), (1, 1), (900, 2)])
-@pytest.mark.parametrize("framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5)])
+@pytest.mark.parametrize("size", [(41, 31), (33, 90), (60, 40)])
+@pytest.mark.parametrize("framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5), Framing(64, 60, 0.875)])
 def test_training_sees_nearly_the_view_of_an_image(size: tuple[int, int], framing: Framing) -> None:
-    width, height = size
-    ramp = np.linspace(0, 120, height)[:, None] + np.linspace(0, 120, width)
-    image = np.repeat(ramp[..., None], 3, axis=2).astype(np.uint8)
-    found, expected = framed(image, framing).astype(int), view(image, framing).astype(int)
-    pixel = 120 / min(size)  # windows differ by less than a pixel of the source
-    assert np.abs(found - expected).max() <= 2 * pixel + 1
+    image = ramp(*size)
+    whole = Framing(framing.height, framing.width, 1.0)
+    expected = view(image, framing).astype(int)
+    for found in (framed(image, framing), framed(framed_at_most(image, framing), whole)):
+        assert np.abs(found - expected).max() <= 6
+    assert np.abs(framed(image, whole) - expected).max() > 8  # what the crop leaves out would show
+
+
+@pytest.mark.parametrize("size", [(17, 16), (5, 3), (1, 1), (900, 2), (16, 16)])
+@pytest.mark.parametrize("framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5)])
+def test_images_of_a_few_pixels_are_seen_too(size: tuple[int, int], framing: Framing) -> None:
+    image = ramp(*size)
+    assert framed(image, framing).shape == (framing.height, framing.width, 3)
+    least = framed_at_most(image, framing)
+    assert 0 < least.size <= min(image.size, framing.num_pixels * 3)
+    assert framed(least, framing).shape == (framing.height, framing.width, 3)
+
+
+def ramp(width: int, height: int) -> Pixels:
+    """Darkest in one corner, brightest in the opposite one."""
+    values = np.linspace(0, 120, height)[:, None] + np.linspace(0, 120, width)
+    return np.repeat(values[..., None], 3, axis=2).astype(np.uint8)
 
 
 def test_training_sees_nearly_the_view_of_a_photograph() -> None:

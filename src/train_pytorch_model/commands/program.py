@@ -173,11 +173,11 @@ def _run(parse: Any) -> None:
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
     signal.signal(signal.SIGTERM, _terminated)
-    if is_azure_job() and rank_of(os.environ) == 0:
-        forget_error_info()
     try:
         try:
             command: Command = parse()
+            if is_azure_job() and rank_of(os.environ) == 0:
+                forget_error_info()
             command.run()
         finally:
             sys.stdout.flush()

@@ -189,14 +189,14 @@ def _num_rows(directory: ImageDirectory) -> int:
 
 
 def _mean_bytes(directory: ImageDirectory, prepared: Preparation) -> int:
-    """Of what is kept of an image: by a sample, if that is all of it."""
-    if prepared.kept is not None:
+    """Of what is kept of an image: by a sample, unless all have one size."""
+    if prepared.kept is not None and prepared.augment is None:
         return prepared.kept.num_pixels * 3
     sizes = []
     for index in np.linspace(0, len(directory) - 1, min(SAMPLED, len(directory)), dtype=np.int64):
         with suppress(UnreadableImageError):
             height, width = bounded(read_size(directory.path(int(index))), prepared.short_side)
-            sizes.append(height * width * 3)
+            sizes.append(prepared.num_kept(height, width) * 3)
     return int(np.mean(sizes)) if sizes else 0
 
 

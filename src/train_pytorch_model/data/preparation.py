@@ -10,7 +10,15 @@ from random import Random
 from train_pytorch_model.data.augmentation import Augment, RecipeAugment
 from train_pytorch_model.data.decode_cache import Remember, every_time
 from train_pytorch_model.data.decoder_process import Wanted
-from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded, framed, reduced, view
+from train_pytorch_model.image_classifier.pixels import (
+    Decode,
+    Pixels,
+    decoded,
+    framed_at_most,
+    reduced,
+    view,
+    window,
+)
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.recipe import Recipe
 
@@ -22,7 +30,7 @@ class Preparation:
     short_side: int
     """Decoded images are reduced for it (`reduced`)."""
     kept: Framing | None
-    """The view of an image that is kept, if any are; None for all of it, as random crops need."""
+    """What is kept of an image, if any are: its view, or less; None for all of it, as random crops need."""
     augment: Augment | None
     """What training does to that, each time anew; None for validation and scoring."""
 
@@ -34,7 +42,17 @@ class Preparation:
         pixels = reduced(decode(file, self.short_side), self.short_side)
         if self.kept is None:
             return pixels
-        return view(pixels, self.kept) if self.augment is None else framed(pixels, self.kept)
+        return view(pixels, self.kept) if self.augment is None else framed_at_most(pixels, self.kept)
+
+    def num_kept(self, height: int, width: int) -> int:
+        """Pixels that are kept of a decoded image of that size."""
+        if self.kept is None:
+            return height * width
+        if self.augment is None:
+            return self.kept.num_pixels
+        rows, columns = window(height, width, self.kept)
+        seen: int = (rows.stop - rows.start) * (columns.stop - columns.start)
+        return min(self.kept.num_pixels, seen)
 
 
 def for_training(recipe: Recipe, framing: Framing, largest: Framing) -> Preparation:

@@ -22,8 +22,9 @@
     confusion_matrix.csv   category,<each category>: a row a true category, a column a predicted one
     calibration.csv        lower,upper,images,confidence,accuracy: a row a bin (lower, upper] of confidence,
                              means over its images
-    mistakes.csv           file_name,category,predicted,confidence,category_probability
-                             every wrong prediction, the most confident first
+    mistakes.csv           file_name,category,predicted,confidence,category_probability,original
+                             every wrong prediction, the most confident first; original is what the file was
+                             called before it was copied, empty where nothing tells
     evaluation.html        the same for people
     bad_images.csv         the images that were left out, if any
 
@@ -101,7 +102,7 @@ class Mistake:
     category_probability: float
     """Probability of the true one."""
     original: str = ""
-    """What the file was called before Convert; empty where nothing tells."""
+    """What the file was called before it was copied; empty where nothing tells."""
 
 
 def write_numbers(

@@ -7,7 +7,7 @@
                     schema: _schema.json
     images.lst      one JSON object a line, in item order, no blank line:
                     {"image_info": {"file_name": "image/1_134.jpg"}, "category": "dog", "id": 134}
-                    Convert adds "original" to "image_info": the name that the file had, for people
+                    Convert and split add "original" to "image_info": the name that the file had, for people
     _schema.json    the columns; the image column names the key of the file reference (`image_ref`), the
                     category column declares the categories with their ids
     _samples.json   the first rows, the image as base64 under "image"
@@ -161,6 +161,8 @@ class ImageDirectory:
         image_list = self._image_list
         with (self.root / image_list).open("rb") as file:
             for number, line in enumerate(file):
+                if current is None:
+                    return
                 if number == current:
                     yield self._listed_row(line, f"{image_list}:{number + 1}")
                     current = next(wanted, None)
@@ -186,7 +188,7 @@ class ImageDirectory:
         return image_row(converted, row, category, original)
 
     def original_names(self, indices: np.ndarray) -> list[str]:
-        """What each of these images was called before Convert; empty where nothing tells."""
+        """What each of these images was called before it was copied; empty where nothing tells."""
         names = dict.fromkeys(indices.tolist(), "")
         if (self.root / META).exists():
             in_order = np.unique(indices)

@@ -61,10 +61,23 @@ def view(pixels: Pixels, framing: Framing) -> Pixels:
 
 def framed(pixels: Pixels, framing: Framing) -> Pixels:
     """What training sees of an image: the `view` in a fifth of its time, by a window of whole pixels."""
-    height, width, _ = pixels.shape
-    if (height, width) == (framing.height, framing.width):
-        return pixels
-    left, top, right, bottom = map(round, framing.box(width, height))
-    window = pixels[top : max(top + 1, bottom), left : max(left + 1, right)]
+    seen = pixels[window(*pixels.shape[:2], framing)]
+    if seen.shape[:2] == (framing.height, framing.width):
+        return seen
     # A copy in one piece: PyTorch would make it by threads of its own.
-    return resize(np.array(window, order="C"), framing.height, framing.width)
+    return resize(np.array(seen, order="C"), framing.height, framing.width)
+
+
+def framed_at_most(pixels: Pixels, framing: Framing) -> Pixels:
+    """The same as it is, if that has fewer pixels: what `framed` makes of it at any size sees as much."""
+    seen = pixels[window(*pixels.shape[:2], framing)]
+    is_smaller = seen.shape[0] * seen.shape[1] < framing.num_pixels
+    return np.array(seen, order="C") if is_smaller else framed(pixels, framing)
+
+
+def window(height: int, width: int, framing: Framing) -> tuple[slice, slice]:
+    """Rows and columns of what training sees of an image of that size; one at least."""
+    if (height, width) == (framing.height, framing.width):
+        return slice(0, height), slice(0, width)
+    left, top, right, bottom = map(round, framing.box(width, height))
+    return slice(top, max(top + 1, bottom)), slice(left, max(left + 1, right))
