@@ -98,6 +98,19 @@ def test_training_sees_nearly_the_view_of_an_image(size: tuple[int, int], framin
     assert np.abs(framed(image, whole) - expected).max() > 8  # what the crop leaves out would show
 
 
+def test_a_window_of_the_size_is_cut_out_in_one_piece() -> None:
+    image, framing = ramp(32, 32), Framing(28, 28, 0.875)
+    for found in (framed(image, framing), framed_at_most(image, framing)):
+        assert (found == image[2:30, 2:30]).all()
+        assert found.flags.c_contiguous
+
+
+def test_what_is_kept_may_be_read_only() -> None:
+    image, framing = ramp(32, 32), Framing(16, 16, 1.0)
+    image.flags.writeable = False  # PyTorch would warn, which is an error here
+    assert framed(image, framing).shape == framed_at_most(image, framing).shape == (16, 16, 3)
+
+
 @pytest.mark.parametrize("size", [(17, 16), (5, 3), (1, 1), (900, 2), (16, 16)])
 @pytest.mark.parametrize("framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5)])
 def test_images_of_a_few_pixels_are_seen_too(size: tuple[int, int], framing: Framing) -> None:

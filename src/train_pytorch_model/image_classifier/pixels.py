@@ -63,7 +63,7 @@ def framed(pixels: Pixels, framing: Framing) -> Pixels:
     """What training sees of an image: the `view` in a fifth of its time, by a window of whole pixels."""
     seen = pixels[window(*pixels.shape[:2], framing)]
     if seen.shape[:2] == (framing.height, framing.width):
-        return seen
+        return np.ascontiguousarray(seen)
     # A copy in one piece: PyTorch would make it by threads of its own.
     return resize(np.array(seen, order="C"), framing.height, framing.width)
 
@@ -72,7 +72,7 @@ def framed_at_most(pixels: Pixels, framing: Framing) -> Pixels:
     """The same as it is, if that has fewer pixels: what `framed` makes of it at any size sees as much."""
     seen = pixels[window(*pixels.shape[:2], framing)]
     is_smaller = seen.shape[0] * seen.shape[1] < framing.num_pixels
-    return np.array(seen, order="C") if is_smaller else framed(pixels, framing)
+    return np.ascontiguousarray(seen) if is_smaller else framed(pixels, framing)
 
 
 def window(height: int, width: int, framing: Framing) -> tuple[slice, slice]:
