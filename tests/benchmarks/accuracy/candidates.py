@@ -150,6 +150,18 @@ def random_head(trainer: Trainer) -> nn.Module:
     return trainer.network
 
 
+def head_of_length(length: float) -> Prepare:
+    """The weights of each category begin random and this long."""
+
+    def prepare(trainer: Trainer) -> nn.Module:
+        weight = ours.head_of(trainer.network, trainer.inputs.model.architecture).weight
+        with torch.no_grad():
+            weight.mul_(length / torch.linalg.vector_norm(weight, dim=1).mean())
+        return trainer.network
+
+    return prepare
+
+
 def zero_head(trainer: Trainer) -> nn.Module:
     """The head begins with zeros."""
     with torch.no_grad():
@@ -259,6 +271,14 @@ CONTENDERS = (
     Contender("weight decay on all", functools.partial(ours.train, prepare=decay_all)),
     *(Contender(f"trained at {share}/7 of the size", trained_at(share / 7)) for share in (4, 5, 5.5, 6, 7)),
     *(Contender(f"no crop, early {share}/7 of the size", early_at(share / 7)) for share in (3, 4, 5, 7)),
+    Contender("head begins 0.29 long", functools.partial(ours.train, prepare=head_of_length(0.29))),
+    *(
+        Contender(
+            f"head begins with zeros, at {factor} times the rate",
+            functools.partial(ours.train, prepare=all_of(zero_head, head_rate(factor))),
+        )
+        for factor in (3, 10)
+    ),
 )
 
 
