@@ -16,8 +16,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 
 # Of each category's weights in the head. Filters learn by what the head has learned: from zeros, they begin
-# late, which costs 300 drawings 14 points; from a head as long as PyTorch's, 300 CIFAR-10 images lose 8.
+# late, which costs 300 drawings 14 points in 5 epochs; from a head as long as PyTorch's, 300 CIFAR-10 images
+# lose 8. What filters learn at once makes them long, and slow for the rest: in 30 epochs zeros are better.
 HEAD_LENGTH = 0.17
+MIN_ZERO_HEAD_EPOCHS = 12
 LONG_HEADS = ("EfficientNet", "MobileNetV3")  # families of faint features, of which a short one makes little
 LONG_HEAD_LENGTH = 1 / math.sqrt(3)  # PyTorch's
 RATE_PER_IMAGE = 0.4 / 256  # of a step, for filters of length 1: measured, and near fast ImageNet recipes
@@ -25,11 +27,14 @@ MAX_RATE = 1.0  # steps of more than 640 images: beyond, the rate cannot follow 
 MIN_LENGTH = 0.1  # below, the variance of what comes out nears the 1e-5 that batch norm adds to it
 
 
-def begin_from_scratch(network: nn.Module, architecture: str, peak_lr: float, batch_size: int) -> None:
+def begin_from_scratch(
+    network: nn.Module, architecture: str, epochs: int, peak_lr: float, batch_size: int
+) -> None:
     """Change random weights that are to be trained with a learning rate, in steps of `batch_size` images.
 
-    The head gets a length, as the filters do. A hidden layer before it gets the length that ReLU wants (He
-    and others, 2015): a MobileNetV3 has one, which begins a fifth as long.
+    The head gets a length, as the filters do, or becomes zeros where there are epochs enough. A hidden layer
+    before it gets the length that ReLU wants (He and others, 2015): a MobileNetV3 has one, which begins a
+    fifth as long.
     """
     family = FAMILY_OF[architecture]
     head = network.get_submodule(family.head)
@@ -38,7 +43,9 @@ def begin_from_scratch(network: nn.Module, architecture: str, peak_lr: float, ba
         for layer in network.get_submodule(family.head.rpartition(".")[0]).children():
             if isinstance(layer, nn.Linear) and layer is not head:
                 _scale(layer.weight, math.sqrt(2 / layer.in_features))
-        length = LONG_HEAD_LENGTH if family.class_name in LONG_HEADS else HEAD_LENGTH
+        length = HEAD_LENGTH if epochs < MIN_ZERO_HEAD_EPOCHS else 0.0
+        if family.class_name in LONG_HEADS:
+            length = LONG_HEAD_LENGTH
         _scale(head.weight, length / math.sqrt(head.in_features))
         head.bias.zero_()
     shorten_filters(network, math.sqrt(peak_lr / min(MAX_RATE, RATE_PER_IMAGE * batch_size)))
