@@ -24,7 +24,8 @@ def test_the_same_weights_are_validated_alike_by_any_number_of_processes(
 
 def test_the_batch_size_does_not_change_what_validation_measures(records: Records) -> None:
     validated = records[1][0]["validated"]
-    assert validated["2"] == pytest.approx(validated["16"], abs=1e-5)
+    # Batches of another size are multiplied in another order: float32 differs in the fifth digit.
+    assert validated["2"] == pytest.approx(validated["16"], abs=1e-4)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
