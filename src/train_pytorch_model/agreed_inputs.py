@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from train_pytorch_model.checkpoints.run_folder import differing_options
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.distributed import World
 from train_pytorch_model.errors import TrainingError, listed
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs import ScoringInputs, TrainingInputs
 from train_pytorch_model.progress import Voice
-from train_pytorch_model.run_folder import differing_options
 
 T = TypeVar("T", TrainingInputs, ScoringInputs)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from PIL import Image
 
+from train_pytorch_model.checkpoints.run_folder import FLAG, METRICS, REPORT, write_metrics
 from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.files import (
@@ -22,16 +23,15 @@ from train_pytorch_model.formats.files import (
     writing_directory,
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.manifest import MANIFEST, write_manifest
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.image_check import BAD_IMAGES, write_bad_images
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs import TrainingInputs
-from train_pytorch_model.manifest import MANIFEST, write_manifest
+from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.progress import Voice
-from train_pytorch_model.run_folder import FLAG, METRICS, REPORT, write_metrics
 from train_pytorch_model.tracking.mlflow_process import SAVE_MODEL, Mlflow
-from train_pytorch_model.train_state import TrainState
 
 
 def publish(

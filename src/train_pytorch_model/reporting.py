@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from train_pytorch_model import __version__, evaluation
+from train_pytorch_model.checkpoints.run_folder import REPORT
 from train_pytorch_model.data.loader import Loader, num_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.formats.evaluation_directory import (
@@ -22,13 +23,12 @@ from train_pytorch_model.formats.evaluation_directory import (
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import readable_images
-from train_pytorch_model.loop import Look
+from train_pytorch_model.loop.passes import Look
+from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, with_pictures
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
-from train_pytorch_model.run_folder import REPORT
 from train_pytorch_model.time_budget import TimeBudget, budget_of
 from train_pytorch_model.tracking.tracker import Attachment
-from train_pytorch_model.trainer import Trainer
 
 TITLE = "Report"
 MAX_MATRIX = 1000  # categories; the file of a larger matrix, nearly all zeros, is beyond 2 MB

@@ -28,7 +28,7 @@ from azure.identity import DefaultAzureCredential
 
 from train_pytorch_model.errors import ParameterError, UserError, listed
 from train_pytorch_model.formats.files import META, check_output
-from train_pytorch_model.manifest import differences
+from train_pytorch_model.formats.manifest import differences
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.submission.cluster import Cluster, Nodes, known_gpus
 from train_pytorch_model.submission.job_folder import JOB, TRAINED_MODEL, component_files

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from train_pytorch_model.checkpoint import Checkpoint, save_checkpoint
-from train_pytorch_model.checkpointing import EVERY_S, UPLOADED_EVERY_S, Checkpointer
+from train_pytorch_model.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from train_pytorch_model.checkpoints.run_folder import FLAG, RunFolder, is_azure_job
+from train_pytorch_model.checkpoints.run_lock import run_lock
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import start_readers
@@ -19,18 +20,17 @@ from train_pytorch_model.evaluation import TOP_K
 from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.image_check import left_out
 from train_pytorch_model.inputs import TrainingInputs
-from train_pytorch_model.loop import NotFiniteError, StepReport
-from train_pytorch_model.metrics import Metrics
+from train_pytorch_model.loop.checkpointing import EVERY_S, UPLOADED_EVERY_S, Checkpointer
+from train_pytorch_model.loop.metrics import Metrics
+from train_pytorch_model.loop.passes import NotFiniteError, StepReport
+from train_pytorch_model.loop.stop_requests import StopRequests, stop_requests
+from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.publishing import publish
 from train_pytorch_model.reporting import budget, params_of, plan_of, report_on, stopped_early
-from train_pytorch_model.run_folder import FLAG, RunFolder, is_azure_job
-from train_pytorch_model.run_lock import run_lock
-from train_pytorch_model.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.time_budget import duration
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
-from train_pytorch_model.trainer import Trainer
 
 DRY_RUN_STEPS = 3
 

@@ -16,12 +16,12 @@ from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import World, join_world
 from train_pytorch_model.inputs import open_training_inputs
+from train_pytorch_model.loop.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep
+from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.loop.trials import Trials
 from train_pytorch_model.networks.models import set_training_mode
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
-from train_pytorch_model.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep
-from train_pytorch_model.trainer import Trainer
-from train_pytorch_model.trials import Trials
 
 MEASURED_S = 2.0
 

@@ -27,7 +27,7 @@ def main() -> None:
 def _train(untrained: Path, images: Path, epochs: int) -> None:
     from train_pytorch_model.data.loader import start_readers
     from train_pytorch_model.distributed import join_world
-    from train_pytorch_model.trainer import Trainer
+    from train_pytorch_model.loop.trainer import Trainer
 
     inputs = open_training_inputs(untrained, images, images)
     with join_world() as world:

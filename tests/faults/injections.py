@@ -24,16 +24,17 @@ import torch
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from train_pytorch_model import checkpointing, distributed, training
-from train_pytorch_model.checkpoint import Checkpoint, save_checkpoint
-from train_pytorch_model.checkpointing import Checkpointer
+from train_pytorch_model import distributed, training
+from train_pytorch_model.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.commands import processes
 from train_pytorch_model.commands import train as train_command
 from train_pytorch_model.data import decoders
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.launch import rank_of
-from train_pytorch_model.loop import TrainStep
-from train_pytorch_model.metrics import Sums
+from train_pytorch_model.loop import checkpointing
+from train_pytorch_model.loop.checkpointing import Checkpointer
+from train_pytorch_model.loop.metrics import Sums
+from train_pytorch_model.loop.passes import TrainStep
 from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.tracking.tracker import NoTracker
 
@@ -160,7 +161,7 @@ def signal_at_step(number: int, signals: list[int], rank: int = 0) -> None:
 
 def signal_in_validation(number: int, rank: int = 0) -> None:
     """The same at the beginning of the first validation."""
-    from train_pytorch_model import trainer
+    from train_pytorch_model.loop import trainer
 
     validate = trainer.Trainer.validate
 

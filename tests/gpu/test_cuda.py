@@ -12,9 +12,9 @@ from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.distributed import join_world
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.inputs import open_scoring_inputs, open_training_inputs
+from train_pytorch_model.loop.optimization import make_optimizer
+from train_pytorch_model.loop.precision import choose_precision
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.optimization import make_optimizer
-from train_pytorch_model.precision import choose_precision
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.training import train

@@ -10,18 +10,18 @@ import torch
 from tests.painting import paint_folders
 from torch import Tensor, nn
 
-from train_pytorch_model import recorded_step
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.loader import Batch, start_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.inputs import open_training_inputs
-from train_pytorch_model.loop import TrainStep
-from train_pytorch_model.metrics import Sums
-from train_pytorch_model.optimization import make_optimizer
-from train_pytorch_model.precision import choose_precision
+from train_pytorch_model.loop import recorded_step
+from train_pytorch_model.loop.metrics import Sums
+from train_pytorch_model.loop.optimization import make_optimizer
+from train_pytorch_model.loop.passes import TrainStep
+from train_pytorch_model.loop.precision import choose_precision
+from train_pytorch_model.loop.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep
+from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.progress import Silence
-from train_pytorch_model.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep
-from train_pytorch_model.trainer import Trainer
 
 pytestmark = [
     pytest.mark.gpu,

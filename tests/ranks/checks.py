@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD
 
-from train_pytorch_model.checkpointing import Checkpointer
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference
@@ -26,14 +25,15 @@ from train_pytorch_model.data.plan import PlannedBatch, plan_training
 from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
-from train_pytorch_model.loop import NotFiniteError, StepReport, TrainStep, train_one_epoch
+from train_pytorch_model.loop.checkpointing import Checkpointer
+from train_pytorch_model.loop.passes import NotFiniteError, StepReport, TrainStep, train_one_epoch
+from train_pytorch_model.loop.precision import Precision
+from train_pytorch_model.loop.stop_requests import StopRequests
+from train_pytorch_model.loop.train_state import TrainState
+from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.precision import Precision
 from train_pytorch_model.progress import Silence
-from train_pytorch_model.stop_requests import StopRequests
 from train_pytorch_model.tracking.mlflow_process import Mlflow
-from train_pytorch_model.train_state import TrainState
-from train_pytorch_model.trainer import Trainer
 from train_pytorch_model.training import train
 
 CATEGORIES = 7  # more than five, so that the top-5 accuracy says something

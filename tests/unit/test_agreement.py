@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from train_pytorch_model import agreement
-from train_pytorch_model.agreement import Agreed, Agreement
 from train_pytorch_model.distributed import World
+from train_pytorch_model.loop import agreement
+from train_pytorch_model.loop.agreement import Agreed, Agreement
 
 CPU = torch.device("cpu")
 FINE = torch.tensor(1.5)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from train_pytorch_model import epoch_view
-from train_pytorch_model.epoch_view import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, RunLength
-from train_pytorch_model.loop import StepReport
-from train_pytorch_model.metrics import Metrics
+from train_pytorch_model.loop import epoch_view
+from train_pytorch_model.loop.epoch_view import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, RunLength
+from train_pytorch_model.loop.metrics import Metrics
+from train_pytorch_model.loop.passes import StepReport
 
 STEPS = 20
 REPORT = StepReport(step=10, lr=0.001, metrics=Metrics(1.0, 0.5, 1.0, 8), images_per_second=1.0)

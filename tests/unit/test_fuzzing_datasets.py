@@ -24,9 +24,9 @@ from train_pytorch_model.errors import (
     UserError,
 )
 from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.image_operations import OPERATIONS
 from train_pytorch_model.formats.transformation_directory import open_transformation
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, read_size
-from train_pytorch_model.image_operations import OPERATIONS
 from train_pytorch_model.progress import Silence
 
 

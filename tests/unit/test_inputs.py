@@ -9,6 +9,7 @@ import pytest
 from tests.model_directories import HALF, write_model
 from tests.painting import paint, paint_folders
 
+from train_pytorch_model.checkpoints.run_folder import differing_options
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.errors import (
     InvalidDatasetError,
@@ -29,7 +30,6 @@ from train_pytorch_model.inputs import (
     open_training_inputs,
 )
 from train_pytorch_model.recipe import Recipe
-from train_pytorch_model.run_folder import differing_options
 
 
 def open_painted(tmp_path: Path, **recipe: Any) -> TrainingInputs:

@@ -7,7 +7,7 @@ from torch import Tensor
 from train_pytorch_model.distributed import World
 from train_pytorch_model.errors import ModuleOutOfMemoryError
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.memory_probe import largest_that_fits, telling_what_fits, validated_at_once
+from train_pytorch_model.loop.memory_probe import largest_that_fits, telling_what_fits, validated_at_once
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, 0, 1, CPU)

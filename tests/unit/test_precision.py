@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from train_pytorch_model import precision
-from train_pytorch_model.precision import _cpu_has_bfloat16, choose_precision
+from train_pytorch_model.loop import precision
+from train_pytorch_model.loop.precision import _cpu_has_bfloat16, choose_precision
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)

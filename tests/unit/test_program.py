@@ -142,7 +142,7 @@ import atexit, os, signal
 from dataclasses import dataclass
 from pathlib import Path
 from train_pytorch_model.commands.program import leave_after, run_verbs
-from train_pytorch_model.stop_requests import StoppedError
+from train_pytorch_model.loop.stop_requests import StoppedError
 
 @dataclass(frozen=True)
 class Verb:

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from train_pytorch_model.image_classifier.architectures import FAMILIES, build
-from train_pytorch_model.metrics import Sums
-from train_pytorch_model.recorded_step import can_be_recorded
+from train_pytorch_model.loop.metrics import Sums
+from train_pytorch_model.loop.recorded_step import can_be_recorded
 
 # Of these the processor would have to know the values, or how many there are.
 ASKING = {

@@ -4,8 +4,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from train_pytorch_model import tensor_file as module
-from train_pytorch_model.tensor_file import tensor_file
+from train_pytorch_model.checkpoints import tensor_file as module
+from train_pytorch_model.checkpoints.tensor_file import tensor_file
 
 
 def test_the_library_reads_what_is_written() -> None:

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import SGD
 
-from train_pytorch_model.checkpoint import Checkpoint, DamagedCheckpointError
+from train_pytorch_model.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
 from train_pytorch_model.distributed import World, running_statistics
 from train_pytorch_model.image_check import BadImage
-from train_pytorch_model.metrics import Metrics
-from train_pytorch_model.train_state import MOMENTUM_BUFFER, Snapshot, TrainState, gather, scatter
+from train_pytorch_model.loop.metrics import Metrics
+from train_pytorch_model.loop.train_state import MOMENTUM_BUFFER, Snapshot, TrainState, gather, scatter
 
 T = TypeVar("T")
 CPU = torch.device("cpu")

@@ -9,22 +9,22 @@ import torchvision.models
 from tests.painting import paint_folders
 from torch import nn
 
-from train_pytorch_model.chirality import with_flips_decided
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.data.chirality import with_flips_decided
 from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.distributed import World
-from train_pytorch_model.epoch_view import RunLength
 from train_pytorch_model.errors import ModuleOutOfMemoryError
 from train_pytorch_model.evaluation import Outcomes
 from train_pytorch_model.image_classifier.weights import read_state_dict
 from train_pytorch_model.inputs import open_training_inputs
-from train_pytorch_model.loop import NotFiniteError, StepReport
-from train_pytorch_model.metrics import Metrics
+from train_pytorch_model.loop.epoch_view import RunLength
+from train_pytorch_model.loop.metrics import Metrics
+from train_pytorch_model.loop.passes import NotFiniteError, StepReport
+from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.reporting import plan_of, stopped_early
-from train_pytorch_model.trainer import Trainer
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 TRAINED = StepReport(step=1, lr=0.0, metrics=Metrics(0.0, 0.0, 0.0, 1), images_per_second=1.0)

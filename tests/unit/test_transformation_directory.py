@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 
 from train_pytorch_model.errors import InvalidTransformationDirectoryError
-from train_pytorch_model.formats.transformation_directory import (
-    open_transformation,
-    write_transformation,
-)
-from train_pytorch_model.image_operations import (
+from train_pytorch_model.formats.image_operations import (
     OPERATIONS,
     CenterCrop,
     ColorJitter,
@@ -24,6 +20,10 @@ from train_pytorch_model.image_operations import (
     RandomResizedCrop,
     RandomRotation,
     Resize,
+)
+from train_pytorch_model.formats.transformation_directory import (
+    open_transformation,
+    write_transformation,
 )
 
 PORT = "Input image transformation"

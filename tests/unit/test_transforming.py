@@ -14,9 +14,9 @@ import torch
 from PIL import Image
 from tests.painting import encode, paint, paint_folders
 
-from train_pytorch_model import image_operations as ops
 from train_pytorch_model.datasets import transforming
 from train_pytorch_model.errors import InvalidDatasetError, InvalidTransformationDirectoryError
+from train_pytorch_model.formats import image_operations as ops
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
 from train_pytorch_model.image_check import BadImage

@@ -7,8 +7,7 @@ from typing import ClassVar
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import check_output
-from train_pytorch_model.formats.transformation_directory import write_transformation
-from train_pytorch_model.image_operations import (
+from train_pytorch_model.formats.image_operations import (
     MAX_DEGREES,
     MAX_SIDE,
     CenterCrop,
@@ -26,6 +25,7 @@ from train_pytorch_model.image_operations import (
     RandomVerticalFlip,
     Resize,
 )
+from train_pytorch_model.formats.transformation_directory import write_transformation
 from train_pytorch_model.progress import make_voice
 
 JITTER = 0.4  # of brightness, contrast and saturation, as in fb.resnet.torch

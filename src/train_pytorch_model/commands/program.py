@@ -22,12 +22,12 @@ from typing import Annotated, Any, ClassVar, NoReturn, Protocol, cast
 import tyro
 
 from train_pytorch_model import __version__
+from train_pytorch_model.checkpoints.run_folder import forget_error_info, is_azure_job, leave_error_info
 from train_pytorch_model.errors import LostRankError, ModuleOutOfMemoryError, ParameterError, UserError
 from train_pytorch_model.launch import rank_of
+from train_pytorch_model.loop.stop_requests import StoppedError
 from train_pytorch_model.machine.priority import OPENMP
 from train_pytorch_model.progress import write_what_the_console_can
-from train_pytorch_model.run_folder import forget_error_info, is_azure_job, leave_error_info
-from train_pytorch_model.stop_requests import StoppedError
 
 Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
 """An option that is there or is not: `--quiet`, no `--no-quiet`."""

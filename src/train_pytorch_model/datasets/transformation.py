@@ -8,8 +8,8 @@ from PIL import Image
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # documented, and not in its __all__
 from torchvision.transforms import InterpolationMode, v2
 
+from train_pytorch_model.formats.image_operations import Operation
 from train_pytorch_model.image_classifier.decoding import MAX_PIXELS
-from train_pytorch_model.image_operations import Operation
 from train_pytorch_model.seeds import derive_seed
 
 # torchvision draws from torch's one global generator, so one thread at a time may seed it and draw: 0.01 to

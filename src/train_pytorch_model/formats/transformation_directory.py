@@ -31,7 +31,7 @@ from train_pytorch_model.formats.files import (
     write_json,
     writing_directory,
 )
-from train_pytorch_model.image_operations import OPERATIONS, Operation
+from train_pytorch_model.formats.image_operations import OPERATIONS, Operation
 
 TYPE = "TransformationDirectory"
 TRANSFORMS = "_transforms.json"

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from tests.benchmarks.timing import machine
-from train_pytorch_model.chirality import told_apart
+from train_pytorch_model.data.chirality import told_apart
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.machine.cores import usable_cores
 

@@ -17,10 +17,10 @@ from torchvision.transforms import v2
 
 from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare, judged
-from train_pytorch_model.early_stopping import Patience
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.loop.early_stopping import Patience
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.recipe import Recipe
 

@@ -63,9 +63,9 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
     from train_pytorch_model.data.loader import Batch, Loader, Pass
     from train_pytorch_model.distributed import join_world
     from train_pytorch_model.inputs import open_training_inputs
+    from train_pytorch_model.loop.trainer import Trainer
     from train_pytorch_model.machine.memory import keep_freed_memory
     from train_pytorch_model.progress import Silence
-    from train_pytorch_model.trainer import Trainer
 
     class OneBatch(Loader):
         """As many times as the pass has batches."""

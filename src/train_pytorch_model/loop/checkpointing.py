@@ -12,13 +12,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from train_pytorch_model.agreement import Agreed, Agreement
-from train_pytorch_model.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from train_pytorch_model.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from train_pytorch_model.distributed import LOST_S, World, is_lost_connection
-from train_pytorch_model.loop import NotFiniteError
+from train_pytorch_model.loop.agreement import Agreed, Agreement
+from train_pytorch_model.loop.passes import NotFiniteError
+from train_pytorch_model.loop.stop_requests import StoppedError, StopRequests
+from train_pytorch_model.loop.train_state import Snapshot, TrainState, gather, scatter
 from train_pytorch_model.progress import Voice
-from train_pytorch_model.stop_requests import StoppedError, StopRequests
-from train_pytorch_model.train_state import Snapshot, TrainState, gather, scatter
 
 EVERY_S = 300.0
 # After an epoch: a kill loses half a minute more at most than with a checkpoint after each. Writing one takes

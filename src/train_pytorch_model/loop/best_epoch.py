@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from train_pytorch_model.metrics import Metrics
+from train_pytorch_model.loop.metrics import Metrics
 
 
 @dataclass

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed import World
-from train_pytorch_model.read_later import read_later
+from train_pytorch_model.loop.read_later import read_later
 
 
 @dataclass(frozen=True)

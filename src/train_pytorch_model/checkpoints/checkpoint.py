@@ -24,9 +24,9 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from train_pytorch_model.checkpoints.tensor_file import tensor_file
 from train_pytorch_model.errors import CheckpointError, listed
 from train_pytorch_model.formats.files import MalformedFileError, read_bounded, sync_folder, write_durably
-from train_pytorch_model.tensor_file import tensor_file
 
 MAX_MANIFEST_BYTES = 256 << 20
 NUM_KEPT = 2  # the newest, and one to fall back to

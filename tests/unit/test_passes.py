@@ -8,11 +8,11 @@ from torch import nn
 
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import World
-from train_pytorch_model.loop import StepReport, TrainStep, train_one_epoch
-from train_pytorch_model.metrics import Sums
-from train_pytorch_model.optimization import make_optimizer
-from train_pytorch_model.precision import Precision
-from train_pytorch_model.train_state import MOMENTUM_BUFFER, TrainState
+from train_pytorch_model.loop.metrics import Sums
+from train_pytorch_model.loop.optimization import make_optimizer
+from train_pytorch_model.loop.passes import StepReport, TrainStep, train_one_epoch
+from train_pytorch_model.loop.precision import Precision
+from train_pytorch_model.loop.train_state import MOMENTUM_BUFFER, TrainState
 
 CPU = torch.device("cpu")
 PRECISION = Precision(torch.float32, "of this test")

@@ -10,8 +10,8 @@ from torch.optim import SGD
 
 from train_pytorch_model.distributed import World
 from train_pytorch_model.inputs import TrainingInputs
-from train_pytorch_model.loop import LossSum
-from train_pytorch_model.train_state import MOMENTUM_BUFFER
+from train_pytorch_model.loop.passes import LossSum
+from train_pytorch_model.loop.train_state import MOMENTUM_BUFFER
 
 # As in the classic component, and not parameters of it.
 MOMENTUM = 0.9

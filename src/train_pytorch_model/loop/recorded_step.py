@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import World
-from train_pytorch_model.loop import TrainStep
-from train_pytorch_model.metrics import Sums
+from train_pytorch_model.loop.metrics import Sums
+from train_pytorch_model.loop.passes import TrainStep
 
 WARMUP_STEPS = 3  # of each size, before it is recorded: libraries choose their algorithms, and take memory
 MAX_MEMORY_SHARE = 0.4  # of the device: what a recording computes in is no longer there for other steps

@@ -16,9 +16,9 @@ from torch.optim import Optimizer
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import World
 from train_pytorch_model.evaluation import Outcomes
-from train_pytorch_model.metrics import Metrics, OutcomeRows, Sums
-from train_pytorch_model.precision import Precision
-from train_pytorch_model.train_state import TrainState
+from train_pytorch_model.loop.metrics import Metrics, OutcomeRows, Sums
+from train_pytorch_model.loop.precision import Precision
+from train_pytorch_model.loop.train_state import TrainState
 
 LossSum = Callable[[Tensor, Tensor], Tensor]
 """Logits (B, C), float32, and targets (B,) → the sum of the losses of the batch."""

@@ -26,14 +26,17 @@ from train_pytorch_model.data.loader import (
 from train_pytorch_model.data.plan import num_training_steps, plan_training, plan_validation
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed import World
-from train_pytorch_model.epoch_view import AfterStep, EpochView, RunLength
 from train_pytorch_model.errors import InvalidDatasetError, ParameterError, TrainingError
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import left_out, without_bad_images
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs import TrainingInputs
-from train_pytorch_model.loop import (
+from train_pytorch_model.loop.epoch_view import AfterStep, EpochView, RunLength
+from train_pytorch_model.loop.memory_probe import telling_what_fits, validated_at_once
+from train_pytorch_model.loop.metrics import Metrics, Sums
+from train_pytorch_model.loop.optimization import make_loss, make_optimizer
+from train_pytorch_model.loop.passes import (
     Look,
     NotFiniteError,
     Step,
@@ -43,8 +46,11 @@ from train_pytorch_model.loop import (
     evaluate,
     train_one_epoch,
 )
-from train_pytorch_model.memory_probe import telling_what_fits, validated_at_once
-from train_pytorch_model.metrics import Metrics, Sums
+from train_pytorch_model.loop.precision import choose_precision
+from train_pytorch_model.loop.recorded_step import RecordedStep
+from train_pytorch_model.loop.schedule import PolynomialSchedule
+from train_pytorch_model.loop.train_state import Snapshot, TrainState
+from train_pytorch_model.loop.trials import Trials
 from train_pytorch_model.networks.first_weights import begin_from_scratch
 from train_pytorch_model.networks.models import (
     build_model,
@@ -53,15 +59,9 @@ from train_pytorch_model.networks.models import (
     set_training_mode,
 )
 from train_pytorch_model.networks.shapes import keep_unseen_weights, min_share
-from train_pytorch_model.optimization import make_loss, make_optimizer
-from train_pytorch_model.precision import choose_precision
 from train_pytorch_model.progress import Bar, Voice
-from train_pytorch_model.recorded_step import RecordedStep
-from train_pytorch_model.schedule import PolynomialSchedule
 from train_pytorch_model.seeds import derive_seed
 from train_pytorch_model.time_budget import EpochTimes
-from train_pytorch_model.train_state import Snapshot, TrainState
-from train_pytorch_model.trials import Trials
 
 MAX_ROLLBACKS = 3
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.memory_probe import largest_that_fits
+from train_pytorch_model.loop.memory_probe import largest_that_fits
+from train_pytorch_model.loop.precision import Precision
+from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.networks.models import set_training_mode
-from train_pytorch_model.precision import Precision
 from train_pytorch_model.progress import Voice
-from train_pytorch_model.train_state import TrainState
 
 
 class Trials:

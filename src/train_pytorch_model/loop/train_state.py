@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import SGD
 
-from train_pytorch_model.best_epoch import BestEpoch, copied_to_cpu
-from train_pytorch_model.checkpoint import Checkpoint, DamagedCheckpointError
+from train_pytorch_model.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
 from train_pytorch_model.distributed import World, running_statistics
-from train_pytorch_model.early_stopping import Patience
 from train_pytorch_model.image_check import BadImage
-from train_pytorch_model.metrics import Metrics, Sums
+from train_pytorch_model.loop.best_epoch import BestEpoch, copied_to_cpu
+from train_pytorch_model.loop.early_stopping import Patience
+from train_pytorch_model.loop.metrics import Metrics, Sums
 from train_pytorch_model.time_budget import EpochTimes
 
 MOMENTUM_BUFFER = "momentum_buffer"  # in the state of torch's SGD

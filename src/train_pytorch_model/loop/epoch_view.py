@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from train_pytorch_model.data.loader import Loader
-from train_pytorch_model.loop import StepReport
+from train_pytorch_model.loop.passes import StepReport
+from train_pytorch_model.loop.train_state import Position
 from train_pytorch_model.progress import Bar, Voice
 from train_pytorch_model.time_budget import duration
-from train_pytorch_model.train_state import Position
 
 STEPS_TO_JUDGE = 10  # after which the speed is known; the first one, which is slower, does not count
 LONG_RUN_S = 2 * 3600.0  # worth a warning on a CPU
