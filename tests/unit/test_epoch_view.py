@@ -33,8 +33,13 @@ class Said:
         self.warned.append(text)
 
 
-def after_ten_steps(monkeypatch: pytest.MonkeyPatch, step_s: float, pixels: list[int]) -> Said:
-    """Of the first of so many epochs of twenty steps, the clock going on by a step each time it is read."""
+def after_ten_steps(
+    monkeypatch: pytest.MonkeyPatch, step_s: float, pixels: list[int], waited_s: float = 0.0
+) -> Said:
+    """Of the first of so many epochs of twenty steps, the clock going on by a step each time it is read.
+
+    Each step but the first waits so long for its images.
+    """
     clock = itertools.count(step=step_s)
     monkeypatch.setattr(epoch_view, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     said: Any = Said()
@@ -44,6 +49,7 @@ def after_ten_steps(monkeypatch: pytest.MonkeyPatch, step_s: float, pixels: list
     view = EpochView(said, said, loader, position, STEPS, length, lambda _: None)
     for _ in range(STEPS_TO_JUDGE):
         position.steps_done += 1
+        loader.waited_s += waited_s if position.steps_done > 1 else 0.0
         view.after_step(torch.zeros(()))
     view.report(REPORT)
     assert isinstance(said, Said)
@@ -59,6 +65,13 @@ def test_the_eta_of_a_run_counts_larger_images_to_come(monkeypatch: pytest.Monke
     assert (eta, longer) == ("ETA 3 s, run 9 s", "ETA 3 s, run 21 s")
 
 
+def test_waiting_for_images_does_not_grow_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = after_ten_steps(monkeypatch, 1.0, [100, 300, 300], waited_s=1 / 9)
+    (eta,) = (fact for fact in waiting.shown if fact.startswith("ETA"))
+    # 0.1 of the 0.3 s of a step: 40 steps of 0.1 + 3 * 0.2 s are left after this epoch.
+    assert eta == "ETA 3 s, run 31 s"
+
+
 @pytest.mark.parametrize(("pixels", "is_long"), [([100, 100], False), ([100, 300], True)])
 def test_a_long_run_on_a_cpu_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, pixels: list[int], is_long: bool
@@ -68,3 +81,10 @@ def test_a_long_run_on_a_cpu_is_a_warning(
     assert [text.startswith("At the speed of the first steps, 320 images") for text in said.warned] == [
         True
     ] * is_long
+
+
+def test_a_long_run_is_not_foretold_from_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    step_s = LONG_RUN_S / STEPS / 3 * (STEPS_TO_JUDGE - 1)
+    # All of a step but its tenth: the larger images of the second epoch take a fifth longer.
+    said = after_ten_steps(monkeypatch, step_s, [100, 300], waited_s=step_s / (STEPS_TO_JUDGE - 1) * 0.9)
+    assert said.warned == []

@@ -26,7 +26,7 @@ class RunLength:
     images: int
     """Of an epoch."""
     pixels: Sequence[int]
-    """Of an image in each epoch: a step takes as long as it has pixels."""
+    """Of an image in each epoch: a step computes for as long as it has pixels."""
     steps_per_epoch: int
     is_on_cpu: bool
 
@@ -34,9 +34,13 @@ class RunLength:
     def epochs(self) -> int:
         return len(self.pixels)
 
-    def epochs_left(self, epoch: int) -> float:
-        """After an epoch, counted from 1; in such as it is."""
-        return sum(self.pixels[epoch:]) / self.pixels[epoch - 1]
+    def rest_s(self, epoch: int, step_s: float, waited_s: float) -> float:
+        """For the epochs after one, counted from 1, of whose steps so much is a wait for images.
+
+        Waiting does not grow with the pixels: large files are read whatever becomes of them.
+        """
+        computed = sum(self.pixels[epoch:]) / self.pixels[epoch - 1] * (step_s - waited_s)
+        return self.steps_per_epoch * (computed + (self.epochs - epoch) * waited_s)
 
 
 class EpochView:
@@ -56,6 +60,7 @@ class EpochView:
         self._length, self._after_step = length, after_step
         self._num_steps, self._steps = num_steps, 0
         self._started_at = self._first_step_at = time.perf_counter()
+        self._waited_at_start_s = self._waited_at_first_step_s = loader.waited_s
         self._waited_before_s = position.waited_s - loader.waited_s
 
     def after_step(self, loss_sum: Tensor) -> None:
@@ -64,6 +69,7 @@ class EpochView:
         self._position.waited_s = self._waited_before_s + self._loader.waited_s
         if self._steps == 1:
             self._first_step_at = time.perf_counter()
+            self._waited_at_first_step_s = self._loader.waited_s
         elif self._steps == STEPS_TO_JUDGE:
             self._warn_of_a_long_run()
         self._after_step(loss_sum)
@@ -83,13 +89,13 @@ class EpochView:
         """When the epoch ends, and the run if all its epochs are trained."""
         length, position = self._length, self._position
         step_s = (time.perf_counter() - self._started_at) / self._steps
+        waited_s = (self._loader.waited_s - self._waited_at_start_s) / self._steps
         epoch_s = step_s * (self._num_steps - self._steps)
         following = length.epochs - position.epoch
         if following == 0:
             return f"ETA {duration(epoch_s)}"
         validation_s = position.times[-1].validation_s if position.times else 0.0  # unknown before it
-        run_s = epoch_s + length.epochs_left(position.epoch) * length.steps_per_epoch * step_s
-        run_s += (following + 1) * validation_s
+        run_s = epoch_s + length.rest_s(position.epoch, step_s, waited_s) + (following + 1) * validation_s
         return f"ETA {duration(epoch_s)}, run {duration(run_s)}"
 
     def _warn_of_a_long_run(self) -> None:
@@ -98,7 +104,8 @@ class EpochView:
         if not (length.is_on_cpu and is_first):
             return
         step_s = (time.perf_counter() - self._first_step_at) / (STEPS_TO_JUDGE - 1)
-        run_s = step_s * (1 + length.epochs_left(1)) * length.steps_per_epoch
+        waited_s = (self._loader.waited_s - self._waited_at_first_step_s) / (STEPS_TO_JUDGE - 1)
+        run_s = step_s * length.steps_per_epoch + length.rest_s(1, step_s, waited_s)
         if run_s >= LONG_RUN_S:
             self._voice.warn(
                 f"At the speed of the first steps, {length.images * length.epochs:,} images ({length.epochs}"
