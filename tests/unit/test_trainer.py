@@ -115,7 +115,8 @@ def test_a_run_goes_on_where_images_become_larger(tmp_path: Path) -> None:
 
 def test_a_run_is_as_long_as_its_images_are_large() -> None:
     length = RunLength(images=8, pixels=[100, 100, 300], steps_per_epoch=2, is_on_cpu=True)
-    assert [length.epochs_left(epoch) for epoch in (1, 2, 3)] == [4.0, 3.0, 0.0]
+    assert [length.rest_s(epoch, step_s=1.0, waited_s=0.0) for epoch in (1, 2, 3)] == [8.0, 6.0, 0.0]
+    assert [length.rest_s(epoch, step_s=1.0, waited_s=1.0) for epoch in (1, 2, 3)] == [4.0, 2.0, 0.0]
 
 
 def columns(outcomes: Outcomes) -> list[list[float]]:

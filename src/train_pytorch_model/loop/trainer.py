@@ -106,10 +106,9 @@ class Trainer:
             total_steps=config.epochs * self.steps_per_epoch,
         )
         if not (directory.is_pretrained or directory.is_trained or recipe.freeze_backbone):
-            step_images = config.batch_size * world.size
-            begin_from_scratch(
-                self.network, directory.architecture, config.epochs, self.schedule.peak_lr, step_images
-            )
+            looks = config.epochs * len(inputs.training) / len(inputs.categories)
+            rate, images = self.schedule.peak_lr, config.batch_size * world.size
+            begin_from_scratch(self.network, directory.architecture, looks, rate, images)
         is_on_cpu = world.device.type == "cpu"
         if is_on_cpu:
             keep_unseen_weights(self.network, framing.height, framing.width)

@@ -156,6 +156,8 @@ def head_of_length(length: float) -> Prepare:
     def prepare(trainer: Trainer) -> nn.Module:
         weight = ours.head_of(trainer.network, trainer.inputs.model.architecture).weight
         with torch.no_grad():
+            if not weight.any():
+                nn.init.normal_(weight)
             weight.mul_(length / torch.linalg.vector_norm(weight, dim=1).mean())
         return trainer.network
 
