@@ -106,9 +106,11 @@ class Trainer:
             total_steps=config.epochs * self.steps_per_epoch,
         )
         if not (directory.is_pretrained or directory.is_trained or recipe.freeze_backbone):
-            looks = config.epochs * len(inputs.training) / len(inputs.categories)
-            rate, images = self.schedule.peak_lr, config.batch_size * world.size
-            begin_from_scratch(self.network, directory.architecture, looks, rate, images)
+            per_category = len(inputs.training) / len(inputs.categories)
+            rate, at_once = self.schedule.peak_lr, config.batch_size * world.size
+            begin_from_scratch(
+                self.network, directory.architecture, config.epochs, per_category, rate, at_once
+            )
         is_on_cpu = world.device.type == "cpu"
         if is_on_cpu:
             keep_unseen_weights(self.network, framing.height, framing.width)

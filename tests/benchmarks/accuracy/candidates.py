@@ -281,6 +281,7 @@ CONTENDERS = (
         )
         for factor in (3, 10)
     ),
+    Contender("head begins 0.17 long", functools.partial(ours.train, prepare=head_of_length(0.17))),
 )
 
 
