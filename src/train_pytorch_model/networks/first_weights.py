@@ -49,7 +49,7 @@ def begin_from_scratch(
         for layer in network.get_submodule(family.head.rpartition(".")[0]).children():
             if isinstance(layer, nn.Linear) and layer is not head:
                 _scale(layer.weight, math.sqrt(2 / layer.in_features))
-        length = HEAD_LENGTH * math.sqrt(HEAD_FEATURES / head.in_features)
+        length = HEAD_LENGTH * min(1.0, math.sqrt(HEAD_FEATURES / head.in_features))
         if family.class_name in LONG_HEADS:
             length = LONG_HEAD_LENGTH
         elif epochs >= MIN_ZERO_HEAD_EPOCHS or epochs * images_per_category >= MIN_ZERO_HEAD_LOOKS:
