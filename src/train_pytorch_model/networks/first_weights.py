@@ -17,8 +17,8 @@ from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 
 # Of each category's weights in the head. Filters learn by what the head has learned: from zeros, they begin
 # late, which costs 300 drawings 14 points in 5 epochs; from a head as long as PyTorch's, 300 CIFAR-10 images
-# lose 8. Where there is time, zeros are better: by 5 points for 1,000 CIFAR-10 images in 30 epochs. A head of
-# more features learns as much faster, and begins shorter: a ResNet-50's of 0.17 costs 500 of those 4 points.
+# lose 8. Where there is time, zeros are better: by 5 points for 1,000 CIFAR-10 images in 30 epochs. A head
+# of more features learns as much faster, and begins shorter: a ResNet-50's of 0.17 cost 500 of them 4 points.
 HEAD_LENGTH, HEAD_FEATURES = 0.17, 512
 MIN_ZERO_HEAD_EPOCHS, MIN_ZERO_HEAD_LOOKS = 12, 800  # looks at images of a category, in all epochs
 LONG_HEADS = ("EfficientNet", "MobileNetV3")  # families of faint features, of which a short one makes little
