@@ -31,6 +31,13 @@ class BadImage:
     file_name: str
     category: str
     reason: str
+    original: str = ""
+    """What the file was called before it was converted or split; empty where nothing tells."""
+
+    def __str__(self) -> str:
+        """For messages, without the port."""
+        once = f", once {self.original!r}" if self.original else ""
+        return f"{self.file_name!r}{once}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -103,15 +110,19 @@ def without_bad_images(
 
 def readable_images(directory: ImageDirectory, bad: dict[int, str]) -> tuple[ImageDirectory, list[BadImage]]:
     """As `without_bad_images`, with no limit to how many. Raises `InvalidDatasetError` when all are."""
-    records = [_record(directory, index, reason) for index, reason in sorted(bad.items())]
+    indices = np.array(sorted(bad), np.int64)
+    records = [
+        _record(directory, index, bad[index], original)
+        for index, original in zip(indices.tolist(), directory.original_names(indices), strict=True)
+    ]
     if len(bad) == len(directory):
         raise InvalidDatasetError(directory.title, "none of its images can be read.", _hint(records))
-    return directory.without(np.fromiter(bad, np.int64, len(bad))), records
+    return directory.without(indices), records
 
 
 def left_out(bad_images: Sequence[BadImage]) -> str:
     """The images that were left out, for a warning."""
-    lines = [f"{image.port}: {image.file_name!r}: {image.reason}" for image in bad_images]
+    lines = [f"{image.port}: {image}" for image in bad_images]
     subject = "1 unreadable image is" if len(lines) == 1 else f"{len(lines):,} unreadable images are"
     return f"{subject} left out:{listed(lines)}"
 
@@ -130,17 +141,17 @@ def _size_or_reason(directory: ImageDirectory, index: int) -> tuple[int, int] | 
 
 
 def _hint(records: Sequence[BadImage]) -> str:
-    details = listed([f"{record.file_name}: {record.reason}" for record in records])
-    return f"Unreadable images:{details}\nReplace or remove them."
+    return f"Unreadable images:{listed([str(record) for record in records])}\nReplace or remove them."
 
 
-def _record(directory: ImageDirectory, index: int, reason: str) -> BadImage:
+def _record(directory: ImageDirectory, index: int, reason: str, original: str) -> BadImage:
     category = int(directory.class_indices[index])
     return BadImage(
         port=directory.port,
         file_name=directory.file_names[index],
         category=directory.categories[category] if directory.categories else "",
         reason=reason,
+        original=original,
     )
 
 

@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_read_or_unpacked_is_an_unreadable_image(tmp_path:
         (root / "red/0.png").unlink()
         convert(source, tmp_path / "out", Silence())
     reasons = (tmp_path / "out/bad_images.csv").read_text()
-    assert "Input dataset,red/0.png,red,the file cannot be read: No such file or directory\n" in reasons
+    assert "Input dataset,red/0.png,red,the file cannot be read: No such file or directory,\n" in reasons
 
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as zip_:
         zip_.writestr("a.png", encode(paint("red", 1)))
@@ -223,7 +223,7 @@ def test_a_file_that_cannot_be_read_or_unpacked_is_an_unreadable_image(tmp_path:
     (tmp_path / "a.zip").write_bytes(data)
     assert run(tmp_path / "a.zip", tmp_path / "zipped") == 1
     reasons = (tmp_path / "zipped/bad_images.csv").read_text()
-    assert "Input dataset,a.png,,damaged in the archive: Bad CRC-32 for file 'a.png'\n" in reasons
+    assert "Input dataset,a.png,,damaged in the archive: Bad CRC-32 for file 'a.png',\n" in reasons
 
 
 def test_without_a_readable_image_there_is_no_output(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_without_a_readable_image_there_is_no_output(tmp_path: Path) -> None:
     (tmp_path / "in/a/1.png").write_bytes(b"no image")
     assert refused(tmp_path / "in", tmp_path / "out").startswith(
         f'Input dataset "{tmp_path}/in" is not valid, reason: none of its images can be read.'
-        " Unreadable images:\n  a/1.png: not an image of a known format"
+        " Unreadable images:\n  'a/1.png': not an image of a known format"
     )
 
 

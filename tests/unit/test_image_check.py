@@ -1,9 +1,11 @@
 """Headers, common sizes, and how much damage a data set may have."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.image_directories import write_three
 from tests.painting import paint, paint_folders
 
 from train_pytorch_model import image_check
@@ -117,14 +119,14 @@ def test_unlabelled_images_are_recorded_without_category(tmp_path: Path) -> None
         pytest.param(
             (2, 1),
             range(3),
-            "none of its images can be read. Unreadable images:\n  c0/0.png: broken\n  c0/1.png: broken\n"
-            "  c1/0.png: broken\nReplace or remove them.",
+            "none of its images can be read. Unreadable images:\n  'c0/0.png': broken\n  'c0/1.png': broken\n"
+            "  'c1/0.png': broken\nReplace or remove them.",
             id="all of them",
         ),
         pytest.param(
             (2, 3),
             range(2),
-            "no image can be read of category 'c0'. Unreadable images:\n  c0/0.png: broken\n",
+            "no image can be read of category 'c0'. Unreadable images:\n  'c0/0.png': broken\n",
             id="all of a category",
         ),
         pytest.param(
@@ -189,15 +191,31 @@ def test_the_record_of_bad_images_is_a_table(tmp_path: Path) -> None:
     records = [
         BadImage(PORT, "a/1.png", "größe", 'a "reason", with a comma'),
         BadImage("Validation dataset", "caf\udce9.png", "", "gone"),
-        BadImage("Validation dataset", "a\rb.png", "", "gone"),
+        BadImage("Validation dataset", "a\rb.png", "", "gone", "bees/größe.png"),
     ]
     write_bad_images(tmp_path / "bad_images.csv", records)
     assert (tmp_path / "bad_images.csv").read_bytes() == (
-        b"port,file_name,category,reason\n"
-        + 'Training dataset,a/1.png,größe,"a ""reason"", with a comma"\n'.encode()
-        + b"Validation dataset,caf\xe9.png,,gone\n"
-        + b'Validation dataset,"a\rb.png",,gone\n'
+        b"port,file_name,category,reason,original\n"
+        + 'Training dataset,a/1.png,größe,"a ""reason"", with a comma",\n'.encode()
+        + b"Validation dataset,caf\xe9.png,,gone,\n"
+        + b'Validation dataset,"a\rb.png",,gone,bees/gr\xc3\xb6\xc3\x9fe.png\n'
     )
+
+
+def test_images_that_were_renamed_are_called_as_people_know_them(tmp_path: Path) -> None:
+    root = write_three(tmp_path / "data")
+    lines = (root / "images.lst").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    rows[0]["image_info"]["original"] = "dogs/größe.jpg"
+    (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    directory = open_image_directory(root, PORT)
+    first, second, _ = directory.file_names
+    _, records = readable_images(directory, {1: "late", 0: "early"})
+    assert [record.original for record in records] == ["dogs/größe.jpg", ""]
+    assert left_out(records).splitlines()[1:] == [
+        f"  {PORT}: {first!r}, once 'dogs/größe.jpg': early",
+        f"  {PORT}: {second!r}: late",
+    ]
 
 
 def test_headers_do_not_depend_on_the_order_in_which_threads_read_them(tmp_path: Path) -> None:

@@ -265,7 +265,10 @@ def test_images_that_cannot_be_read_are_left_out_and_listed(tmp_path: Path) -> N
     result = open_image_directory(tmp_path / "out", PORT)
     assert [row["id"] for row in result.read_rows()] == [0, 2, 3, 4, 5]
     lines = (tmp_path / "out/bad_images.csv").read_text().splitlines()
-    assert lines[:2] == ["port,file_name,category,reason", "Input image directory,red/9.png,red,early"]
+    assert lines[:2] == [
+        "port,file_name,category,reason,original",
+        "Input image directory,red/9.png,red,early,",
+    ]
     assert lines[2].startswith("Input image directory,blue/1.png,blue,OSError: ")
     assert voice.warnings[0].startswith(
         "2 unreadable images are left out:\n  Input image directory: 'red/9.png': early"

@@ -190,7 +190,7 @@ class ImageDirectory:
     def original_names(self, indices: np.ndarray) -> list[str]:
         """What each of these images was called before it was copied; empty where nothing tells."""
         names = dict.fromkeys(indices.tolist(), "")
-        if (self.root / META).exists():
+        if names and (self.root / META).exists():
             in_order = np.unique(indices)
             with suppress(Exception):  # only for people; and the list may be anything by now
                 _, reference = schema.image_column(self.read_schema())
