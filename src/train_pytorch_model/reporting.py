@@ -23,7 +23,7 @@ from train_pytorch_model.formats.evaluation_directory import (
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import readable_images
-from train_pytorch_model.loop.passes import Look
+from train_pytorch_model.loop.passes import LR_FACTOR, Look
 from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, with_pictures
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
@@ -49,6 +49,9 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     images_a_step = config.batch_size * world.size
     up_to = "up to " if len(inputs.training) % images_a_step else ""
     warmup = f"{trainer.schedule.warmup_steps:,} warmup steps"
+    peak_lr = trainer.schedule.peak_lr
+    factor = _head_lr_factor(trainer)
+    head = f"; {factor * peak_lr:g} for the new last layer" if factor != 1 else ""
     readers = num_readers(world)
     decoding = f"{readers} processes for images" if readers else f"{world.cores} threads for decoding"
     return {
@@ -59,8 +62,8 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
         **smoothing,
         "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
         f" {up_to}{images_a_step} images a step = batch size {config.batch_size} x {processes}",
-        "Peak rate": f"{trainer.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
-        f" {warmup}, then polynomial decay",
+        "Peak rate": f"{peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
+        f" {warmup}, then polynomial decay{head}",
         "Precision": str(trainer.precision),
         "Device": f"{world.device.type}, {decoding}",
         "Decoding": trainer.cache_plan.summary,
@@ -79,6 +82,11 @@ def _training_sizes(trainer: Trainer) -> str:
     return f"{sizes}, from epoch {by_epoch.index(last) + 1} on at {last.height} x {last.width}"
 
 
+def _head_lr_factor(trainer: Trainer) -> float:
+    """The learning rate of the head, which no parameter learns faster than, as a multiple of the others'."""
+    return max(float(group[LR_FACTOR]) for group in trainer.state.optimizer.param_groups)
+
+
 def params_of(trainer: Trainer) -> dict[str, Any]:
     """What tells one run from another where runs are compared: parameters, model, images, decided recipe."""
     inputs, world = trainer.inputs, trainer.world
@@ -92,6 +100,7 @@ def params_of(trainer: Trainer) -> dict[str, Any]:
         "validation_images": len(inputs.validation),
         "categories": len(inputs.categories),
         **asdict(inputs.recipe),
+        "head_lr_factor": _head_lr_factor(trainer),
         "precision": trainer.precision.name,
     }
 

@@ -33,6 +33,7 @@ from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.loop.epoch_view import AfterStep, EpochView, RunLength
+from train_pytorch_model.loop.head_rate import faster_head
 from train_pytorch_model.loop.memory_probe import telling_what_fits, validated_at_once
 from train_pytorch_model.loop.metrics import Metrics, Sums
 from train_pytorch_model.loop.optimization import make_loss, make_optimizer
@@ -51,14 +52,11 @@ from train_pytorch_model.loop.recorded_step import RecordedStep
 from train_pytorch_model.loop.schedule import PolynomialSchedule
 from train_pytorch_model.loop.train_state import Snapshot, TrainState
 from train_pytorch_model.loop.trials import Trials
+from train_pytorch_model.networks.batch_norms import quicken_batch_norms
 from train_pytorch_model.networks.first_weights import begin_from_scratch
-from train_pytorch_model.networks.models import (
-    build_model,
-    freeze_backbone,
-    quicken_batch_norms,
-    set_training_mode,
-)
-from train_pytorch_model.networks.shapes import keep_unseen_weights, min_share
+from train_pytorch_model.networks.models import build_model, freeze_backbone, set_training_mode
+from train_pytorch_model.networks.on_cpu import adapt_to_cpu
+from train_pytorch_model.networks.shapes import min_share
 from train_pytorch_model.progress import Bar, Voice
 from train_pytorch_model.seeds import derive_seed
 from train_pytorch_model.time_budget import EpochTimes
@@ -106,19 +104,19 @@ class Trainer:
             total_steps=config.epochs * self.steps_per_epoch,
         )
         if not (directory.is_pretrained or directory.is_trained or recipe.freeze_backbone):
-            per_category = len(inputs.training) / len(inputs.categories)
+            shown = len(inputs.training) / len(inputs.categories)  # of a category, an epoch
             rate, at_once = self.schedule.peak_lr, config.batch_size * world.size
-            begin_from_scratch(
-                self.network, directory.architecture, config.epochs, per_category, rate, at_once
-            )
+            begin_from_scratch(self.network, directory.architecture, config.epochs, shown, rate, at_once)
         is_on_cpu = world.device.type == "cpu"
         if is_on_cpu:
-            keep_unseen_weights(self.network, framing.height, framing.width)
+            adapt_to_cpu(self.network, framing.height, framing.width)
         pixels = [framing.num_pixels for framing in self.training_framings]
         self.length = RunLength(len(inputs.training), pixels, self.steps_per_epoch, is_on_cpu)
         model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)
         self._model = model.to(world.device).to(memory_format=torch.channels_last)
-        optimizer, scaler = make_optimizer(self.network), self.precision.scaler(world.device)
+        peak_lr, batch_size = self.schedule.peak_lr, config.batch_size
+        factors = faster_head(self._model, inputs, peak_lr, batch_size, world)
+        optimizer, scaler = make_optimizer(self.network, factors), self.precision.scaler(world.device)
         self.state = TrainState(self.network, optimizer, scaler, config.patience, world.device)
         self.state.position.bad_images += inputs.bad_images
         # Beside a loader's threads `torch.manual_seed` takes 1.7 ms: a fast GPU is done with a step by then.

@@ -27,7 +27,6 @@ OLD_NAMES = (
     (re.compile(r"(mlp\.)linear_2\."), r"\g<1>3."),
 )
 """Names in torchvision's own files, which are older than its networks → what they are called now."""
-MAX_MOMENTUM = 0.3  # of running statistics, which then are of about three steps
 
 
 def build_model(directory: ModelDirectory, num_classes: int) -> nn.Module:
@@ -93,23 +92,6 @@ def set_training_mode(network: nn.Module) -> None:
     for module in network.modules():
         if isinstance(module, _BatchNorm) and not module.weight.requires_grad:
             module.eval()
-
-
-def quicken_batch_norms(network: nn.Module, steps_per_epoch: int) -> None:
-    """Let running statistics look back over two thirds of an epoch at most, or three steps.
-
-    PyTorch's look back over ten steps, those of a MobileNetV3 over a hundred: in epochs of seven the weights
-    have become others meanwhile, and validation sees a worse network than training. Networks of depthwise
-    filters, of nine weights each, become others twice as fast.
-    """
-    is_depthwise = any(
-        isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1
-        for module in network.modules()
-    )
-    momentum = min(MAX_MOMENTUM, (3.0 if is_depthwise else 1.5) / steps_per_epoch)
-    for module in network.modules():
-        if isinstance(module, _BatchNorm) and module.momentum is not None:
-            module.momentum = max(module.momentum, momentum)
 
 
 def _present_name(name: str) -> str:

@@ -3,7 +3,6 @@
 A few milliseconds each, and no memory.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import torch
@@ -33,36 +32,7 @@ def min_share(network: nn.Module, height: int, width: int) -> int:
     return 1
 
 
-def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
-    """On a CPU: see to it that weights of convolutions that meet nothing but padding have the gradient zero.
-
-    Of a 3 x 3 filter with a stride of 2, only the middle meets a map of 1 x 1, which a ResNet has in images
-    of 16 px. oneDNN's bfloat16 leaves the gradient of the rest as the memory happens to be: 1e30, or NaN.
-    """
-    for convolution, size in _inputs_of_convolutions(network, height, width):
-        if max(convolution.stride) > 1:
-            seen_by_axis = [_seen(convolution, axis, length) for axis, length in enumerate(size)]
-            seen = seen_by_axis[0][:, None] & seen_by_axis[1]
-            if not seen.all():
-                convolution.weight.register_hook(_zero_unless(seen))  # type: ignore[no-untyped-call]
-
-
-def _seen(convolution: nn.Conv2d, axis: int, length: int) -> Tensor:
-    """(kernel size,), bool: the places of a filter that meet the image somewhere, along one axis."""
-    assert isinstance(convolution.padding, tuple)
-    size, stride = convolution.kernel_size[axis], convolution.stride[axis]
-    padding, dilation = convolution.padding[axis], convolution.dilation[axis]
-    reach = dilation * (size - 1)
-    starts = torch.arange(-padding, length + padding - reach, stride)
-    places = starts[:, None] + dilation * torch.arange(size)
-    return ((places >= 0) & (places < length)).any(dim=0)
-
-
-def _zero_unless(seen: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda gradient: torch.where(seen, gradient, 0.0)
-
-
-def _inputs_of_convolutions(
+def inputs_of_convolutions(
     network: nn.Module, height: int, width: int
 ) -> list[tuple[nn.Conv2d, tuple[int, int]]]:
     """Convolutions that are trained, and the height and width of what comes in."""
@@ -78,6 +48,11 @@ def _inputs_of_convolutions(
                 hooks.callback(module.register_forward_pre_hook(note).remove)
         _dry_run(network, 2, height, width)
     return found
+
+
+def is_depthwise(module: nn.Module) -> bool:
+    """Whether it is a convolution whose filters see one channel each."""
+    return isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1
 
 
 def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> None:

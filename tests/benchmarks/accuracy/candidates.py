@@ -17,6 +17,7 @@ from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from tests.benchmarks.accuracy.ours import Prepare
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.loop.passes import LR_FACTOR
 from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.networks.first_weights import shorten_filters
 from train_pytorch_model.networks.models import build_model
@@ -111,25 +112,22 @@ def growing(epochs_share: float, smallest: float) -> Prepare:
 
 
 def head_rate(factor: float, body_from: int = 1) -> Prepare:
-    """The head learns faster by a factor; the body from an epoch on."""
+    """The head learns faster by a factor, whatever the default; the body from an epoch on."""
 
     def prepare(trainer: Trainer) -> nn.Module:
         optimizer = trainer.state.optimizer
         head = set(ours.head_of(trainer.network, trainer.inputs.model.architecture).parameters())
-        body_groups = list(optimizer.param_groups)
-        for group in body_groups:
+        for group in list(optimizer.param_groups):
             own = [parameter for parameter in group["params"] if parameter in head]
             group["params"] = [parameter for parameter in group["params"] if parameter not in head]
-            optimizer.add_param_group({**group, "params": own, "is_head": True})
+            optimizer.add_param_group({**group, "params": own, LR_FACTOR: factor, "is_head": True})
 
-        def set_rates(optimizer: Optimizer, *_: object) -> None:
+        def hold(optimizer: Optimizer, *_: object) -> None:
             for group in optimizer.param_groups:
-                if group.get("is_head"):
-                    group["lr"] *= factor
-                elif trainer.state.position.epoch < body_from:
+                if not group.get("is_head") and trainer.state.position.epoch < body_from:
                     group["lr"] = 0.0
 
-        optimizer.register_step_pre_hook(set_rates)
+        optimizer.register_step_pre_hook(hold)
         return trainer.network
 
     return prepare
@@ -282,6 +280,12 @@ CONTENDERS = (
         for factor in (3, 10)
     ),
     Contender("head begins 0.17 long", functools.partial(ours.train, prepare=head_of_length(0.17))),
+    *(
+        Contender(
+            f"head at {factor} times the rate", functools.partial(ours.train, prepare=head_rate(factor))
+        )
+        for factor in (1, 3, 30, 100)
+    ),
 )
 
 
