@@ -4,10 +4,12 @@ An error of this module ends the program with one message and no traceback. Its 
 where, what was expected, what was found and what to do. Anything else that escapes is a fault of ours.
 """
 
+import errno
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 MAX_LISTED_PROBLEMS = 10
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError's `errno`
 
 
 class UserError(Exception):

@@ -4,7 +4,6 @@ The exported program takes uint8 RGB images (N, 3, H, W) as they come out of a d
 size, any N; normalisation and softmax are part of it. It returns probabilities (N, categories), float32.
 """
 
-import errno
 import importlib.util
 import io
 import json
@@ -17,7 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from train_pytorch_model import __version__
-from train_pytorch_model.errors import OutputDirectoryError, ParameterError, UnfinishedOutputError, UserError
+from train_pytorch_model.errors import (
+    DISK_IS_FULL,
+    OutputDirectoryError,
+    ParameterError,
+    UnfinishedOutputError,
+    UserError,
+)
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -32,7 +37,6 @@ TOLERANCE = 1e-4  # largest difference of a probability from PyTorch's
 CHECKED_BATCHES = (1, 3)  # two sizes: an export may have frozen the one that it was traced with
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 INPUT, OUTPUT = "images", "probabilities"
-DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ExportError(UserError):

@@ -36,8 +36,8 @@ class BadImage:
 
     def __str__(self) -> str:
         """For messages, without the port."""
-        once = f", once {self.original!r}" if self.original else ""
-        return f"{self.file_name!r}{once}: {self.reason}"
+        original = f", originally {self.original!r}" if self.original else ""
+        return f"{self.file_name!r}{original}: {self.reason}"
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,7 @@ def open_training_inputs(
             *_data_warnings(training),
             *_learning_warnings(training, model, recipe),
             *_data_warnings(validation),
+            *_sameness_warnings(training, validation),
         ),
     )
 
@@ -276,6 +277,15 @@ def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
     return [repr(name) for name in names if comparable(name) not in known]
 
 
+def _sameness_warnings(training: ImageDirectory, validation: ImageDirectory) -> list[str]:
+    if not training.root.samefile(validation.root):
+        return []
+    return [
+        "Training and validation dataset are the same directory: validation tells how well its images are"
+        " known by heart, not how good the model is. `split` divides a directory."
+    ]
+
+
 def imbalance(counts: np.ndarray, recipe: Recipe) -> str:
     """What to know of categories that differ much in size; empty where nothing is to be done.
 
@@ -297,8 +307,9 @@ def _learning_warnings(training: ImageDirectory, model: ModelDirectory, recipe: 
         warnings.append(uneven)
     average = len(training) / len(training.categories)
     if average < FEW_TRAINING_IMAGES and not (model.is_pretrained or model.is_trained):
+        number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
         warnings.append(
-            f"Training images of a category: {average:.0f} on average, few to train from scratch. Pretrained"
+            f"Training images of a category: {number} on average, few to train from scratch. Pretrained"
             " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
         )
     return warnings

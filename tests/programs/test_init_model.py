@@ -148,7 +148,7 @@ def test_the_best_weights_of_a_densenet_begin_with_its_old_names(
             ("--architecture", "vit_b_16", "--weights", "IMAGENET1K_SWAG_E2E_V1"),  # for 384 px
             ("is not known for a vit_b_16 at 224 px. Known are IMAGENET1K_V1, IMAGENET1K_SWAG_LINEAR_V1.",),
         ),
-        (("--weights-file", "missing"), ("--weights-file missing cannot be used for a resnet18: ",)),
+        (("--weights-file", "missing"), ("--weights-file missing is not a file. Name one that",)),
         (
             ("--image-size", "4", "--label-smoothing", "1", "--crop-fraction", "0", "--mean", "1", "1", "2"),
             ("image", "size", "smoothing", "crop", "fraction", "mean", "std"),

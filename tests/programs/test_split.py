@@ -1,5 +1,7 @@
 """`split`, from its command line to its two directories and messages."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,30 @@ def test_every_category_is_split_by_the_fraction(folders: Path, tmp_path: Path) 
 def test_images_without_categories_are_split_with_a_word_on_it(folders: Path, tmp_path: Path) -> None:
     ended = split(folders / "training/red", tmp_path / "1", tmp_path / "2", "--fraction", "0.5")
     assert ended.stdout.startswith("Splitting 4 images without categories into 2 and 2\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
+def test_messages_that_find_no_space_are_an_error_of_the_disk(folders: Path, tmp_path: Path) -> None:
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "train_pytorch_model",
+        "split",
+        "--input",
+        folders / "training",
+    ]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*command, "--output-1", tmp_path / "1", "--output-2", tmp_path / "2"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 4
+    assert ended.stderr == "Standard output cannot be written: No space left on device.\n"
+
+
+def test_one_image_is_not_two(folders: Path, tmp_path: Path) -> None:
+    ended = split(folders / "training/red", tmp_path / "1", tmp_path / "2", "--fraction", "0.75")
+    assert ended.stdout.endswith(f"3 images are in {tmp_path / '1'}\n1 image is in {tmp_path / '2'}\n")
 
 
 def test_the_seed_decides(folders: Path, tmp_path: Path) -> None:

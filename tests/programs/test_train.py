@@ -276,6 +276,14 @@ def test_a_dry_run_trains_three_steps_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_sees_what_would_be_in_the_way(folders: Path, untrained: Path, tmp_path: Path) -> None:
+    (tmp_path / "trained").mkdir()
+    (tmp_path / "trained/mine.txt").touch()
+    arguments = train_arguments(folders, untrained, tmp_path / "trained", "--dry-run")
+    ended = run_program(*arguments)
+    assert_refused(ended, 2, f"OutputDirectoryError: --trained-model {tmp_path / 'trained'} is not empty: it")
+
+
 def test_a_dry_run_that_fails_writes_nothing(folders: Path, untrained: Path, tmp_path: Path) -> None:
     arguments = train_arguments(folders, untrained, tmp_path / "trained", "--learning-rate", "1e30")
     assert_refused(run_program(*arguments, "--dry-run"), 4, "TrainingError: The training loss is ")

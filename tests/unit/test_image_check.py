@@ -213,7 +213,7 @@ def test_images_that_were_renamed_are_called_as_people_know_them(tmp_path: Path)
     _, records = readable_images(directory, {1: "late", 0: "early"})
     assert [record.original for record in records] == ["dogs/größe.jpg", ""]
     assert left_out(records).splitlines()[1:] == [
-        f"  {PORT}: {first!r}, once 'dogs/größe.jpg': early",
+        f"  {PORT}: {first!r}, originally 'dogs/größe.jpg': early",
         f"  {PORT}: {second!r}: late",
     ]
 

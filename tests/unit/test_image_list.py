@@ -277,7 +277,7 @@ def test_a_file_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> Non
     with pytest.raises(MalformedFileError) as raised:
         read_image_list(write(tmp_path, [row(name, "round")]))
     assert str(raised.value) == (
-        f"1 rows cannot be used:\n  images.lst:1: image {name!r} is outside the directory.\n"
+        f"1 row cannot be used:\n  images.lst:1: image {name!r} is outside the directory.\n"
     )
 
 
@@ -311,7 +311,7 @@ def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, nam
     os.mkfifo(root / "image/fifo.png")
     with pytest.raises(MalformedFileError) as raised:
         read_image_list(root)
-    assert str(raised.value) == f"1 rows cannot be used:\n  images.lst:1: image {name!r} {reason}.\n"
+    assert str(raised.value) == f"1 row cannot be used:\n  images.lst:1: image {name!r} {reason}.\n"
 
 
 def test_links_inside_the_directory_are_followed(tmp_path: Path) -> None:

@@ -159,6 +159,17 @@ def test_oddities_of_the_data_are_warnings(tmp_path: Path) -> None:
     assert other_empty == f"{validation} has no image of category\n  'NA'"
 
 
+def test_what_is_validated_on_what_it_was_trained_on_is_a_warning(tmp_path: Path) -> None:
+    for name in ("training", "validation"):
+        paint_folders(tmp_path / name, 2, ("blue", "red"))
+    said = "Training and validation dataset are the same directory: "
+    assert not any(warning.startswith(said) for warning in open_painted(tmp_path).warnings)
+    images = tmp_path / "training"
+    model = write_model(tmp_path / "another")
+    inputs = open_training_inputs(model, images, tmp_path / "validation/../training")
+    assert [warning.startswith(said) for warning in inputs.warnings].count(True) == 1
+
+
 @pytest.mark.parametrize(
     ("is_pretrained", "trained", "per_category", "warns"),
     [

@@ -67,6 +67,8 @@ class InitModel:
                 )
         if self.pretrained + (self.weights is not None) + (self.weights_file is not None) > 1:
             raise ParameterError("--pretrained, --weights and --weights-file exclude each other. Give one.")
+        if self.weights_file is not None and not self.weights_file.is_file():
+            raise ParameterError(f"--weights-file {self.weights_file} is not a file. Name one that is there.")
         if problems := self._size_problems():
             raise ParameterError("\n".join(problems))
         check_output(self.output, "--output")

@@ -23,7 +23,14 @@ import tyro
 
 from train_pytorch_model import __version__
 from train_pytorch_model.checkpoints.run_folder import forget_error_info, is_azure_job, leave_error_info
-from train_pytorch_model.errors import LostRankError, ModuleOutOfMemoryError, ParameterError, UserError
+from train_pytorch_model.errors import (
+    DISK_IS_FULL,
+    LostRankError,
+    ModuleOutOfMemoryError,
+    ParameterError,
+    UnfinishedOutputError,
+    UserError,
+)
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.loop.stop_requests import StoppedError
 from train_pytorch_model.machine.priority import OPENMP
@@ -185,6 +192,13 @@ def _run(parse: Any) -> None:
         # Who reads has had enough, as `| head` has. The interpreter must not flush, and complain, again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        if error.errno not in DISK_IS_FULL:
+            raise
+        # No verb has seen it: it is the disk that the messages are written to, as a log.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"Standard output cannot be written: {error.strerror}.", file=sys.stderr, flush=True)
+        sys.exit(UnfinishedOutputError.exit_status)
     except UserError as error:
         rank = rank_of(os.environ)
         if is_azure_job():

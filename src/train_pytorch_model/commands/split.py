@@ -70,4 +70,4 @@ class Split:
         voice.say(f"Splitting {len(images):,} images{without} into {len(parts[0]):,} and {len(parts[1]):,}")
         write_parts(parts, outputs, voice)
         for part, output in zip(parts, outputs, strict=True):
-            voice.say(f"{len(part):,} images are in {output}")
+            voice.say(f"{len(part):,} {'image is' if len(part) == 1 else 'images are'} in {output}")

@@ -87,10 +87,10 @@ class Train:
             if is_main and run.token:
                 run.remove()
             return
-        if not self.dry_run:
-            check_output(self.trained_model, FLAG, by_writing=is_main, token=run.token)
-            if is_main and not self.fresh:
-                run.check_resumable(fingerprint)
+        by_writing = is_main and not self.dry_run
+        check_output(self.trained_model, FLAG, by_writing=by_writing, token=run.token)
+        if is_main and not self.fresh:
+            run.check_resumable(fingerprint)
         num_images = len(inputs.training) + len(inputs.validation)
         voice.say(f"Checked {num_images:,} images; loading PyTorch")
         with ExitStack() as beside:

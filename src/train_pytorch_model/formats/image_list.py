@@ -132,7 +132,8 @@ def _read_rows(
         text for _, _, text in sorted([*rows.problems, *rows.absent_files(root), *rows.contradictions()])
     ]
     if problems:
-        raise MalformedFileError(f"{len(problems)} rows cannot be used:{listed(problems)}\n")
+        rows_cannot = "1 row cannot" if len(problems) == 1 else f"{len(problems):,} rows cannot"
+        raise MalformedFileError(f"{rows_cannot} be used:{listed(problems)}\n")
     if rows.unlabelled:
         raise UnlabelledRowsError(f"{len(rows.unlabelled)} rows lack it:{listed(rows.unlabelled)}")
     return rows
