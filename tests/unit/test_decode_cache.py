@@ -267,6 +267,19 @@ def test_processes_share_the_folder_with_most_room(
     assert plan.summary == f"every image once, then from 0.1 MiB of {tmp_path}/large"
 
 
+def test_a_sample_of_small_images_leaves_room_for_large_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paint_folders(tmp_path / "images", 1, ("blue",), size=(8, 8))
+    paint_folders(tmp_path / "images", 100, ("green", "red"), size=(200, 200))
+    images = open_image_directory(tmp_path / "images", "Dataset")
+    monkeypatch.setattr(cache_plan, "SAMPLED", 1)
+    framing = Framing(200, 200, 1.0)
+    whole = for_training(Recipe(augmentation="none", horizontal_flip=True), framing, framing)
+    plan = plan_cache((images, whole), (images, whole), 2, ALONE, readers=1)
+    assert plan.budget >= 2 * 200 * 200 * 200 * 3
+
+
 def test_a_folder_that_is_not_there_has_no_room(tmp_path: Path) -> None:
     assert cache_plan._usable(tmp_path / "none") == 0
     assert cache_plan._usable(tmp_path) > 0

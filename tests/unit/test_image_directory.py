@@ -267,6 +267,11 @@ def test_what_images_were_called_is_told_as_far_as_the_list_tells(tmp_path: Path
         "",
         "dogs/a \u56f3.jpg",
     ]
+    rows[1]["image_info"]["original"] = "long" * 100_000
+    (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert directory.original_names(np.asarray([1])) == ["long" * 1024]
+    (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows[::-1]))
+    assert directory.original_names(np.asarray([0, 1, 2])) == ["", "long" * 1024, ""]  # of others, no more
     (root / "images.lst").write_text("no row any more\n" * 3)
     assert directory.original_names(np.asarray([0, 1])) == ["", ""]
     (root / "images.lst").write_text("[1]\n" * 3)

@@ -82,7 +82,9 @@ def plan_cache(
         return replace(off, summary="every image once: there is one epoch")
     budget, folder = int(available_memory() * MEMORY_SHARE), None
     if readers or world.local_size > 1:  # files take room chunk by chunk, before there are images for it
-        budget = min(budget, int(wanted * SLACK) + 2 * world.local_size * max(1, readers) * chunk)
+        most = len(trained) * _most_bytes(training[1], trained_bytes)
+        most += len(validated) * _most_bytes(validation[1], validated_bytes)
+        budget = min(budget, most + 2 * world.local_size * max(1, readers) * chunk)
     if world.local_size > 1:
         rooms = [(min(budget, _usable(path)), path) for path in FOLDERS]
         budget, folder = max(rooms, key=lambda room: room[0])  # the first of equals
@@ -198,6 +200,11 @@ def _mean_bytes(directory: ImageDirectory, prepared: Preparation) -> int:
             height, width = bounded(read_size(directory.path(int(index))), prepared.short_side)
             sizes.append(prepared.num_kept(height, width) * 3)
     return int(np.mean(sizes)) if sizes else 0
+
+
+def _most_bytes(prepared: Preparation, mean_bytes: int) -> int:
+    """Of what is kept of an image, on average: what a view has, or a guess."""
+    return int(mean_bytes * SLACK) if prepared.kept is None else prepared.kept.num_pixels * 3
 
 
 def _usable(path: Path) -> int:

@@ -50,6 +50,7 @@ from train_pytorch_model.formats.plain_folders import SUFFIXES, read_plain_folde
 IMAGE_LIST = "images.lst"
 IMAGE_FOLDER = "image"
 ORIGINAL = "original"
+MAX_ORIGINAL = 4096  # characters, as many as Linux lets a path have bytes
 LABELS_HINT = (
     "Training needs a category for every image: one folder per category, or a labelled ImageDirectory."
 )
@@ -196,7 +197,7 @@ class ImageDirectory:
                 _, reference = schema.image_column(self.read_schema())
                 rows = self.select(in_order).read_listed_rows()
                 for index, row in zip(in_order.tolist(), rows, strict=False):
-                    names[index] = _original(row.get(reference))
+                    names[index] = _original(row.get(reference), self.file_names[index])
         return [names[index] for index in indices.tolist()]
 
     def read_schema(self) -> dict[str, Any]:
@@ -366,7 +367,9 @@ def converted_name(name: str, class_index: int, index: int) -> str:
     return f"{IMAGE_FOLDER}/{name}"
 
 
-def _original(reference: object) -> str:
-    """What the file reference of a row says; anything may stand there."""
-    original = reference.get(ORIGINAL) if isinstance(reference, dict) else None
-    return original if isinstance(original, str) else ""
+def _original(reference: object, file_name: str) -> str:
+    """What the file reference of a row says, if it is that file's; anything may stand there."""
+    if not isinstance(reference, dict) or reference.get("file_name") != file_name:
+        return ""
+    original = reference.get(ORIGINAL)
+    return original[:MAX_ORIGINAL] if isinstance(original, str) else ""

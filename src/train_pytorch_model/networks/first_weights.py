@@ -38,9 +38,9 @@ def begin_from_scratch(
 ) -> None:
     """Change random weights that are to be trained with a learning rate, in steps of `batch_size` images.
 
-    The head gets a length, as the filters do, or becomes zeros where there is much to learn from. A hidden
-    layer before it gets the length that ReLU wants (He and others, 2015): a MobileNetV3 has one, which begins
-    a fifth as long.
+    The head gets a length, as the filters do, or becomes zeros where there is much to learn from, or time. A
+    hidden layer before it gets the length that ReLU wants (He and others, 2015): a MobileNetV3 has one, which
+    begins a fifth as long.
     """
     family = FAMILY_OF[architecture]
     head = network.get_submodule(family.head)

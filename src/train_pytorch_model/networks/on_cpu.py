@@ -26,7 +26,7 @@ def compute_depthwise_in_float32(network: nn.Module) -> None:
     """Take depthwise convolutions out of bfloat16, whose gradients take oneDNN three times as long.
 
     On a CPU with AVX512-BF16 a step of a MobileNetV3 takes half of the time then, of an EfficientNet-B0 0.6,
-    of a ConvNeXt 0.9.
+    of a ConvNeXt 0.9: `tests.benchmarks.depthwise`.
     """
     for module in network.modules():
         if is_depthwise(module) and type(module) is nn.Conv2d:
