@@ -26,6 +26,7 @@ from train_pytorch_model.networks.models import set_training_mode
 HEAD_STEP = 4.0
 MAX_FACTOR = 100.0  # for features that say next to nothing
 MAX_IMAGES = 16  # looked at: the squares of single photographs differ by a fifth
+MAX_PIXELS = MAX_IMAGES << 18  # of all of them: a step that is trained in parts leaves no room for more
 
 
 def faster_head(
@@ -41,7 +42,7 @@ def faster_head(
     if knows_these or not (directory.is_pretrained or directory.is_trained):
         return {}
     head = model.get_submodule(f"1.{FAMILY_OF[directory.architecture].head}")
-    at_most = max(2, min(MAX_IMAGES, batch_size))  # what a step takes has to fit anyway
+    at_most = max(2, min(MAX_IMAGES, batch_size, MAX_PIXELS // inputs.training_framing.num_pixels))
     square = world.share(mean_square(model, head, inputs, at_most, world.device) if world.is_main else 0.0)
     if not square > 0:
         return {}
