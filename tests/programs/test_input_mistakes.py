@@ -119,8 +119,8 @@ def test_a_category_of_which_no_image_can_be_read_is_refused(
         3,
         f'InvalidDatasetError: Training dataset "{images}" is not valid, reason: no image can be read of'
         " category 'green'.",
-        "green/0.png: not an image of a known format",
-        "green/1.png: not an image of a known format",
+        "'green/0.png': not an image of a known format",
+        "'green/1.png': not an image of a known format",
         "Replace or remove them.",
     )
 
@@ -150,7 +150,7 @@ def test_more_than_five_percent_unreadable_images_are_refused(
         3,
         f'InvalidDatasetError: Training dataset "{images}" is not valid, reason: more than 5% of the images'
         " of category 'blue' cannot be read.",
-        "blue/9.png: not an image of a known format",
+        "'blue/9.png': not an image of a known format",
         "and 1 more",
     )
 

@@ -23,7 +23,7 @@ from train_pytorch_model.loop.train_state import TrainState
 LossSum = Callable[[Tensor, Tensor], Tensor]
 """Logits (B, C), float32, and targets (B,) → the sum of the losses of the batch."""
 LR_FACTOR = "lr_factor"
-"""In a group of the optimizer's: its learning rate, as a multiple of the schedule's."""
+"""In a group of the optimizer's: its learning rate, as a multiple of the schedule's; 1 where nothing is."""
 
 
 class NotFiniteError(Exception):
@@ -66,7 +66,7 @@ class TrainStep:
         images = batch.images[:taken].to(self.world.device, non_blocking=True)  # (B, 3, H, W)
         targets = batch.targets[:taken].to(self.world.device, non_blocking=True)  # (B,)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr * group[LR_FACTOR]
+            group["lr"] = lr * group.get(LR_FACTOR, 1.0)
         parts = self._num_parts(len(images))
         total = torch.zeros((), device=self.world.device)
         shares = zip(images.tensor_split(parts), targets.tensor_split(parts), strict=True)
