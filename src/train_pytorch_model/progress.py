@@ -6,6 +6,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -29,8 +30,8 @@ class Bar(Protocol):
     def advance(self) -> None:
         """One more step is done."""
 
-    def show(self, *facts: str) -> None:
-        """How it goes, every print frequency; the most important first, for there may not be room for all."""
+    def show(self, step: int, *facts: str) -> None:
+        """How it goes after a step, counted from 1; the most important first, in case room is short."""
 
 
 class Voice(Protocol):
@@ -48,8 +49,11 @@ class Voice(Protocol):
     def warn(self, text: str) -> None:
         """A line that asks for attention."""
 
-    def bar(self, total: int, title: str) -> AbstractContextManager[Bar]:
-        """A `with` around one pass of `total` steps."""
+    def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> AbstractContextManager[Bar]:
+        """A `with` around one pass of `total` steps, of which some are `done`.
+
+        What is shown of it is a line of a log after every so many steps only; a terminal has all of it.
+        """
 
 
 class Silence:
@@ -68,7 +72,7 @@ class Silence:
         pass
 
     @contextmanager
-    def bar(self, total: int, title: str) -> Iterator[Bar]:  # noqa: ARG002
+    def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:  # noqa: ARG002
         yield _NoBar()
 
 
@@ -95,8 +99,8 @@ class Log:
         print(f"Warning: {text}", flush=True)
 
     @contextmanager
-    def bar(self, total: int, title: str) -> Iterator[Bar]:
-        yield _LogBar(total, title)
+    def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:  # noqa: ARG002
+        yield _LogBar(total, title, lines_every)
 
 
 class Recorded:
@@ -122,9 +126,9 @@ class Recorded:
         self.record(f"Warning: {text}")
 
     @contextmanager
-    def bar(self, total: int, title: str) -> Iterator[Bar]:
-        with self._voice.bar(total, title) as bar:
-            yield _RecordedBar(bar, self, total, title)
+    def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:
+        with self._voice.bar(total, title, done, lines_every) as bar:
+            yield _RecordedBar(total, title, lines_every, bar, self)
 
     def record(self, text: str) -> None:
         """A line for the file alone."""
@@ -155,7 +159,7 @@ class Terminal:
         self._console.print(wrapped, markup=False, soft_wrap=True, style="yellow")
 
     @contextmanager
-    def bar(self, total: int, title: str) -> Iterator[Bar]:
+    def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:  # noqa: ARG002
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -169,7 +173,7 @@ class Terminal:
             transient=True,
             expand=True,
         ) as progress:
-            yield _TerminalBar(progress, progress.add_task(title, total=total, facts=""))
+            yield _TerminalBar(progress, progress.add_task(title, total=total, completed=done, facts=""))
 
     def _wrapped(self, text: str, indent: int) -> str:
         return "\n".join(
@@ -220,36 +224,39 @@ class _NoBar:
     def advance(self) -> None:
         pass
 
-    def show(self, *facts: str) -> None:
+    def show(self, step: int, *facts: str) -> None:
         pass
 
 
+@dataclass(frozen=True)
 class _LogBar:
-    def __init__(self, total: int, title: str) -> None:
-        self._total = total
-        self._title = title
-        self._done = 0
+    total: int
+    title: str
+    lines_every: int
 
     def advance(self) -> None:
-        self._done += 1
+        pass
 
-    def show(self, *facts: str) -> None:
-        done = f"{self._done:{len(str(self._total))}}/{self._total}"
-        print("  ".join((f"{self._title} {done}", *facts)), flush=True)
+    def show(self, step: int, *facts: str) -> None:
+        if step % self.lines_every == 0:
+            print(self.line(step, facts), flush=True)
+
+    def line(self, step: int, facts: Sequence[str]) -> str:
+        return "  ".join((f"{self.title} {step:{len(str(self.total))}}/{self.total}", *facts))
 
 
-class _RecordedBar:
-    def __init__(self, bar: Bar, voice: Recorded, total: int, title: str) -> None:
-        self._bar, self._voice, self._total, self._title = bar, voice, total, title
-        self._done = 0
+@dataclass(frozen=True)
+class _RecordedBar(_LogBar):
+    bar: Bar
+    voice: Recorded
 
     def advance(self) -> None:
-        self._bar.advance()
-        self._done += 1
+        self.bar.advance()
 
-    def show(self, *facts: str) -> None:
-        self._bar.show(*facts)
-        self._voice.record("  ".join((f"{self._title} {self._done}/{self._total}", *facts)))
+    def show(self, step: int, *facts: str) -> None:
+        self.bar.show(step, *facts)
+        if step % self.lines_every == 0:
+            self.voice.record(self.line(step, facts))
 
 
 class _TwoLines(Progress):
@@ -271,7 +278,7 @@ class _TerminalBar:
     def advance(self) -> None:
         self._progress.advance(self._task)
 
-    def show(self, *facts: str) -> None:
+    def show(self, step: int, *facts: str) -> None:  # noqa: ARG002, the bar itself has got there
         task, width = self._progress.tasks[self._task], self._progress.console.width
         counts = f"{task.description}  {task.total}/{task.total} "
         beside = _fitting(facts, width - len(counts) - MIN_BAR)

@@ -42,7 +42,9 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     kind = "pretrained " if inputs.model.is_pretrained else ""
     kind = "trained " if inputs.model.is_trained else kind
     flip = f", no flip ({inputs.flip_reason})" if inputs.flip_reason else ""
+    crop = recipe.augmentation
     flip = " and flip" if recipe.horizontal_flip else flip
+    augmenting = "flip, no crop" if recipe.horizontal_flip and crop == "none" else f"{crop}{flip}"
     share = recipe.label_smoothing
     smoothing = {"Smoothing": f"{share:g} of the target over all categories, in training"} if share else {}
     processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
@@ -58,7 +60,7 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
         "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason}){_training_sizes(trainer)}",
-        "Augmenting": f"{recipe.augmentation}{flip}",
+        "Augmenting": augmenting,
         **smoothing,
         "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
         f" {up_to}{images_a_step} images a step = batch size {config.batch_size} x {processes}",

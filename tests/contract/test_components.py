@@ -14,8 +14,8 @@ import tyro
 import yaml
 
 from train_pytorch_model import __version__
-from train_pytorch_model.__main__ import VERBS
 from train_pytorch_model.commands.program import without_boolean_values
+from train_pytorch_model.commands.verbs import VERBS
 
 ROOT = Path(__file__).parents[2]
 COMPONENTS = ROOT / "src" / "train_pytorch_model" / "components"

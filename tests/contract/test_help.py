@@ -6,7 +6,7 @@ import pytest
 from tests.programs.program import run_program
 
 from train_pytorch_model import __version__
-from train_pytorch_model.__main__ import VERBS
+from train_pytorch_model.commands.verbs import VERBS
 
 
 def words(text: str) -> str:

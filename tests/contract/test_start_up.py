@@ -1,6 +1,7 @@
 """What is not loaded before it is needed: help and refusals come at once."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,3 +52,28 @@ def test_nothing_heavy_is_loaded_for_help_or_a_refusal(
     modules = json.loads(ended.stdout.splitlines()[-1])
     assert {name.partition(".")[0] for name in modules} & HEAVY == set()
     assert len(modules) < MAX_MODULES
+
+
+INTERRUPTED = """
+import os, runpy, signal, sys
+
+class CtrlC:
+    def find_spec(name, path=None, target=None):
+        if name == "tyro":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC)
+runpy.run_module(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["train_pytorch_model", "train_pytorch_model.run"])
+def test_ctrl_c_before_the_program_is_loaded_shows_no_traceback(tmp_path: Path, module: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module, *REFUSED],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")

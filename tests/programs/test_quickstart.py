@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 from tests.programs.program import run_program
 from train_pytorch_model import quickstart
-from train_pytorch_model.__main__ import VERBS
+from train_pytorch_model.commands.verbs import VERBS
 
 NUM_DIGITS = 80
 

@@ -1,5 +1,6 @@
 """`split`, from its command line to its two directories and messages."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,15 @@ def test_every_category_is_split_by_the_fraction(folders: Path, tmp_path: Path) 
 def test_images_without_categories_are_split_with_a_word_on_it(folders: Path, tmp_path: Path) -> None:
     ended = split(folders / "training/red", tmp_path / "1", tmp_path / "2", "--fraction", "0.5")
     assert ended.stdout.startswith("Splitting 4 images without categories into 2 and 2\n")
+
+
+def test_a_category_in_one_part_only_is_a_warning(folders: Path, tmp_path: Path) -> None:
+    shutil.copytree(folders / "training", tmp_path / "images")
+    for image in sorted((tmp_path / "images/red").iterdir())[1:]:
+        image.unlink()
+    ended = split(tmp_path / "images", tmp_path / "1", tmp_path / "2")
+    assert ended.status == 0
+    assert "Warning: One part has all images of category\n  'red'\n" in ended.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")

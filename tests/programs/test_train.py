@@ -189,10 +189,13 @@ def test_mlflow_has_the_same_metrics(trained: Trained) -> None:
 
 def test_the_same_command_again_returns_at_once_and_changes_nothing(trained: Trained) -> None:
     before = everything_in(trained.output.parent)
-    ended = run_program(*trained.arguments)
-    assert ended.status == 0
-    assert ended.stdout.endswith(f"{trained.output} is complete, and this very command has made it.\n")
-    assert "Epoch" not in ended.stdout
+    complete = f"{trained.output} is complete, and this very command has made it.\n"
+    no_more = "--fresh is for unfinished runs: to train once more, name another output.\n"
+    for more, end in ((), complete), (("--fresh",), complete + no_more):
+        ended = run_program(*trained.arguments, *more)
+        assert ended.status == 0
+        assert ended.stdout.endswith(end)
+        assert "Epoch" not in ended.stdout
     assert everything_in(trained.output.parent) == before
 
 

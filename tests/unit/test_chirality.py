@@ -94,7 +94,7 @@ def test_images_without_sides_are_mirrored_whatever_cannot_be_read(tmp_path: Pat
     truncated.write_bytes(truncated.read_bytes()[:-900])
     inputs = with_flips_decided(inputs_of(folders), ALONE)
     assert (inputs.recipe.horizontal_flip, inputs.flip_reason) == (True, "")
-    assert plan_of(Trainer(TrainConfig(), inputs, ALONE, Silence()))["Augmenting"] == "none and flip"
+    assert plan_of(Trainer(TrainConfig(), inputs, ALONE, Silence()))["Augmenting"] == "flip, no crop"
 
 
 @pytest.mark.parametrize("flip", [True, False])

@@ -43,11 +43,11 @@ class Heard(Silence):
     def advance(self) -> None:
         self.done += 1
 
-    def show(self, *facts: str) -> None:
+    def show(self, step: int, *facts: str) -> None:  # noqa: ARG002
         self.lines += facts
 
     @contextmanager
-    def bar(self, total: int, title: str) -> Iterator[Bar]:
+    def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:  # noqa: ARG002
         assert (total > 0, title) == (True, "Converting")
         yield self
 
@@ -289,9 +289,9 @@ def test_a_tar_that_changes_while_it_is_read_leaves_nothing(tmp_path: Path) -> N
 
     class Cutting(Heard):
         @contextmanager
-        def bar(self, total: int, title: str) -> Iterator[Bar]:
+        def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:
             path.write_bytes(path.read_bytes()[:6000])
-            with super().bar(total, title) as bar:
+            with super().bar(total, title, done, lines_every) as bar:
                 yield bar
 
     with pytest.raises(InvalidDatasetError, match=r"a\.tar\" is not valid, reason: it is damaged"):

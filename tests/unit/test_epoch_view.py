@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from train_pytorch_model.loop import epoch_view
-from train_pytorch_model.loop.epoch_view import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, RunLength
+from train_pytorch_model.loop.epoch_view import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, RunLength, show_every
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.passes import StepReport
 
@@ -26,7 +26,7 @@ class Said:
     def advance(self) -> None:
         pass
 
-    def show(self, *facts: str) -> None:
+    def show(self, step: int, *facts: str) -> None:  # noqa: ARG002
         self.shown = facts
 
     def warn(self, text: str) -> None:
@@ -54,6 +54,16 @@ def after_ten_steps(
     view.report(REPORT)
     assert isinstance(said, Said)
     return said
+
+
+@pytest.mark.parametrize(
+    ("print_frequency", "steps_per_epoch", "every"),
+    [(10, 200, 10), (10, 75, 5), (10, 8, 1), (10, 1, 1), (7, 30, 1), (1000, 999, 50)],
+)
+def test_a_bar_is_told_ten_times_an_epoch_and_whenever_a_log_has_a_line(
+    print_frequency: int, steps_per_epoch: int, every: int
+) -> None:
+    assert show_every(print_frequency, steps_per_epoch) == every
 
 
 def test_the_eta_of_a_run_counts_larger_images_to_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,15 @@ def test_failures_come_back(process: MlflowProcess) -> None:
         assert "Traceback" in fault.value.__notes__[0]
 
 
+def test_a_database_that_cannot_be_written_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}")
+    with pytest.raises(IsADirectoryError) as caught:  # MLflow itself tries for minutes
+        Mlflow().call("open_run", {}, "", 1_000)
+    assert caught.value.filename == str(tmp_path)
+
+
 def test_a_call_that_hangs_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch, deaf_server: socket.socket, tmp_path: Path
 ) -> None:

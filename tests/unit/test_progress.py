@@ -96,10 +96,9 @@ def test_a_log_has_whole_lines(screen: Callable[..., Screen]) -> None:
     shown = screen(60, is_terminal=False)
     log = Log()
     log.tell(PLAN, "Steps")
-    with log.bar(20, "Epoch 1/5") as bar:
-        for _ in range(10):
-            bar.advance()
-        bar.show(*FACTS)
+    with log.bar(20, "Epoch 1/5", lines_every=10) as bar:
+        for step in (5, 10, 15):
+            bar.show(step, *FACTS)
     log.sum_up("Epoch 1/5", *EPOCH)
     assert shown.text == (
         f"Steps       {PLAN}\nEpoch 1/5 10/20  {'  '.join(FACTS)}\nEpoch 1/5: {', '.join(EPOCH)}\n"
@@ -121,7 +120,7 @@ def test_a_bar_shows_as_much_as_there_is_room_for(
     shown = screen(columns)
     with Terminal().bar(200, "Epoch 1/5") as bar:
         bar.advance()
-        bar.show(*FACTS)
+        bar.show(1, *FACTS)
     lines = [line for line in re.split(r"[\r\n]+", plain(shown.text)) if line.strip()]
     assert all(len(line) <= columns for line in lines)
     drawn = lines[-2:] if below else lines[-1:]
@@ -184,7 +183,7 @@ def test_a_console_without_the_letters_gets_others(
     terminal.say("it holds a, b \N{HORIZONTAL ELLIPSIS} and \N{SNOWMAN}")
     with terminal.bar(2, "Epoch 1/5") as bar:
         bar.advance()
-        bar.show("loss 1")
+        bar.show(1, "loss 1")
     assert plain(shown.text).startswith("it holds a, b ... and \\u2603\n")
     assert "\\u" not in plain(shown.text).partition("\n")[2]
 
@@ -199,7 +198,7 @@ def test_what_is_told_goes_into_a_log_as_well(tmp_path: Path, capsys: pytest.Cap
         voice.warn("look")
         with voice.bar(3, "Epoch 1/2") as bar:
             bar.advance()
-            bar.show("loss 1.5", "top-1 50%")
+            bar.show(1, "loss 1.5", "top-1 50%")
     assert capsys.readouterr().out.splitlines() == [
         *("a line", "Title       words", "Epoch 1/2: loss 1, best", "Warning: look"),
         "Epoch 1/2 1/3  loss 1.5  top-1 50%",

@@ -93,6 +93,16 @@ def test_without_a_checkpoint_there_is_nothing_to_go_on_from(run: RunFolder) -> 
     assert not run.metrics_path.exists()
 
 
+@pytest.mark.parametrize(("fingerprint", "is_kept"), [(FINGERPRINT, True), ({"parameters": "other"}, False)])
+def test_a_run_that_begins_once_more_stays_the_same_in_mlflow(
+    run: RunFolder, fingerprint: dict[str, str], is_kept: bool
+) -> None:
+    (run.checkpoints / "000001-00000000.json").unlink()
+    run.mlflow_run.write_text("id")
+    run.begin(fingerprint, fresh=False)
+    assert run.mlflow_run.exists() == is_kept
+
+
 @pytest.mark.parametrize(("text", "images"), [("8", 8), ("0", 1), ("many", None)])
 def test_what_fitted_into_memory_is_remembered(run: RunFolder, text: str, images: int | None) -> None:
     assert run.read_micro_batch(FINGERPRINT, fresh=False) is None

@@ -14,7 +14,7 @@ terminal.tell("a plan", "Model")
 for epoch in (1, 2):
     with terminal.bar(2, f"Epoch {epoch}/2") as bar:
         bar.advance()
-        bar.show(f"loss {epoch}.5", "data wait 3%")
+        bar.show(1, f"loss {epoch}.5", "data wait 3%")
     terminal.sum_up(f"Epoch {epoch}/2", "best")
 terminal.say("the end")
 """

@@ -39,13 +39,13 @@ class Interrupting(Silence):
     """Ctrl-C as soon as an image is written."""
 
     @contextmanager
-    def bar(self, total: int, title: str) -> Iterator[Bar]:  # noqa: ARG002
+    def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:  # noqa: ARG002
         yield self
 
     def advance(self) -> None:
         raise KeyboardInterrupt
 
-    def show(self, *facts: str) -> None:
+    def show(self, step: int, *facts: str) -> None:
         pass
 
 

@@ -117,10 +117,10 @@ class RunFolder:
             self.check_resumable(fingerprint)
         try:
             if fresh or not self.has_checkpoints:
-                for path in (self.metrics_path, self.mlflow_run):
-                    path.unlink(missing_ok=True)
+                self.metrics_path.unlink(missing_ok=True)
                 if not self._is_of(fingerprint, fresh):
-                    self._micro_batch.unlink(missing_ok=True)
+                    for path in (self.mlflow_run, self._micro_batch):
+                        path.unlink(missing_ok=True)
                 if self.checkpoints.exists():
                     shutil.rmtree(self.checkpoints)
                 self._write_config(fingerprint, token)

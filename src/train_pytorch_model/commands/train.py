@@ -84,6 +84,8 @@ class Train:
         fingerprint = inputs.fingerprint(self.parameters)
         if published_fingerprint(self.trained_model) == fingerprint:
             voice.say(f"{self.trained_model} is complete, and this very command has made it.")
+            if self.fresh:
+                voice.say("--fresh is for unfinished runs: to train once more, name another output.")
             if is_main and run.token:
                 run.remove()
             return

@@ -98,7 +98,7 @@ def convert(source: Source, output: Path, voice: Voice) -> int:
                     bad[index] = reason
                 bar.advance()
                 if done % IMAGES_PER_LINE == 0:
-                    bar.show(f"left out: {len(bad)}")
+                    bar.show(done, f"left out: {len(bad)}")
         kept, records = readable_images(images, bad)
         for row in map(kept.converted_row, range(len(kept))):
             writer.add(row)

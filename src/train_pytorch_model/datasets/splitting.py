@@ -72,6 +72,12 @@ def first_counts(sizes: np.ndarray, fraction: float) -> np.ndarray:
     return counts
 
 
+def one_sided(parts: tuple[ImageDirectory, ImageDirectory]) -> list[str]:
+    """The categories that have images in one part only: what is trained there cannot be validated here."""
+    first, second = (part.class_counts() > 0 for part in parts)
+    return [parts[0].categories[index] for index in np.flatnonzero(first != second)]
+
+
 def write_parts(
     parts: tuple[ImageDirectory, ImageDirectory], outputs: tuple[Path, Path], voice: Voice
 ) -> None:

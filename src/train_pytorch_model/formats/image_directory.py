@@ -58,6 +58,10 @@ HINT = (
     "An image directory holds one folder per category with the images in it, or what Convert to Image"
     " Directory writes."
 )
+FILE_HINT = (
+    "Convert to Image Directory makes one of an archive or a list of images:"
+    " `python -m train_pytorch_model convert --input FILE --output DIRECTORY`."
+)
 
 
 @dataclass(frozen=True)
@@ -229,7 +233,7 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
     if not os.path.exists(root):  # noqa: PTH110, a name too long is False here and an error there
         raise InvalidDatasetError(title, "there is no such directory.", HINT)
     if not root.is_dir():
-        raise InvalidDatasetError(title, "it is a file, not a directory.", HINT)
+        raise InvalidDatasetError(title, "it is a file, not a directory.", FILE_HINT)
     try:
         names = {entry.name for entry in os.scandir(root)}
     except OSError as error:

@@ -19,6 +19,12 @@ AfterStep = Callable[[Tensor], None]
 """Called with the sum of the losses of a step; may end the epoch by an exception."""
 
 
+def show_every(print_frequency: int, steps_per_epoch: int) -> int:
+    """After how many steps a bar is told how it goes: ten times an epoch, and whenever a log has a line."""
+    most = min(print_frequency, max(1, steps_per_epoch // 10))
+    return next(steps for steps in range(most, 0, -1) if print_frequency % steps == 0)
+
+
 @dataclass(frozen=True)
 class RunLength:
     """How much there is to do if all epochs are trained."""
@@ -77,6 +83,7 @@ class EpochView:
     def report(self, report: StepReport) -> None:
         data_share = self._position.waited_s / max(self._position.elapsed_s, 1e-9)
         self._bar.show(
+            report.step,
             f"loss {report.metrics.loss:.4f}",
             f"top-1 {report.metrics.top1:6.1%}",
             self._eta(),

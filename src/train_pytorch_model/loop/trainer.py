@@ -32,7 +32,7 @@ from train_pytorch_model.image_check import left_out, without_bad_images
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs import TrainingInputs
-from train_pytorch_model.loop.epoch_view import AfterStep, EpochView, RunLength
+from train_pytorch_model.loop.epoch_view import AfterStep, EpochView, RunLength, show_every
 from train_pytorch_model.loop.head_rate import faster_head
 from train_pytorch_model.loop.memory_probe import telling_what_fits, validated_at_once
 from train_pytorch_model.loop.metrics import Metrics, Sums
@@ -171,14 +171,16 @@ class Trainer:
         set_training_mode(self.network)
         title = f"Epoch {position.epoch}/{self.config.epochs}"
         fitting = self._telling_what_fits(self._trained_at_once)
-        with self.voice.bar(len(current.plan), title) as bar, fitting:
-            view = EpochView(bar, self.voice, loader, position, len(current.plan), self.length, after_each)
+        left, frequency = len(current.plan), self.config.print_frequency
+        total = position.steps_done + left
+        with self.voice.bar(total, title, position.steps_done, frequency) as bar, fitting:
+            view = EpochView(bar, self.voice, loader, position, left, self.length, after_each)
             trained = train_one_epoch(
                 self._take_step,
                 self._each_with_noise_of_its_own(batches),
                 lambda number: self.schedule(first_step + number),
                 self.state,
-                self.config.print_frequency,
+                show_every(frequency, self.steps_per_epoch),
                 view,
             )
         self._leave_out("training", self.inputs.training, training, position.rejected)

@@ -39,9 +39,8 @@ for name in ("mlflow", "alembic"):  # a new store reports every migration
 
 def make_store() -> None:
     """Have the tables of a local database made, which takes two seconds; a server has its own."""
-    client = mlflow.MlflowClient()
-    if client.tracking_uri.startswith("sqlite:"):
-        client.get_experiment_by_name(EXPERIMENT)
+    if _database(mlflow.get_tracking_uri()):
+        _client().get_experiment_by_name(EXPERIMENT)
 
 
 def open_run(params: Mapping[str, Any], begun: str, begun_ms: int) -> dict[str, Any]:
@@ -49,7 +48,7 @@ def open_run(params: Mapping[str, Any], begun: str, begun_ms: int) -> dict[str, 
 
     Its `run_id`, whether it `is_ours` to end, and the `epochs` that it has. Raises anything, as all of these.
     """
-    client = mlflow.MlflowClient()
+    client = _client()
     named = os.environ.get("MLFLOW_RUN_ID")
     if begun and not named:
         with suppress(mlflow.MlflowException):  # of another store, or deleted
@@ -101,10 +100,23 @@ def _log_params(client: mlflow.MlflowClient, run_id: str, params: Mapping[str, A
 
 def _beside_database(store: str) -> str | None:
     """Where files of runs belong that a local database lists; MLflow would take the working directory."""
+    database = _database(store)
+    return (database.parent / "mlruns").as_uri() if database else None  # a server knows by itself
+
+
+def _database(store: str) -> Path | None:
+    """The file of a local database."""
     scheme, _, path = store.partition(":///")
-    if scheme != "sqlite":
-        return None  # a server knows by itself
-    return (Path(path).absolute().parent / "mlruns").as_uri()
+    return Path(path).absolute() if scheme == "sqlite" and path else None
+
+
+def _client() -> mlflow.MlflowClient:
+    """Raises `OSError` at once where a local database cannot be written: MLflow would try for minutes."""
+    if database := _database(mlflow.get_tracking_uri()):
+        database.parent.mkdir(parents=True, exist_ok=True)
+        with database.open("ab"):
+            pass
+    return mlflow.MlflowClient()
 
 
 def save_model(folder: str, model_config: dict[str, Any], example: str) -> None:

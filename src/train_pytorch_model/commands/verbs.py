@@ -1,0 +1,30 @@
+"""The verbs by name; importing them takes what little all of them need."""
+
+from collections.abc import Mapping
+
+from train_pytorch_model.commands.convert import Convert
+from train_pytorch_model.commands.evaluate import Evaluate
+from train_pytorch_model.commands.export import Export
+from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.commands.init_transformation import InitTransformation
+from train_pytorch_model.commands.program import Command
+from train_pytorch_model.commands.quickstart import Quickstart
+from train_pytorch_model.commands.score import Score
+from train_pytorch_model.commands.split import Split
+from train_pytorch_model.commands.submit import Submit
+from train_pytorch_model.commands.train import Train
+from train_pytorch_model.commands.transform import Transform
+
+VERBS: Mapping[str, type[Command]] = {
+    "train": Train,
+    "init-model": InitModel,
+    "score": Score,
+    "evaluate": Evaluate,
+    "export": Export,
+    "submit": Submit,
+    "convert": Convert,
+    "split": Split,
+    "init-transformation": InitTransformation,
+    "transform": Transform,
+    "quickstart": Quickstart,
+}
