@@ -102,7 +102,8 @@ def test_the_whole_may_be_split_instead(folders: Path, tmp_path: Path, spelling:
 
 def test_what_is_not_taken_is_said(folders: Path, tmp_path: Path) -> None:
     ended = split(folders, tmp_path / "1", tmp_path / "2")
-    assert_refused(ended, 3, "InvalidDatasetError: ", "folders inside category folders: 6")
+    inside = f"name one of them, as '{folders / 'training'}'."
+    assert_refused(ended, 3, "InvalidDatasetError: ", "folders inside category folders: 6", inside)
     (tmp_path / "in/empty").mkdir(parents=True)
     for name in ("1.png", "2.png"):
         (tmp_path / "in/full").mkdir(exist_ok=True)

@@ -66,7 +66,7 @@ def without_images(root: Path) -> None:
     ("make", "message"),
     [
         (nothing, "there is no such directory. An image directory holds one folder per category with"),
-        (a_file, "it is a file, not a directory. Convert to Image Directory makes one of an archive"),
+        (a_file, "it is a file, not a directory. An image directory holds"),
         (empty, "it is empty. An image directory holds"),
         (unfinished, "it is incomplete: _meta.yaml is not written yet. Run again what was to write it."),
         (without_meta, "it is incomplete: _meta.yaml is not written yet. Run again what was to write it."),

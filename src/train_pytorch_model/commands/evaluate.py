@@ -85,8 +85,10 @@ def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
     per_class = evaluation.per_class
     for place, index in enumerate(worst_categories(per_class)[:NUM_WORST]):
         title = "Worst categories" if place == 0 else ""
+        precision = f"precision {per_class.precision[index]:.2f}"
+        predicted = precision if per_class.has_precision[index] else "never predicted"
         yield (
             f"{title:21}F1 {per_class.f1[index]:.2f}  {categories[index]!r}:"
-            f" precision {per_class.precision[index]:.2f}, recall {per_class.recall[index]:.2f},"
+            f" {predicted}, recall {per_class.recall[index]:.2f},"
             f" {per_class.support[index]:,} images"
         )

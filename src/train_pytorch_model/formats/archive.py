@@ -28,7 +28,7 @@ from typing import IO, cast
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.copying import CHUNK_BYTES, UnreadableFileError
 from train_pytorch_model.formats.files import META, MalformedFileError, is_inner_path
-from train_pytorch_model.formats.listing import Listing, list_folders
+from train_pytorch_model.formats.listing import NESTED, Listing, list_folders
 from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden
 from train_pytorch_model.formats.tar_stream import DAMAGE, MAX_HEADER_BYTES, TarStream, damaged, one_line
 
@@ -314,7 +314,7 @@ def _listing(entries: list[str], ignored: Counter[str]) -> Listing:
         elif rest[0] and _is_image(rest[0], ignored):
             files[category].append(rest[0])
     if nested:
-        ignored["folders inside category folders"] = len(nested)
+        ignored[NESTED] = len(nested)
     return list_folders(tuple(files), files.pop, loose, ignored)
 
 

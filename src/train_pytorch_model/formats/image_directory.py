@@ -43,7 +43,7 @@ from train_pytorch_model.formats.files import (
     writing_directory,
 )
 from train_pytorch_model.formats.image_list import TYPE, read_image_list
-from train_pytorch_model.formats.listing import UNLABELLED, Listing, UnlabelledRowsError, comparable
+from train_pytorch_model.formats.listing import NESTED, UNLABELLED, Listing, UnlabelledRowsError, comparable
 from train_pytorch_model.formats.packed import PackedNames
 from train_pytorch_model.formats.plain_folders import SUFFIXES, read_plain_folders
 
@@ -59,8 +59,8 @@ HINT = (
     " Directory writes."
 )
 FILE_HINT = (
-    "Convert to Image Directory makes one of an archive or a list of images:"
-    " `python -m train_pytorch_model convert --input FILE --output DIRECTORY`."
+    f"{HINT} Of an archive or a list of images `python -m train_pytorch_model convert --input FILE --output"
+    " DIRECTORY` makes one."
 )
 
 
@@ -259,10 +259,16 @@ def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
     """What a reader of directories has found at `root`. Raises `InvalidDatasetError` for no image."""
     if len(listing.file_names) == 0:
         found = listed([f"{what}: {count:,}" for what, count in listing.ignored.items()])
+        inner = (
+            " Its folders hold folders: if they are data sets, of training and of validation, name one"
+            f" of them, as {str(root / listing.categories[0])!r}."
+            if NESTED in listing.ignored and root.is_dir()
+            else ""
+        )
         raise InvalidDatasetError(
             f'{port} "{root}"',
             f"no image in it ({' '.join(sorted(SUFFIXES))}).",
-            HINT + (f" Found instead:{found}" if found else ""),
+            HINT + inner + (f" Found instead:{found}" if found else ""),
         )
     return ImageDirectory(
         root=root,

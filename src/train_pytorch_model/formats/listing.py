@@ -13,6 +13,7 @@ from train_pytorch_model.formats.files import MalformedFileError
 from train_pytorch_model.formats.packed import PackedNames, Packer
 
 UNLABELLED = -1
+NESTED = "folders inside category folders"  # among what is ignored
 
 _NUMBER = re.compile(r"\d+")
 
