@@ -23,8 +23,12 @@ from train_pytorch_model.formats.evaluation_directory import (
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import readable_images
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.loop.fine_tuning import MAX_IMAGES, SHARE
 from train_pytorch_model.loop.passes import LR_FACTOR, Look
 from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.networks.batch_norms import KEPT
+from train_pytorch_model.networks.layers import batch_norms
 from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, with_pictures
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
 from train_pytorch_model.time_budget import TimeBudget, budget_of
@@ -47,13 +51,17 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     augmenting = "flip, no crop" if recipe.horizontal_flip and crop == "none" else f"{crop}{flip}"
     share = recipe.label_smoothing
     smoothing = {"Smoothing": f"{share:g} of the target over all categories, in training"} if share else {}
+    keeps = any(norm.momentum == KEPT for norm in batch_norms(trainer.network))
+    kept = f"keep the weights' statistics, moved {SHARE:.0%} towards those of {MAX_IMAGES} training images"
+    norms = {"Batch norms": kept} if keeps else {}
     processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
     images_a_step = config.batch_size * world.size
     up_to = "up to " if len(inputs.training) % images_a_step else ""
     warmup = f"{trainer.schedule.warmup_steps:,} warmup steps"
     peak_lr = trainer.schedule.peak_lr
-    factor = _head_lr_factor(trainer)
-    head = f"; {factor * peak_lr:g} for the new last layer" if factor != 1 else ""
+    head, body = _lr_factors(trainer)
+    rates = f"; {head * peak_lr:.2g} for the new last layer" if head != 1 else ""
+    rates += f"; {body * peak_lr:.2g} for the pretrained weights" if body != 1 else ""
     readers = num_readers(world)
     decoding = f"{readers} processes for images" if readers else f"{world.cores} threads for decoding"
     return {
@@ -65,7 +73,8 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
         "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
         f" {up_to}{images_a_step} images a step = batch size {config.batch_size} x {processes}",
         "Peak rate": f"{peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
-        f" {warmup}, then polynomial decay{head}",
+        f" {warmup}, then polynomial decay{rates}",
+        **norms,
         "Precision": str(trainer.precision),
         "Device": f"{world.device.type}, {decoding}",
         "Decoding": trainer.cache_plan.summary,
@@ -84,14 +93,22 @@ def _training_sizes(trainer: Trainer) -> str:
     return f"{sizes}, from epoch {by_epoch.index(last) + 1} on at {last.height} x {last.width}"
 
 
-def _head_lr_factor(trainer: Trainer) -> float:
-    """The learning rate of the head, which no parameter learns faster than, as a multiple of the others'."""
-    return max(float(group[LR_FACTOR]) for group in trainer.state.optimizer.param_groups)
+def _lr_factors(trainer: Trainer) -> tuple[float, float]:
+    """The rates of the head and of all before it, as multiples of the schedule's; 1 of what is frozen."""
+    factors = {
+        parameter: float(group[LR_FACTOR])
+        for group in trainer.state.optimizer.param_groups
+        for parameter in group["params"]
+    }
+    head = trainer.network.get_submodule(FAMILY_OF[trainer.inputs.model.architecture].head)
+    first, own = next(trainer.network.parameters()), next(head.parameters())
+    return factors[own], factors.get(first, 1.0)
 
 
 def params_of(trainer: Trainer) -> dict[str, Any]:
     """What tells one run from another where runs are compared: parameters, model, images, decided recipe."""
     inputs, world = trainer.inputs, trainer.world
+    head, body = _lr_factors(trainer)
     return {
         **trainer.config.as_params(),
         "architecture": inputs.model.architecture,
@@ -102,7 +119,8 @@ def params_of(trainer: Trainer) -> dict[str, Any]:
         "validation_images": len(inputs.validation),
         "categories": len(inputs.categories),
         **asdict(inputs.recipe),
-        "head_lr_factor": _head_lr_factor(trainer),
+        "head_lr_factor": head,
+        "body_lr_factor": body,
         "precision": trainer.precision.name,
     }
 

@@ -19,7 +19,7 @@ from train_pytorch_model.inputs import open_training_inputs
 from train_pytorch_model.loop.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep
 from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.loop.trials import Trials
-from train_pytorch_model.networks.models import set_training_mode
+from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
 

@@ -9,8 +9,8 @@ import torchvision.models
 from torch import nn
 
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, build
-from train_pytorch_model.networks.batch_norms import quicken_batch_norms
-from train_pytorch_model.networks.models import freeze_backbone, set_training_mode
+from train_pytorch_model.networks.batch_norms import quicken_batch_norms, set_training_mode
+from train_pytorch_model.networks.models import freeze_backbone
 
 
 @pytest.fixture(scope="module", autouse=True)

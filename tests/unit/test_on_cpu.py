@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.networks.layers import is_depthwise
 from train_pytorch_model.networks.on_cpu import (
     adapt_to_cpu,
     compute_depthwise_in_float32,
     keep_unseen_weights,
 )
-from train_pytorch_model.networks.shapes import is_depthwise
 from train_pytorch_model.recipe import MIN_EARLY_SIZE
 
 

@@ -1,47 +1,25 @@
 """What learns at which rate."""
 
-import copy
-import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
-from tests.model_directories import HALF, write_model
-from tests.painting import paint_folders
 from torch import Tensor, nn
 from torch.optim import SGD
 
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
-from train_pytorch_model.image_classifier.normalization import Normalize
-from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
-from train_pytorch_model.loop.head_rate import HEAD_STEP, MAX_FACTOR, faster_head, mean_square
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimization import make_optimizer
 from train_pytorch_model.loop.passes import TrainStep
 from train_pytorch_model.loop.precision import choose_precision
-from train_pytorch_model.recipe import Recipe
 
 CPU = torch.device("cpu")
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=CPU)
 CATEGORIES = ("blue", "green", "red")
-
-
-def inputs_of(
-    tmp_path: Path,
-    is_pretrained: bool = True,
-    categories: tuple[str, ...] = (),
-    architecture: str = "resnet18",
-) -> TrainingInputs:
-    recipe = Recipe(mean=HALF, std=HALF)
-    model = write_model(tmp_path / "model", recipe, is_pretrained, categories, architecture)
-    images = paint_folders(tmp_path / "images", 4)
-    return open_training_inputs(model, images, images)
 
 
 class Mean(nn.Module):
@@ -56,83 +34,6 @@ class Mean(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.fc(self.scale * self.body(images.mean(dim=(2, 3))))
         return logits
-
-
-def model_of(network: nn.Module) -> nn.Sequential:
-    return nn.Sequential(Normalize(HALF, HALF), network)
-
-
-def factor_of(inputs: TrainingInputs, network: nn.Module, peak_lr: float = 0.001) -> float:
-    factors = faster_head(model_of(network), inputs, peak_lr, 16, ALONE)
-    (factor,) = set(factors.values())
-    return factor
-
-
-@pytest.mark.parametrize(
-    ("is_pretrained", "categories", "is_faster"),
-    [
-        pytest.param(False, (), False, id="from scratch"),
-        pytest.param(True, (), True, id="pretrained"),
-        pytest.param(False, CATEGORIES, False, id="trained on these categories"),
-        pytest.param(False, CATEGORIES[:2], True, id="trained on fewer"),
-        pytest.param(False, ("x", "y", "z"), True, id="trained on others"),
-    ],
-)
-def test_a_head_learns_faster_than_weights_that_know_more(
-    tmp_path: Path, is_pretrained: bool, categories: tuple[str, ...], is_faster: bool
-) -> None:
-    inputs, network = inputs_of(tmp_path, is_pretrained, categories), Mean(10.0)
-    factors = faster_head(model_of(network), inputs, 0.001, 16, ALONE)
-    assert set(factors) == (set(network.fc.parameters()) if is_faster else set())
-    assert all(factor > 1 for factor in factors.values())
-    assert network.training
-
-
-def test_a_head_learns_the_faster_the_shorter_what_it_is_given(tmp_path: Path) -> None:
-    inputs = inputs_of(tmp_path)
-    network = Mean(10.0)
-    square = mean_square(model_of(network), network.fc, inputs, 16, CPU)
-    colours = []
-    for index in range(len(inputs.training)):
-        pixels = torch.from_numpy(np.array(Image.open(inputs.training.path(index)))).float()
-        colours.append((10 * (pixels / 255 - 0.5) / 0.5).mean(dim=(0, 1)).square().sum())
-    assert square == pytest.approx(float(torch.stack(colours).mean()), rel=1e-4)
-    assert factor_of(inputs, network) == pytest.approx(HEAD_STEP / (square * 0.001), rel=0.05)
-    assert factor_of(inputs, Mean(10 * math.sqrt(2))) == pytest.approx(
-        factor_of(inputs, network) / 2, rel=0.05
-    )
-    assert factor_of(inputs, Mean(1e4)) == 1.0
-    assert factor_of(inputs, Mean(1e-9)) == MAX_FACTOR
-    assert faster_head(model_of(Mean(0.0)), inputs, 0.001, 16, ALONE) == {}
-
-
-def test_a_look_at_features_leaves_the_network_as_it_is(tmp_path: Path) -> None:
-    inputs = inputs_of(tmp_path, architecture="mobilenet_v3_small")
-    network = build("mobilenet_v3_small", False, 3)
-    before = copy.deepcopy(network.state_dict())
-    factors = faster_head(model_of(network), inputs, 0.001, 4, ALONE)
-    assert set(factors) == set(network.get_submodule("classifier.3").parameters())
-    torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
-    assert not any(module._forward_pre_hooks for module in network.modules())
-
-
-def test_a_higher_rate_is_not_made_higher_for_the_head_and_a_lower_one_stays_low(tmp_path: Path) -> None:
-    inputs, network = inputs_of(tmp_path), Mean(10.0)
-    usual = factor_of(inputs, network, 0.001)
-    assert factor_of(inputs, network, 0.0001) == usual
-    assert factor_of(inputs, network, 0.002) == pytest.approx(usual / 2, rel=0.05)
-    assert factor_of(inputs, network, 1.0) == 1.0
-
-
-def test_images_that_cannot_be_read_say_nothing_of_the_head(tmp_path: Path) -> None:
-    inputs, network = inputs_of(tmp_path), Mean(10.0)
-    readable = mean_square(model_of(network), network.fc, inputs, 16, CPU)
-    first, *others = (inputs.training.path(index) for index in range(len(inputs.training)))
-    first.write_bytes(b"")
-    assert mean_square(model_of(network), network.fc, inputs, 16, CPU) != readable
-    for path in others[:-1]:
-        path.write_bytes(b"")
-    assert mean_square(model_of(network), network.fc, inputs, 16, CPU) == 0.0
 
 
 @pytest.mark.parametrize("architecture", ["resnet18", "mobilenet_v3_small", "vit_b_16"])

@@ -33,7 +33,7 @@ from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.loop.epoch_view import AfterStep, EpochView, RunLength, show_every
-from train_pytorch_model.loop.head_rate import faster_head
+from train_pytorch_model.loop.fine_tuning import begin_fine_tuning
 from train_pytorch_model.loop.memory_probe import telling_what_fits, validated_at_once
 from train_pytorch_model.loop.metrics import Metrics, Sums
 from train_pytorch_model.loop.optimization import make_loss, make_optimizer
@@ -52,9 +52,9 @@ from train_pytorch_model.loop.recorded_step import RecordedStep
 from train_pytorch_model.loop.schedule import PolynomialSchedule
 from train_pytorch_model.loop.train_state import Snapshot, TrainState
 from train_pytorch_model.loop.trials import Trials
-from train_pytorch_model.networks.batch_norms import quicken_batch_norms
+from train_pytorch_model.networks.batch_norms import quicken_batch_norms, set_training_mode
 from train_pytorch_model.networks.first_weights import begin_from_scratch
-from train_pytorch_model.networks.models import build_model, freeze_backbone, set_training_mode
+from train_pytorch_model.networks.models import build_model, freeze_backbone
 from train_pytorch_model.networks.on_cpu import adapt_to_cpu
 from train_pytorch_model.networks.shapes import min_share
 from train_pytorch_model.progress import Bar, Voice
@@ -115,7 +115,7 @@ class Trainer:
         model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)
         self._model = model.to(world.device).to(memory_format=torch.channels_last)
         peak_lr, batch_size = self.schedule.peak_lr, config.batch_size
-        factors = faster_head(self._model, inputs, peak_lr, batch_size, world)
+        factors = begin_fine_tuning(self._model, inputs, peak_lr, batch_size, world)
         optimizer, scaler = make_optimizer(self.network, factors), self.precision.scaler(world.device)
         self.state = TrainState(self.network, optimizer, scaler, config.patience, world.device)
         self.state.position.bad_images += inputs.bad_images

@@ -13,7 +13,7 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.loop.memory_probe import largest_that_fits
 from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.train_state import TrainState
-from train_pytorch_model.networks.models import set_training_mode
+from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.progress import Voice
 
 

@@ -1,11 +1,12 @@
-"""Running statistics that follow the weights."""
+"""The running statistics of batch norms: that they follow the weights, or stay."""
 
-from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+import torch
+from torch import Tensor, nn
 
-from train_pytorch_model.networks.shapes import is_depthwise
+from train_pytorch_model.networks.layers import batch_norms, is_depthwise
 
 MAX_MOMENTUM = 0.3  # of running statistics, which then are of about three steps
+KEPT = 0.0  # the momentum of those that stay
 
 
 def quicken_batch_norms(network: nn.Module, steps_per_epoch: int) -> None:
@@ -17,6 +18,37 @@ def quicken_batch_norms(network: nn.Module, steps_per_epoch: int) -> None:
     """
     epochs = 3.0 if any(map(is_depthwise, network.modules())) else 1.5
     momentum = min(MAX_MOMENTUM, epochs / steps_per_epoch)
-    for module in network.modules():
-        if isinstance(module, _BatchNorm) and module.momentum is not None:
-            module.momentum = max(module.momentum, momentum)
+    for norm in batch_norms(network):
+        if norm.momentum is not None:
+            norm.momentum = max(norm.momentum, momentum)
+
+
+def keep_statistics(network: nn.Module) -> None:
+    """Have them stay, and images normalised by them in training as well: see `set_training_mode`."""
+    for norm in batch_norms(network):
+        norm.momentum = KEPT
+
+
+@torch.no_grad()
+def blend_statistics(network: nn.Module, images: Tensor, share: float) -> None:
+    """Move those that stay by a share, from 0 to 1, towards those of a batch of images.
+
+    The network is in evaluation mode afterwards.
+    """
+    network.eval()
+    norms = list(batch_norms(network))
+    for norm in norms:
+        norm.train()
+        norm.momentum = share
+    network(images)
+    for norm in norms:
+        norm.eval()
+        norm.momentum = KEPT
+
+
+def set_training_mode(network: nn.Module) -> None:
+    """`network.train()`, but batch norms whose statistics stay normalise by them; frozen ones do, too."""
+    network.train()
+    for norm in batch_norms(network):
+        if norm.momentum == KEPT or not norm.weight.requires_grad:
+            norm.eval()

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
@@ -32,10 +32,13 @@ OLD_NAMES = (
 def build_model(directory: ModelDirectory, num_classes: int) -> nn.Module:
     """The directory's network with its weights, for `num_classes` categories.
 
-    A head of another size is replaced by a fresh one, drawn from torch's global generator. The network maps
-    (B, 3, H, W), float32, to logits (B, num_classes). Raises `InvalidModelDirectoryError`.
+    A head of another size is replaced: behind random weights by one drawn from torch's global generator, else
+    by zeros. The network maps (B, 3, H, W), float32, to logits (B, num_classes). Raises
+    `InvalidModelDirectoryError`.
     """
     network = build(directory.architecture, directory.option, num_classes)
+    if directory.is_pretrained or directory.is_trained:
+        clear(network.get_submodule(FAMILY_OF[directory.architecture].head))
     try:
         load_weights(network, directory.architecture, directory.weights_path)
     except WeightsError as error:
@@ -80,18 +83,17 @@ def without_common_prefix(state: dict[str, Tensor], expected: set[str]) -> dict[
     return state
 
 
+def clear(layer: nn.Module) -> None:
+    """Set its parameters to zero."""
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+
+
 def freeze_backbone(network: nn.Module, architecture: str) -> None:
     """Leave only the head trainable."""
     network.requires_grad_(False)
     network.get_submodule(FAMILY_OF[architecture].head).requires_grad_(True)
-
-
-def set_training_mode(network: nn.Module) -> None:
-    """`network.train()`, but frozen batch norms keep their statistics."""
-    network.train()
-    for module in network.modules():
-        if isinstance(module, _BatchNorm) and not module.weight.requires_grad:
-            module.eval()
 
 
 def _present_name(name: str) -> str:

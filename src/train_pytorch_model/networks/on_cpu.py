@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.networks.shapes import inputs_of_convolutions, is_depthwise
+from train_pytorch_model.networks.layers import is_depthwise
+from train_pytorch_model.networks.shapes import inputs_of_convolutions
 
 
 class Float32Conv2d(nn.Conv2d):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.networks.models import set_training_mode
+from train_pytorch_model.networks.batch_norms import set_training_mode
 
 
 def min_share(network: nn.Module, height: int, width: int) -> int:
@@ -48,11 +48,6 @@ def inputs_of_convolutions(
                 hooks.callback(module.register_forward_pre_hook(note).remove)
         _dry_run(network, 2, height, width)
     return found
-
-
-def is_depthwise(module: nn.Module) -> bool:
-    """Whether it is a convolution whose filters see one channel each."""
-    return isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1
 
 
 def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> None:

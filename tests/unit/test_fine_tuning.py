@@ -1,0 +1,182 @@
+"""How a training begins behind pretrained weights: the statistics of batch norms, the rate of a new head."""
+
+import copy
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.model_directories import HALF, write_model
+from tests.painting import paint_folders
+from torch import Tensor, nn
+
+from train_pytorch_model.distributed import World, running_statistics
+from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
+from train_pytorch_model.loop.fine_tuning import (
+    HEAD_STEP,
+    MAX_FACTOR,
+    SHARE,
+    begin_fine_tuning,
+    mean_square,
+    some_images,
+)
+from train_pytorch_model.networks.batch_norms import set_training_mode
+from train_pytorch_model.recipe import Recipe
+
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
+CATEGORIES = ("blue", "green", "red")
+
+
+def inputs_of(
+    tmp_path: Path,
+    is_pretrained: bool = True,
+    categories: tuple[str, ...] = (),
+    architecture: str = "resnet18",
+) -> TrainingInputs:
+    recipe = Recipe(mean=HALF, std=HALF)
+    model = write_model(tmp_path / "model", recipe, is_pretrained, categories, architecture)
+    images = paint_folders(tmp_path / "images", 4)
+    return open_training_inputs(model, images, images)
+
+
+class Mean(nn.Module):
+    """Features that are the mean colour, scaled, and a head where a ResNet has it."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale, self.body, self.fc = scale, nn.Linear(3, 3), nn.Linear(3, 3)
+        nn.init.eye_(self.body.weight)
+        nn.init.zeros_(self.body.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.fc(self.scale * self.body(images.mean(dim=(2, 3))))
+        return logits
+
+
+def model_of(network: nn.Module) -> nn.Sequential:
+    return nn.Sequential(Normalize(HALF, HALF), network)
+
+
+def factor_of(inputs: TrainingInputs, network: Mean, peak_lr: float = 0.001) -> float:
+    factors = begin_fine_tuning(model_of(network), inputs, peak_lr, 16, ALONE)
+    (factor,) = {factors[parameter] for parameter in network.fc.parameters()}
+    return factor
+
+
+@pytest.mark.parametrize(
+    ("is_pretrained", "categories", "is_faster"),
+    [
+        pytest.param(False, (), False, id="from scratch"),
+        pytest.param(True, (), True, id="pretrained"),
+        pytest.param(False, CATEGORIES, False, id="trained on these categories"),
+        pytest.param(False, CATEGORIES[:2], True, id="trained on fewer"),
+        pytest.param(False, ("x", "y", "z"), True, id="trained on others"),
+    ],
+)
+def test_a_head_learns_faster_than_weights_that_know_more(
+    tmp_path: Path, is_pretrained: bool, categories: tuple[str, ...], is_faster: bool
+) -> None:
+    inputs, network = inputs_of(tmp_path, is_pretrained, categories), Mean(10.0)
+    factors = begin_fine_tuning(model_of(network), inputs, 0.001, 16, ALONE)
+    assert set(factors) == (set(network.parameters()) if is_faster else set())
+    assert all(factors[parameter] > 1 for parameter in network.fc.parameters() if is_faster)
+    assert all(factors[parameter] == 1 for parameter in network.body.parameters() if is_faster)
+    assert network.training
+
+
+def test_a_head_learns_the_faster_the_shorter_what_it_is_given(tmp_path: Path) -> None:
+    inputs = inputs_of(tmp_path)
+    network = Mean(10.0)
+    square = mean_square(model_of(network), network.fc, some_images(inputs, 16))
+    colours = []
+    for index in range(len(inputs.training)):
+        pixels = torch.from_numpy(np.array(Image.open(inputs.training.path(index)))).float()
+        colours.append((10 * (pixels / 255 - 0.5) / 0.5).mean(dim=(0, 1)).square().sum())
+    assert square == pytest.approx(float(torch.stack(colours).mean()), rel=1e-4)
+    assert factor_of(inputs, network) == pytest.approx(HEAD_STEP / (square * 0.001), rel=0.05)
+    assert factor_of(inputs, Mean(10 * math.sqrt(2))) == pytest.approx(
+        factor_of(inputs, network) / 2, rel=0.05
+    )
+    assert factor_of(inputs, Mean(1e-9)) == MAX_FACTOR
+    assert factor_of(inputs, Mean(0.0)) == 1.0
+
+
+def test_batch_norms_move_by_a_share_towards_the_images_and_stay_there(tmp_path: Path) -> None:
+    inputs = inputs_of(tmp_path, architecture="mobilenet_v3_small")
+    network = build("mobilenet_v3_small", False, 3)
+    given = copy.deepcopy(network)
+    factors = begin_fine_tuning(model_of(network), inputs, 0.001, 16, ALONE)
+    assert set(factors) == set(network.parameters())
+    assert not any(module._forward_pre_hooks for module in network.modules())
+    torch.testing.assert_close(list(network.parameters()), list(given.parameters()), rtol=0, atol=0)
+    images = Normalize(HALF, HALF)(some_images(inputs, 16))
+    seen = given.get_submodule("features.0.0")(images)
+    (mean, var), blended = running_statistics(given)[:2], running_statistics(network)[:2]
+    mean = torch.lerp(mean, seen.mean(dim=(0, 2, 3)), SHARE)
+    var = torch.lerp(var, seen.var(dim=(0, 2, 3)), SHARE)
+    torch.testing.assert_close(blended, [mean, var], rtol=1e-4, atol=1e-5)
+    before = [buffer.clone() for buffer in running_statistics(network)]
+    set_training_mode(network)
+    trained = network.get_submodule("features.0")(images)
+    network.eval()
+    torch.testing.assert_close(running_statistics(network), before, rtol=0, atol=0)
+    torch.testing.assert_close(network.get_submodule("features.0")(images), trained, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("length", "peak_lr", "factor"),
+    [(1.0, 0.001, 1.0), (1.0, 0.012, 0.25), (0.2, 0.001, 0.12), (0.2, 0.0001, 1.0)],
+)
+def test_short_filters_learn_no_faster_than_they_bear(
+    length: float, peak_lr: float, factor: float, tmp_path: Path
+) -> None:
+    inputs, network = inputs_of(tmp_path), build("resnet18", False, 3)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            filters = module.weight.detach().flatten(1)
+            filters *= length / filters.norm(dim=1, keepdim=True)
+    factors = begin_fine_tuning(model_of(network), inputs, peak_lr, 16, ALONE)
+    head = set(network.get_submodule("fc").parameters())
+    assert {factors[parameter] for parameter in network.parameters() if parameter not in head} == {factor}
+
+
+@pytest.mark.parametrize(("categories", "is_new"), [((), False), (("x", "y", "z"), True)])
+def test_a_head_of_other_categories_begins_with_zeros(
+    categories: tuple[str, ...], is_new: bool, tmp_path: Path
+) -> None:
+    inputs, network = inputs_of(tmp_path, not is_new, categories), Mean(10.0)
+    begin_fine_tuning(model_of(network), inputs, 0.001, 16, ALONE)
+    assert bool(network.fc.weight.any()) != is_new  # pretrained weights may know just these categories
+
+
+def test_without_a_new_head_batch_norms_follow_the_images(tmp_path: Path) -> None:
+    inputs = inputs_of(tmp_path, False, CATEGORIES, "mobilenet_v3_small")
+    network = build("mobilenet_v3_small", False, 3)
+    before = copy.deepcopy(network.state_dict())
+    begin_fine_tuning(model_of(network), inputs, 0.001, 16, ALONE)
+    torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
+    set_training_mode(network)
+    assert all(module.training for module in network.modules())
+
+
+def test_a_higher_rate_is_not_made_higher_for_the_head_and_a_lower_one_stays_low(tmp_path: Path) -> None:
+    inputs, network = inputs_of(tmp_path), Mean(10.0)
+    usual = factor_of(inputs, network, 0.001)
+    assert factor_of(inputs, network, 0.0001) == usual
+    assert factor_of(inputs, network, 0.002) == pytest.approx(usual / 2, rel=0.05)
+    assert factor_of(inputs, network, 1.0) == pytest.approx(usual / 1000, rel=0.05)
+
+
+def test_images_that_cannot_be_read_say_nothing_of_the_head(tmp_path: Path) -> None:
+    inputs, network = inputs_of(tmp_path), Mean(10.0)
+    readable = some_images(inputs, 16)
+    first, *others = (inputs.training.path(index) for index in range(len(inputs.training)))
+    first.write_bytes(b"")
+    assert torch.equal(some_images(inputs, 16), readable[1:])
+    for path in others[:-1]:
+        path.write_bytes(b"")
+    assert factor_of(inputs, network) == 1.0
