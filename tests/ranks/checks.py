@@ -26,7 +26,7 @@ from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop.checkpointing import Checkpointer
-from train_pytorch_model.loop.passes import NotFiniteError, StepReport, TrainStep, train_one_epoch
+from train_pytorch_model.loop.passes import LR_FACTOR, NotFiniteError, StepReport, TrainStep, train_one_epoch
 from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.stop_requests import StopRequests
 from train_pytorch_model.loop.train_state import TrainState
@@ -72,6 +72,7 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
         "rank": world.rank,
         "validated": {str(size): validate(inputs, world, size) for size in (2, 4, 16)},
         "trained": train_an_epoch(inputs, world),
+        "fine_tuning": begin_behind_pretrained_weights(inputs, world),
         "gradients": {str(count): compare_gradients(inputs, world, count) for count in (11, 1)},
         "not_finite": diverge(inputs, world),
         "decoding": {
@@ -115,6 +116,18 @@ def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
         "averaged_statistics": _digest(averaged),
         "distance_from_mean": float((averaged - mean).abs().max()),
         "is_finite": bool(parameters.isfinite().all() and averaged.isfinite().all()),
+    }
+
+
+def begin_behind_pretrained_weights(inputs: TrainingInputs, world: World) -> dict[str, Any]:
+    """What one process looks at images for: statistics of batch norms and learning rates."""
+    pretrained = replace(inputs, model=replace(inputs.model, is_pretrained=True))
+    random = Trainer(TrainConfig(random_seed=SEED), inputs, world, Silence())
+    trainer = Trainer(TrainConfig(random_seed=SEED), pretrained, world, Silence())
+    return {
+        "given": _digest(_batch_norm_statistics(random.network)),
+        "statistics": _digest(_batch_norm_statistics(trainer.network)),
+        "lr_factors": [group[LR_FACTOR] for group in trainer.state.optimizer.param_groups],
     }
 
 

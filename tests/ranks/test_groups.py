@@ -59,6 +59,13 @@ def test_all_processes_hold_the_same_weights_after_an_epoch(records: Records, si
 
 
 @SEVERAL
+def test_fine_tuning_begins_alike_on_all_processes(records: Records, size: int) -> None:
+    first, *others = (record["fine_tuning"] for record in records[size])
+    assert first["statistics"] != first["given"]
+    assert others == [first] * (size - 1)
+
+
+@SEVERAL
 def test_batch_norm_statistics_are_everybodys_mean_once_averaged(records: Records, size: int) -> None:
     trained = [record["trained"] for record in records[size]]
     assert len({own["own_statistics"] for own in trained}) == size
