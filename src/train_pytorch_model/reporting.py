@@ -61,7 +61,7 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     peak_lr = trainer.schedule.peak_lr
     head, body = _lr_factors(trainer)
     rates = f"; {head * peak_lr:.2g} for the new last layer" if head != 1 else ""
-    rates += f"; {body * peak_lr:.2g} for the pretrained weights" if body != 1 else ""
+    rates += f"; {body * peak_lr:.2g} before it, the most that filters so short bear" if body != 1 else ""
     readers = num_readers(world)
     decoding = f"{readers} processes for images" if readers else f"{world.cores} threads for decoding"
     return {

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from tests.model_directories import HALF, write_model
 from tests.painting import paint_folders
 from torch import Tensor, nn
 
+from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.distributed import World, running_statistics
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.normalization import Normalize
@@ -24,8 +27,11 @@ from train_pytorch_model.loop.fine_tuning import (
     mean_square,
     some_images,
 )
+from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.networks.batch_norms import set_training_mode
+from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.reporting import params_of, plan_of
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 CATEGORIES = ("blue", "green", "red")
@@ -151,6 +157,24 @@ def test_a_head_of_other_categories_begins_with_zeros(
     inputs, network = inputs_of(tmp_path, not is_new, categories), Mean(10.0)
     begin_fine_tuning(model_of(network), inputs, 0.001, 16, ALONE)
     assert bool(network.fc.weight.any()) != is_new  # pretrained weights may know just these categories
+
+
+def test_the_plan_tells_the_rates_and_what_batch_norms_do(tmp_path: Path) -> None:
+    InitModel(output=tmp_path / "untrained", architecture="resnet18").run()
+    images = paint_folders(tmp_path / "images", 4)
+    random = open_training_inputs(tmp_path / "untrained", images, images)
+    pretrained = replace(random, model=replace(random.model, is_pretrained=True))
+    begun, fresh = (
+        Trainer(TrainConfig(learning_rate=0.1), inputs, ALONE, Silence()) for inputs in (pretrained, random)
+    )
+    kept = "keep the weights' statistics, moved 30% towards those of 16 training images"
+    assert plan_of(begun)["Batch norms"] == kept
+    head, body = (f"{0.1 * params_of(begun)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
+    rates = f"; {head} for the new last layer; {body} before it, the most that filters so short bear"
+    assert plan_of(begun)["Peak rate"].endswith(rates)
+    assert float(body) < 0.1
+    assert "Batch norms" not in plan_of(fresh)
+    assert plan_of(fresh)["Peak rate"].endswith("then polynomial decay")
 
 
 def test_without_a_new_head_batch_norms_follow_the_images(tmp_path: Path) -> None:
