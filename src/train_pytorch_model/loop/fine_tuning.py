@@ -36,8 +36,12 @@ from train_pytorch_model.networks.batch_norms import (
 from train_pytorch_model.networks.layers import batch_norms
 from train_pytorch_model.networks.models import clear
 
-SHARE = 0.3  # of the new images in the statistics of batch norms
-MAX_RATE = 0.003  # of filters of length 1
+# Of the new images in the statistics of batch norms. Behind ImageNet's weights, textures gain 7 points by it
+# and CIFAR-10's images lose 2; at 0.5, so few images say too little, and the 7 points are gone.
+SHARE = 0.3
+# Learning rate over squared length. Filters of networks trained here from scratch are 0.2 long: at 0.001, kept
+# statistics cost 200 images of CIFAR-10 22 points without it, and ImageNet's weights diverge at 0.01.
+MAX_RATE = 0.003
 # Learning rate times squared length. At the weights' own rate a head hardly learns in five epochs: with
 # ImageNet's, 354 cut-out photographs of eight categories were 46 % right, and 71 % with this. Three times as
 # much is as good there, and loses 14 points where the weights are of few small images.
