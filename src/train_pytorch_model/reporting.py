@@ -53,7 +53,7 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     smoothing = {"Smoothing": f"{share:g} of the target over all categories, in training"} if share else {}
     keeps = any(norm.momentum == KEPT for norm in batch_norms(trainer.network))
     kept = f"keep the weights' statistics, moved {SHARE:.0%} towards those of {MAX_IMAGES} training images"
-    norms = {"Batch norms": kept} if keeps else {}
+    norms = {"Batch norms": kept} if keeps and not recipe.freeze_backbone else {}
     processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
     images_a_step = config.batch_size * world.size
     up_to = "up to " if len(inputs.training) % images_a_step else ""

@@ -159,6 +159,14 @@ def test_a_head_of_other_categories_begins_with_zeros(
     assert bool(network.fc.weight.any()) != is_new  # pretrained weights may know just these categories
 
 
+def test_behind_a_frozen_backbone_statistics_stay_as_they_are(tmp_path: Path) -> None:
+    inputs, network = inputs_of(tmp_path), build("resnet18", False, 3)
+    frozen = replace(inputs, recipe=replace(inputs.recipe, freeze_backbone=True))
+    before = copy.deepcopy(network.state_dict())
+    begin_fine_tuning(model_of(network), frozen, 0.001, 16, ALONE)
+    torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
+
+
 def test_the_plan_tells_the_rates_and_what_batch_norms_do(tmp_path: Path) -> None:
     InitModel(output=tmp_path / "untrained", architecture="resnet18").run()
     images = paint_folders(tmp_path / "images", 4)
