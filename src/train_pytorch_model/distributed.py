@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from train_pytorch_model.errors import LostRankError
@@ -163,7 +162,7 @@ class World:
             return DistributedDataParallel(
                 network,
                 device_ids=[self.device] if self.device.type == "cuda" else None,
-                broadcast_buffers=False,  # we average them, once before each validation
+                broadcast_buffers=False,  # they are averaged, once before each validation
                 gradient_as_bucket_view=True,
             )
 
@@ -174,39 +173,10 @@ class World:
         context: AbstractContextManager[None] = network.no_sync()
         return context
 
-    def average_batch_norms(self, network: nn.Module) -> None:
-        """Give all processes the same batch norm statistics, the mean of everybody's.
-
-        They differ after every step, because each process has seen other images.
-        """
-        if self.size == 1:
-            return
-        statistics = running_statistics(network)
-        if not statistics:
-            return
-        flat = torch.cat([buffer.flatten() for buffer in statistics])  # one message, not a hundred
-        dist.all_reduce(flat)
-        flat /= self.size
-        for buffer, mean in zip(
-            statistics, torch.split(flat, [buffer.numel() for buffer in statistics]), strict=True
-        ):
-            buffer.copy_(mean.view_as(buffer))
-
 
 def is_lost_connection(error: RuntimeError) -> bool:
     """Whether an exchange has failed for want of the others, and not for what was said in it."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)
-
-
-def running_statistics(network: nn.Module) -> list[Tensor]:
-    """The means and variances of its batch norms, which each process estimates from its own images."""
-    return [
-        buffer
-        for module in network.modules()
-        if isinstance(module, _BatchNorm)
-        for buffer in (module.running_mean, module.running_var)
-        if buffer is not None
-    ]
 
 
 @contextmanager

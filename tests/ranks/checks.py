@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD
 
 from train_pytorch_model.config import TrainConfig
@@ -31,6 +30,7 @@ from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.stop_requests import StopRequests
 from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.networks.batch_norms import running_statistics
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.tracking.mlflow_process import Mlflow
@@ -102,10 +102,10 @@ def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
         trainer.close_epoch(first, first.metrics)
         steps.clear()
         report = trainer.train(loader, lambda _: None)
-    own = _batch_norm_statistics(trainer.network)
+    own = running_statistics(trainer.network)
     mean = world.sum(own) / world.size
-    world.average_batch_norms(trainer.network)
-    averaged = _batch_norm_statistics(trainer.network)
+    trainer.state.average_statistics(world)
+    averaged = running_statistics(trainer.network)
     parameters = torch.cat([value.detach().flatten() for value in trainer.network.parameters()])
     return {
         "steps": steps,
@@ -125,8 +125,8 @@ def begin_behind_pretrained_weights(inputs: TrainingInputs, world: World) -> dic
     random = Trainer(TrainConfig(random_seed=SEED), inputs, world, Silence())
     trainer = Trainer(TrainConfig(random_seed=SEED), pretrained, world, Silence())
     return {
-        "given": _digest(_batch_norm_statistics(random.network)),
-        "statistics": _digest(_batch_norm_statistics(trainer.network)),
+        "given": _digest(running_statistics(random.network)),
+        "statistics": _digest(running_statistics(trainer.network)),
         "lr_factors": [group[LR_FACTOR] for group in trainer.state.optimizer.param_groups],
     }
 
@@ -154,7 +154,7 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
     return {
         "seen": seen,
         "parameters": _digest(parameters),
-        "statistics": _digest(_batch_norm_statistics(trainer.network)),
+        "statistics": _digest(running_statistics(trainer.network)),
         "decoded": len(decoded),
     }
 
@@ -243,17 +243,6 @@ def _greys(images: Tensor) -> list[int]:
     pixels = ((images.detach() * 0.5 + 0.5) * 255).round()
     assert bool((pixels == pixels[:, :1, :1, :1]).all()), "an image is not of one grey"
     return [int(value) for value in pixels[:, 0, 0, 0].tolist()]
-
-
-def _batch_norm_statistics(network: nn.Module) -> Tensor:
-    buffers = [
-        buffer.flatten()
-        for module in network.modules()
-        if isinstance(module, _BatchNorm)
-        for buffer in (module.running_mean, module.running_var)
-        if buffer is not None
-    ]
-    return torch.cat(buffers).clone()
 
 
 def _gradient(network: nn.Module) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.distributed import World, running_statistics
+from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
@@ -28,7 +28,7 @@ from train_pytorch_model.loop.fine_tuning import (
     some_images,
 )
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.networks.batch_norms import set_training_mode
+from train_pytorch_model.networks.batch_norms import running_statistics, set_training_mode
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.reporting import params_of, plan_of
@@ -121,11 +121,10 @@ def test_batch_norms_move_by_a_share_towards_the_images_and_stay_there(tmp_path:
     torch.testing.assert_close(list(network.parameters()), list(given.parameters()), rtol=0, atol=0)
     images = Normalize(HALF, HALF)(some_images(inputs, 16))
     seen = given.get_submodule("features.0.0")(images)
-    (mean, var), blended = running_statistics(given)[:2], running_statistics(network)[:2]
-    mean = torch.lerp(mean, seen.mean(dim=(0, 2, 3)), SHARE)
-    var = torch.lerp(var, seen.var(dim=(0, 2, 3)), SHARE)
-    torch.testing.assert_close(blended, [mean, var], rtol=1e-4, atol=1e-5)
-    before = [buffer.clone() for buffer in running_statistics(network)]
+    for name, of_images in ("mean", seen.mean(dim=(0, 2, 3))), ("var", seen.var(dim=(0, 2, 3))):
+        before, blended = (net.get_buffer(f"features.0.1.running_{name}") for net in (given, network))
+        torch.testing.assert_close(blended, torch.lerp(before, of_images, SHARE), rtol=1e-4, atol=1e-5)
+    before = running_statistics(network)
     set_training_mode(network)
     trained = network.get_submodule("features.0")(images)
     network.eval()

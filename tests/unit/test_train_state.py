@@ -12,7 +12,7 @@ from torch.amp import GradScaler
 from torch.optim import SGD
 
 from train_pytorch_model.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
-from train_pytorch_model.distributed import World, running_statistics
+from train_pytorch_model.distributed import World
 from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.train_state import MOMENTUM_BUFFER, Snapshot, TrainState, gather, scatter
@@ -225,7 +225,7 @@ def test_a_checkpoint_of_something_else_is_refused(checkpoint: Checkpoint, reaso
 def test_one_value_that_is_not_finite_is_found_anywhere(value: float) -> None:
     state = trained_state()
     assert state.is_finite()
-    running_statistics(state.network)[1][2] = value
+    state.network.get_buffer("1.running_var")[2] = value
     assert not state.is_finite()
     state = trained_state()
     with torch.no_grad():

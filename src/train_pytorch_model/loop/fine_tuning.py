@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.distributed import World, running_statistics
+from train_pytorch_model.distributed import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, view
@@ -31,6 +31,8 @@ from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.networks.batch_norms import (
     blend_statistics,
     keep_statistics,
+    running_statistics,
+    set_running_statistics,
     set_training_mode,
 )
 from train_pytorch_model.networks.layers import batch_norms
@@ -67,7 +69,7 @@ def begin_fine_tuning(
     if directory.is_trained:  # of as many other categories, it may be: what pretrained weights bring may fit
         clear(head)
     keep_statistics(model)
-    square, buffers = 0.0, running_statistics(model)
+    square = 0.0
     if world.is_main:
         at_most = max(2, min(MAX_IMAGES, batch_size, MAX_PIXELS // inputs.training_framing.num_pixels))
         images = some_images(inputs, at_most).to(world.device)
@@ -75,9 +77,8 @@ def begin_fine_tuning(
             if not inputs.recipe.freeze_backbone:  # or the filters could not follow: up to 7 points fewer
                 blend_statistics(model, images, SHARE)
             square = mean_square(model, head, images)
-    square, shared = world.share((square, [buffer.cpu() for buffer in buffers]))
-    for buffer, value in zip(buffers, shared, strict=True):
-        buffer.copy_(value)
+    square, shared = world.share((square, running_statistics(model).cpu()))
+    set_running_statistics(model, shared)
     factors = dict.fromkeys(model.parameters(), _two_digits(min(1.0, max_rate(model) / peak_lr)))
     # Who learns slowly wants a slow head, too; who learns fast, or with many processes, gets no faster one.
     fast = HEAD_STEP / (square * max(peak_lr, TrainConfig.learning_rate)) if square > 0 else 1.0

@@ -15,11 +15,12 @@ from torch.amp import GradScaler
 from torch.optim import SGD
 
 from train_pytorch_model.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
-from train_pytorch_model.distributed import World, running_statistics
+from train_pytorch_model.distributed import World
 from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.loop.best_epoch import BestEpoch, copied_to_cpu
 from train_pytorch_model.loop.early_stopping import Patience
 from train_pytorch_model.loop.metrics import Metrics, Sums
+from train_pytorch_model.networks.batch_norms import running_statistics, set_running_statistics
 from train_pytorch_model.time_budget import EpochTimes
 
 MOMENTUM_BUFFER = "momentum_buffer"  # in the state of torch's SGD
@@ -104,7 +105,7 @@ class TrainState:
             "best": {"epoch": best.epoch, "metrics": asdict(best.metrics)},
             "scaler": self.scaler.state_dict(),
         }
-        own = {"statistics": self._statistics(), "sums": self.sums.values}
+        own = {"statistics": running_statistics(self.network), "sums": self.sums.values}
         return Snapshot(values, copied_to_cpu(shared), copied_to_cpu(own))
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -129,7 +130,7 @@ class TrainState:
         if snapshot.values["scaler"]:  # of a run in another format there is none
             self.scaler.load_state_dict(snapshot.values["scaler"])
         self.sums.values.copy_(snapshot.own["sums"])
-        self._set_statistics(snapshot.own["statistics"])
+        set_running_statistics(self.network, snapshot.own["statistics"])
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Raise `DamagedCheckpointError` unless a checkpoint is one of this network."""
@@ -154,14 +155,11 @@ class TrainState:
         norms = torch._foreach_norm(values, ord=float("inf"))
         return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
 
-    def _statistics(self) -> Tensor:
-        buffers = running_statistics(self.network)
-        return torch.cat([buffer.flatten() for buffer in buffers]) if buffers else torch.empty(0)
-
-    def _set_statistics(self, flat: Tensor) -> None:
-        buffers = running_statistics(self.network)
-        for buffer, values in zip(buffers, torch.split(flat, [b.numel() for b in buffers]), strict=True):
-            buffer.copy_(values.view_as(buffer))
+    def average_statistics(self, world: World) -> None:
+        """Give all processes the mean of everybody's running statistics: each has seen other images."""
+        own = running_statistics(self.network)
+        if world.size > 1 and len(own) > 0:
+            set_running_statistics(self.network, world.sum(own) / world.size)
 
 
 def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:

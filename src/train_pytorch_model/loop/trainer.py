@@ -193,7 +193,7 @@ class Trainer:
         """The network as it is, on the validation images; the same on every process."""
         started_at = time.perf_counter()
         validation = self.validation
-        self.world.average_batch_norms(self.network)
+        self.state.average_statistics(self.world)
         sums, look = self._look_at_validation(
             "Validation", loader, self._next_training_pass, before_batch, max_steps
         )

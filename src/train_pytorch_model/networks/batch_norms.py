@@ -52,3 +52,25 @@ def set_training_mode(network: nn.Module) -> None:
     for norm in batch_norms(network):
         if norm.momentum == KEPT or not norm.weight.requires_grad:
             norm.eval()
+
+
+def running_statistics(network: nn.Module) -> Tensor:
+    """A copy of all means and variances, one after the other; empty without a batch norm."""
+    buffers = _statistics(network)
+    return torch.cat([buffer.flatten() for buffer in buffers]) if buffers else torch.empty(0)
+
+
+def set_running_statistics(network: nn.Module, values: Tensor) -> None:
+    """Give batch norms what `running_statistics` has read, here or in another process."""
+    buffers = _statistics(network)
+    for buffer, own in zip(buffers, torch.split(values, [b.numel() for b in buffers]), strict=True):
+        buffer.copy_(own.view_as(buffer))
+
+
+def _statistics(network: nn.Module) -> list[Tensor]:
+    return [
+        buffer
+        for norm in batch_norms(network)
+        for buffer in (norm.running_mean, norm.running_var)
+        if buffer is not None
+    ]
