@@ -233,6 +233,13 @@ def test_a_second_head_that_does_not_fit_is_refused(change: Callable[[dict[str, 
         fold_extra_head(state, "fc")
 
 
+@pytest.mark.parametrize("part", ["weight", "bias"])
+def test_half_of_a_second_head_is_refused(part: str) -> None:
+    state = {"fc.weight": torch.ones(5, 2), "fc.bias": torch.ones(5)}
+    with pytest.raises(WeightsError, match="without the other"):
+        fold_extra_head(state | {f"out_linear_model.{part}": torch.ones(3)}, "fc")
+
+
 # ── Loading into a network ───────────────────────────────────────────────────────────────────────
 
 
@@ -293,6 +300,17 @@ def test_a_head_for_other_categories_is_replaced_and_the_other_weights_are_kept(
     torch.manual_seed(5)
     again = build_model(untrained, 4)
     assert torch.equal(again.state_dict()["fc.weight"], found["fc.weight"])
+
+
+@pytest.mark.parametrize("num_classes", [3, 5, 1000])
+def test_a_trained_model_whose_head_is_not_of_its_categories_is_refused(
+    num_classes: int, tmp_path: Path, untrained: ModelDirectory
+) -> None:
+    saved(tmp_path / "model", with_prefix(build("resnet18", False, 5).state_dict()))
+    trained = replace(untrained, root=tmp_path, categories=("a", "b", "c"))
+    with pytest.raises(InvalidModelDirectoryError) as raised:
+        build_model(trained, num_classes)
+    assert "model: its head has 5 classes; index_to_label.csv names 3." in str(raised.value)
 
 
 def test_a_head_for_as_many_categories_is_kept(untrained: ModelDirectory) -> None:

@@ -94,13 +94,15 @@ def fold_extra_head(state: dict[str, Tensor], head: str) -> dict[str, Tensor]:
     """One linear head instead of the designer's two in a row: W = W2 W1, b = W2 b1 + b2.
 
     The designer puts `out_linear_model` (1000 to the number of classes) behind a pretrained network, with
-    nothing in between. Without it the state is returned as it is.
+    nothing in between. Without it the state is returned as it is. Raises `WeightsError`.
     """
     folded = dict(state)
     outer_weight = folded.pop(EXTRA_HEAD + "weight", None)
     outer_bias = folded.pop(EXTRA_HEAD + "bias", None)
-    if outer_weight is None or outer_bias is None:
+    if outer_weight is None and outer_bias is None:
         return folded
+    if outer_weight is None or outer_bias is None:
+        raise WeightsError(f"it has one of {EXTRA_HEAD}weight and {EXTRA_HEAD}bias, without the other.")
     weight, bias = f"{head}.weight", f"{head}.bias"
     try:
         inner_weight, inner_bias = folded[weight].double(), folded[bias].double()

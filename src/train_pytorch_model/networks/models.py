@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.formats.model_directory import ModelDirectory
+from train_pytorch_model.formats.model_directory import LABEL_MAP, ModelDirectory
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.image_classifier.classifier import max_bytes
 from train_pytorch_model.image_classifier.weights import (
@@ -40,7 +40,9 @@ def build_model(directory: ModelDirectory, num_classes: int) -> nn.Module:
     if directory.is_pretrained or directory.is_trained:
         clear(network.get_submodule(FAMILY_OF[directory.architecture].head))
     try:
-        load_weights(network, directory.architecture, directory.weights_path)
+        load_weights(
+            network, directory.architecture, directory.weights_path, len(directory.categories) or None
+        )
     except WeightsError as error:
         raise directory.error(
             f"{directory.weights_path.name}: {error}",
@@ -49,11 +51,14 @@ def build_model(directory: ModelDirectory, num_classes: int) -> nn.Module:
     return network
 
 
-def load_weights(network: nn.Module, architecture: str, path: Path) -> None:
+def load_weights(
+    network: nn.Module, architecture: str, path: Path, num_categories: int | None = None
+) -> None:
     """Load a state dict, or the weights of an exported program; a head of another size is left out.
 
-    They may have the names of older versions of torchvision, and those of a network inside of another, as
-    DistributedDataParallel has it. Raises `WeightsError`.
+    Weights of a trained model have a head of its `num_categories`; None for any. They may have the names of
+    older versions of torchvision, and those of a network inside of another, as DistributedDataParallel has
+    it. Raises `WeightsError`.
     """
     head = FAMILY_OF[architecture].head
     head_names = f"{head}.weight", f"{head}.bias"
@@ -67,8 +72,12 @@ def load_weights(network: nn.Module, architecture: str, path: Path) -> None:
         state = fold_extra_head(read_state_dict(path, cap), head)
     state = without_common_prefix({_present_name(name): state[name] for name in state}, set(expected))
     state = {name: value for name, value in expected.items() if name.endswith(COUNTER)} | state
-    if _is_other_head(state, expected, head):
-        state |= {name: expected[name] for name in head_names}
+    num_classes = _num_classes(state, expected, head)
+    if num_classes is not None:
+        if num_categories not in (None, num_classes):
+            raise WeightsError(f"its head has {num_classes} classes; {LABEL_MAP} names {num_categories}.")
+        if num_classes != len(expected[head_names[0]]):
+            state |= {name: expected[name] for name in head_names}
     _check_shapes(state, expected)
     network.load_state_dict(state)
 
@@ -102,13 +111,13 @@ def _present_name(name: str) -> str:
     return name
 
 
-def _is_other_head(state: dict[str, Tensor], expected: dict[str, Tensor], head: str) -> bool:
-    weight = state.get(f"{head}.weight")
-    bias = state.get(f"{head}.bias")
+def _num_classes(state: dict[str, Tensor], expected: dict[str, Tensor], head: str) -> int | None:
+    """Of the head in a file; None for one of no known form, which the check of shapes names."""
+    weight, bias = state.get(f"{head}.weight"), state.get(f"{head}.bias")
     if weight is None or bias is None or weight.ndim != 2:
-        return False  # a head of no known form: the check of shapes names it
-    fits_itself = weight.shape[1:] == expected[f"{head}.weight"].shape[1:]
-    return fits_itself and weight.shape[0] == bias.shape[0] != expected[f"{head}.bias"].shape[0]
+        return None
+    features = expected[f"{head}.weight"].shape[1]
+    return len(weight) if weight.shape[1] == features and bias.shape == weight.shape[:1] else None
 
 
 def _check_shapes(state: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
