@@ -140,8 +140,6 @@ class World:
 
     def speaks_for_survivors(self) -> bool:
         """Whether this is the first process of its host that can."""
-        if not self.members:  # they have not met
-            return self.rank == 0
         here = self.members[self.rank].host
         before = enumerate(self.members[: self.rank])
         return not any(member.host == here and rank not in self.troubles for rank, member in before)
@@ -206,9 +204,11 @@ def join_world() -> Iterator[World]:
         except RuntimeError as error:
             if not is_lost_connection(error):
                 raise
+            if not world.members:
+                raise _not_met(world, error) from error
             missing = world.missing()
             time.sleep(LOST_S)
-            if world.rank > 0 and not world.speaks_for_survivors():
+            if not world.speaks_for_survivors():
                 raise SystemExit(LostRankError.exit_status) from error
             raise LostRankError(
                 f"The processes of the run have lost each other: {missing}. The same command goes on from the"
@@ -217,6 +217,18 @@ def join_world() -> Iterator[World]:
         finally:
             if dist.is_initialized():
                 dist.destroy_process_group()
+
+
+def _not_met(world: World, error: RuntimeError) -> LostRankError | SystemExit:
+    """What ends a process before all are there; one of each host tells."""
+    if world.local_rank > 0:
+        return SystemExit(LostRankError.exit_status)
+    address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    reason = " ".join(str(error).split()).removesuffix(".")[:300]
+    return LostRankError(
+        f"The {world.size} processes of the run could not meet at MASTER_ADDR:MASTER_PORT, {address}:"
+        f" {reason}. Start all of them by the same address; if another program has the port, by another port."
+    )
 
 
 def _joined(world: World, stack: ExitStack) -> World:
