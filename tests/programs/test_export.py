@@ -1,7 +1,6 @@
 """`export`: the file computes what the model does, in the runtime it is for."""
 
 import json
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import onnxruntime
 import pytest
 import torch
 
+from tests.disks import files_of_at_most
 from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_program
 from train_pytorch_model import exporting
@@ -87,13 +87,9 @@ def test_an_export_that_does_not_match_is_an_error_and_leaves_nothing(
 
 @pytest.mark.parametrize("kind", ["onnx", "torch"])
 def test_a_full_disk_is_an_error_and_leaves_nothing(trained: Trained, tmp_path: Path, kind: str) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
-    try:
-        output = tmp_path / "model"
+    output = tmp_path / "model"
+    with files_of_at_most(1_000_000):
         ended = run_program("export", "--trained-model", trained.output, "--format", kind, "--output", output)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert_refused(ended, 4, f"UnfinishedOutputError: --output {output} cannot be written: File too large.")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,9 +1,11 @@
 """Every mistake in the parameters and the output of `train`: one message, its exit status, and no output."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_program, train_arguments
 
 # ── Parameters ───────────────────────────────────────────────────────────────────────────────────
@@ -175,6 +177,26 @@ def test_an_output_that_holds_something_is_refused(folders: Path, untrained: Pat
         "Nothing is ever overwritten; name a directory that is new or empty.",
     )
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("verb", ["train", "score", "evaluate"])
+@pytest.mark.parametrize("inside", ["", "new/one"])
+def test_an_output_among_the_images_is_refused(
+    verb: str, inside: str, folders: Path, untrained: Path, trained: Trained
+) -> None:
+    images = folders / "validation"
+    model = ("--trained-model", trained.output, "--dataset", images)
+    arguments: dict[str, Sequence[str | Path]] = {
+        "train": train_arguments(folders, untrained, images / inside),
+        "score": ("score", *model, "--scored-dataset", images / inside),
+        "evaluate": ("evaluate", *model, "--output", images / inside),
+    }
+    before = sorted(images.rglob("*"))
+    relation = "inside" if inside else "the same as"
+    ended = run_program(*arguments[verb])
+    where = f" is {relation} --", f"dataset {images}. Name a directory that is elsewhere."
+    assert_refused(ended, 2, "OutputDirectoryError: --", *where)
+    assert sorted(images.rglob("*")) == before
 
 
 def test_an_unfinished_output_is_refused(folders: Path, untrained: Path, tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.disks import files_of_at_most
 from tests.submissions import submission
 
 from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.errors import UnfinishedOutputError
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.job_folder import component_files, environment_yaml, write_job_folder
@@ -32,6 +34,15 @@ def test_the_folder_is_the_project_without_what_running_leaves(tmp_path: Path) -
     assert (package / "run.py").is_file()
     assert not list(package.rglob("__pycache__"))
     assert not (package / "environment").exists()
+
+
+def test_a_full_disk_leaves_an_empty_folder(tmp_path: Path) -> None:
+    with (
+        files_of_at_most(1000),
+        pytest.raises(UnfinishedOutputError, match=r"empty again: .*File too large"),
+    ):
+        write_job_folder(submission(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_job_has_the_components_command_and_every_parameter(tmp_path: Path) -> None:

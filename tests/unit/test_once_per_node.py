@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.disks import files_of_at_most
 
 from train_pytorch_model import once_per_node as module
 from train_pytorch_model.errors import InvalidDatasetError
@@ -204,16 +205,8 @@ def test_without_a_temporary_folder_each_makes_its_own(monkeypatch: pytest.Monke
 
 
 def test_where_there_is_no_room_each_makes_its_own_without_waiting(folder: Path) -> None:
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
-    try:
+    with files_of_at_most(10_000):
         values = [once_per_node(THREE, of(np.full(10_000, number))) for number in range(3)]
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
     assert [value[0] for value in values] == [0, 1, 2]
     (path,) = folder.iterdir()
     assert path.stat().st_size < 100

@@ -10,7 +10,7 @@ from train_pytorch_model.commands.processes import opened_once, spelled, work_or
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.evaluation import TOP_K, Evaluation, worst_categories
 from train_pytorch_model.formats.evaluation_directory import PAGE
-from train_pytorch_model.formats.files import check_output
+from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.inputs import open_evaluation_inputs
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.progress import make_voice
@@ -44,6 +44,7 @@ class Evaluate:
         """Evaluate, and say the main numbers."""
         is_main = rank_of(os.environ) == 0
         voice = make_voice(is_main, self.quiet)
+        check_apart(self.output, FLAG, self.dataset, "--dataset")
         arguments = ["evaluate", *self._arguments()]
         inputs = opened_once(lambda: open_evaluation_inputs(self.trained_model, self.dataset), arguments)
         check_output(self.output, FLAG, by_writing=is_main)

@@ -16,7 +16,7 @@ from train_pytorch_model.commands.processes import opened_once, spelled, work_or
 from train_pytorch_model.commands.program import Switch, activation
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.errors import TrainingError, UserError
-from train_pytorch_model.formats.files import check_output
+from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
 from train_pytorch_model.launch import rank_of
@@ -77,6 +77,8 @@ class Train:
             raise
 
     def _run(self, voice: Voice) -> None:
+        check_apart(self.trained_model, FLAG, self.training_dataset, "--training-dataset")
+        check_apart(self.trained_model, FLAG, self.validation_dataset, "--validation-dataset")
         arguments = ["train", *self._arguments()]
         inputs = opened_once(self._open, arguments)
         is_main = rank_of(os.environ) == 0

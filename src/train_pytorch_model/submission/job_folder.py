@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 
 import train_pytorch_model
-from train_pytorch_model.formats.files import read_yaml
+from train_pytorch_model.errors import UnfinishedOutputError
+from train_pytorch_model.formats.files import empty_directory, read_yaml
 from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.request import Submission
 
@@ -35,7 +36,25 @@ _BASE_IMAGE = re.compile(r"^FROM (\S+)$", re.MULTILINE)
 
 
 def write_job_folder(submission: Submission, folder: Path) -> None:
-    """Fill an empty folder."""
+    """Fill an empty folder. Raises `UnfinishedOutputError` where it cannot be filled; it is empty again."""
+    try:
+        _fill(submission, folder)
+    except OSError as error:
+        empty_directory(folder)
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # of the first file
+        raise UnfinishedOutputError(
+            f"The job cannot be written to {folder}, which is empty again: {reason}."
+        ) from error
+
+
+def component_files(folder: Path) -> list[Path]:
+    """The components in a folder that has been written: Train PyTorch Model, then its neighbours by name."""
+    neighbours = sorted((folder / COMPONENTS).glob("*.yaml"))
+    is_component = "commandComponent.schema.json"
+    return [folder / COMPONENT, *(path for path in neighbours if is_component in path.read_text())]
+
+
+def _fill(submission: Submission, folder: Path) -> None:
     shutil.copytree(PROGRAM, folder / SOURCE / PROGRAM.name, ignore=_not_ours)
     shutil.copytree(_beside(ENVIRONMENT), folder / ENVIRONMENT)
     shutil.copyfile(_beside(COMPONENT), folder / COMPONENT)
@@ -48,13 +67,6 @@ def write_job_folder(submission: Submission, folder: Path) -> None:
     job = make(submission, component, environment)
     text = yaml.dump(job, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     (folder / JOB).write_text(text, encoding="utf-8")
-
-
-def component_files(folder: Path) -> list[Path]:
-    """The components in a folder that has been written: Train PyTorch Model, then its neighbours by name."""
-    neighbours = sorted((folder / COMPONENTS).glob("*.yaml"))
-    is_component = "commandComponent.schema.json"
-    return [folder / COMPONENT, *(path for path in neighbours if is_component in path.read_text())]
 
 
 def environment_yaml(environment: Environment, build_context: Path) -> dict[str, Any] | str:
