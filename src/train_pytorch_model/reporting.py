@@ -24,7 +24,7 @@ from train_pytorch_model.formats.evaluation_directory import (
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import readable_images
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
-from train_pytorch_model.loop.fine_tuning import MAX_IMAGES, SHARE
+from train_pytorch_model.loop.fine_tuning import SHARE, num_looked_at
 from train_pytorch_model.loop.passes import LR_FACTOR, Look
 from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.networks.batch_norms import KEPT
@@ -52,7 +52,8 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     share = recipe.label_smoothing
     smoothing = {"Smoothing": f"{share:g} of the target over all categories, in training"} if share else {}
     keeps = any(norm.momentum == KEPT for norm in batch_norms(trainer.network))
-    kept = f"keep the weights' statistics, moved {SHARE:.0%} towards those of {MAX_IMAGES} training images"
+    looked_at = num_looked_at(inputs, config.batch_size)
+    kept = f"keep the weights' statistics, moved {SHARE:.0%} towards those of {looked_at} training images"
     norms = {"Batch norms": kept} if keeps and not recipe.freeze_backbone else {}
     processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
     images_a_step = config.batch_size * world.size

@@ -97,7 +97,7 @@ def test_a_head_learns_faster_than_weights_that_know_more(
 def test_a_head_learns_the_faster_the_shorter_what_it_is_given(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path)
     network = Mean(10.0)
-    square = mean_square(model_of(network), network.fc, some_images(inputs, 16))
+    square = mean_square(model_of(network), network.fc, some_images(inputs, 12))
     colours = []
     for index in range(len(inputs.training)):
         pixels = torch.from_numpy(np.array(Image.open(inputs.training.path(index)))).float()
@@ -119,7 +119,7 @@ def test_batch_norms_move_by_a_share_towards_the_images_and_stay_there(tmp_path:
     assert set(factors) == set(network.parameters())
     assert not any(module._forward_pre_hooks for module in network.modules())
     torch.testing.assert_close(list(network.parameters()), list(given.parameters()), rtol=0, atol=0)
-    images = Normalize(HALF, HALF)(some_images(inputs, 16))
+    images = Normalize(HALF, HALF)(some_images(inputs, 12))
     seen = given.get_submodule("features.0.0")(images)
     for name, of_images in ("mean", seen.mean(dim=(0, 2, 3))), ("var", seen.var(dim=(0, 2, 3))):
         before, blended = (net.get_buffer(f"features.0.1.running_{name}") for net in (given, network))
@@ -174,7 +174,7 @@ def test_the_plan_tells_the_rates_and_what_batch_norms_do(tmp_path: Path) -> Non
     begun, fresh = (
         Trainer(TrainConfig(learning_rate=0.1), inputs, ALONE, Silence()) for inputs in (pretrained, random)
     )
-    kept = "keep the weights' statistics, moved 30% towards those of 16 training images"
+    kept = "keep the weights' statistics, moved 30% towards those of 12 training images"
     assert plan_of(begun)["Batch norms"] == kept
     head, body = (f"{0.1 * params_of(begun)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
     rates = f"; {head} for the new last layer; {body} before it, the most that filters so short bear"
@@ -204,10 +204,10 @@ def test_a_higher_rate_is_not_made_higher_for_the_head_and_a_lower_one_stays_low
 
 def test_images_that_cannot_be_read_say_nothing_of_the_head(tmp_path: Path) -> None:
     inputs, network = inputs_of(tmp_path), Mean(10.0)
-    readable = some_images(inputs, 16)
+    readable = some_images(inputs, 12)
     first, *others = (inputs.training.path(index) for index in range(len(inputs.training)))
     first.write_bytes(b"")
-    assert torch.equal(some_images(inputs, 16), readable[1:])
+    assert torch.equal(some_images(inputs, 12), readable[1:])
     for path in others[:-1]:
         path.write_bytes(b"")
     assert factor_of(inputs, network) == 1.0

@@ -71,8 +71,7 @@ def begin_fine_tuning(
     keep_statistics(model)
     square = 0.0
     if world.is_main:
-        at_most = max(2, min(MAX_IMAGES, batch_size, MAX_PIXELS // inputs.training_framing.num_pixels))
-        images = some_images(inputs, at_most).to(world.device)
+        images = some_images(inputs, num_looked_at(inputs, batch_size)).to(world.device)
         if len(images) > 1:  # of which batch norms can make something
             if not inputs.recipe.freeze_backbone:  # or the filters could not follow: up to 7 points fewer
                 blend_statistics(model, images, SHARE)
@@ -97,12 +96,18 @@ def max_rate(model: nn.Module) -> float:
     return MAX_RATE * statistics.median(lengths)
 
 
-def some_images(inputs: TrainingInputs, at_most: int) -> Tensor:
+def num_looked_at(inputs: TrainingInputs, batch_size: int) -> int:
+    """How many training images tell statistics and lengths of features."""
+    fitting = min(MAX_IMAGES, batch_size, MAX_PIXELS // inputs.training_framing.num_pixels)
+    return min(len(inputs.training), max(2, fitting))
+
+
+def some_images(inputs: TrainingInputs, count: int) -> Tensor:
     """(B, 3, H, W), uint8: training images, from the first of the first category to the last of the last."""
     images, framing, decoders = inputs.training, inputs.training_framing, Decoders()
     pixels: list[Pixels] = []
     try:
-        for index in np.linspace(0, len(images) - 1, min(len(images), at_most), dtype=np.int64).tolist():
+        for index in np.linspace(0, len(images) - 1, count, dtype=np.int64).tolist():
             with suppress(UnreadableImageError):  # who trains on it says so
                 pixels.append(view(decoders.decode(images.path(index), framing.short_side), framing))
     finally:
