@@ -41,17 +41,12 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every parameter that is out of range."""
         problems = [
-            *(
-                _out_of_range(name, getattr(self, name), "greater than 0")
-                for name in ("epochs", "batch_size", "patience", "print_frequency")
-                if getattr(self, name) <= 0
-            ),
-            *(
-                _out_of_range(name, getattr(self, name), "greater than or equal to 0")
-                for name in ("warmup_epochs",)
-                if self.warmup_epochs < 0
-            ),
+            _out_of_range(name, getattr(self, name), "greater than 0")
+            for name in ("epochs", "batch_size", "patience", "print_frequency")
+            if getattr(self, name) <= 0
         ]
+        if self.warmup_epochs < 0:
+            problems.append(_out_of_range("warmup_epochs", self.warmup_epochs, "greater than or equal to 0"))
         if not math.isfinite(self.learning_rate):
             problems.append(_out_of_range("learning_rate", self.learning_rate, "a finite number"))
         elif self.learning_rate <= 0:

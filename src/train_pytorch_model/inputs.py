@@ -1,6 +1,5 @@
 """The three inputs and the output of a training run, opened and checked against each other, without torch."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -89,9 +88,6 @@ class TrainingInputs:
 
         Not the flips: who opens the inputs has not looked at images yet.
         """
-        model = hashlib.sha256((self.model.root / SPEC).read_bytes())
-        with self.model.weights_path.open("rb") as file:
-            model.update(hashlib.file_digest(file, "sha256").digest())
         recipe = {
             flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
             for name, value in asdict(self.recipe).items()
@@ -100,7 +96,7 @@ class TrainingInputs:
         return {
             "parameters": " ".join(f"{name} {value}" for name, value in config.as_flags().items()),
             "recipe": " ".join(f"{name} {value}" for name, value in recipe.items()),
-            "untrained_model": model.hexdigest(),
+            "untrained_model": self.model.sha256,
             "training_dataset": self.training.fingerprint(),
             "validation_dataset": self.validation.fingerprint(),
         }

@@ -1,7 +1,6 @@
 """The trained directory: everything of it, and `_meta.yaml` when everything is there."""
 
 import base64
-import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -26,7 +25,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.manifest import MANIFEST, write_manifest
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.image_check import BAD_IMAGES, write_bad_images
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.loop.train_state import TrainState
@@ -129,12 +128,11 @@ def _write_report(path: Path, report: str, voice: Voice) -> None:
 
 
 def _example(inputs: TrainingInputs) -> str:
-    """A validation image at the size the model sees, as base64 of a JPEG."""
-    image = Image.new("RGB", (inputs.framing.width, inputs.framing.height))  # if they are all gone by now
+    """A validation image no larger than the model sees it, as base64 of a JPEG."""
+    framing = inputs.framing
+    image = Image.new("RGB", (framing.width, framing.height))  # if they are all gone by now
     for index in range(len(inputs.validation)):
         with suppress(UnreadableImageError):
-            image = decode(inputs.validation.path(index), inputs.framing.short_side)
+            image = decode(inputs.validation.path(index), framing.short_side)
             break
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG")
-    return base64.b64encode(buffer.getvalue()).decode()
+    return base64.b64encode(small_jpeg(image, max(framing.height, framing.width))).decode()

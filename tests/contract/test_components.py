@@ -126,7 +126,7 @@ def test_the_command_of_a_component_parses_into_its_verb(name: str) -> None:
     command = VERBS[verb_of(spec)]
     # Convert takes one of its two inputs, and has to have one.
     for optional in (*([] if name == "convert" else [None]), *optional_inputs(spec)):
-        arguments = without_boolean_values(filled(spec, optional), [command])
+        arguments = without_boolean_values(filled(spec, optional), command)
         tyro.cli(command, args=arguments)
 
 

@@ -259,7 +259,7 @@ def test_processes_share_the_folder_with_most_room(
     painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rooms = {tmp_path / "small": MIB, tmp_path / "large": 100 * MIB, tmp_path / "none": 0}
-    monkeypatch.setattr(cache_plan, "FOLDERS", tuple(rooms))
+    monkeypatch.setattr(cache_plan, "shared_folders", lambda: tuple(rooms))
     monkeypatch.setattr(cache_plan, "_usable", rooms.__getitem__)
     plan = plan_cache((painted, CROPS), (painted, CROPS), 2, pair(0))
     assert plan.folder == tmp_path / "large"

@@ -74,11 +74,10 @@ def test_the_reason_is_one_line_of_bounded_length(tmp_path: Path) -> None:
     assert len(str(raised.value)) < 400
 
 
-@pytest.mark.parametrize("brackets", ["[", "{", "[{"])
-def test_brackets_in_each_other_are_refused_before_they_are_parsed(tmp_path: Path, brackets: str) -> None:
-    """A parser would take days for them."""
-    with pytest.raises(MalformedFileError, match=r"file.yaml has more than 50 brackets in each other."):
-        read_yaml(written(tmp_path, "a: " + brackets * 500_000))
+@pytest.mark.parametrize("brackets", ["[", "{", "[{", "['}', ", "# ]]]]\n ["])
+def test_brackets_in_each_other_are_refused(tmp_path: Path, brackets: str) -> None:
+    with pytest.raises(MalformedFileError, match=r"not valid YAML: more than 50 brackets in each other"):
+        read_yaml(written(tmp_path, "a: " + brackets * 100_000))
     assert read_yaml(written(tmp_path, "a: " + "[" * 20 + "]" * 20)).keys() == {"a"}
     assert len(read_yaml(written(tmp_path, "a: [" + "[1], " * 1000 + "]"))["a"]) == 1000
 

@@ -259,7 +259,9 @@ def test_another_model_is_another_run(tmp_path: Path, file: str) -> None:
     before = inputs.fingerprint(TrainConfig())["untrained_model"]
     with (tmp_path / "model" / file).open("ab") as opened:
         opened.write(b"#")
-    assert inputs.fingerprint(TrainConfig())["untrained_model"] != before
+    assert inputs.fingerprint(TrainConfig())["untrained_model"] == before  # of when it was opened
+    again = open_training_inputs(inputs.model.root, inputs.training.root, inputs.validation.root)
+    assert again.fingerprint(TrainConfig())["untrained_model"] != before
 
 
 # ── Scoring ──────────────────────────────────────────────────────────────────────────────────────

@@ -98,7 +98,7 @@ def with_an_alias_bomb(root: Path) -> None:
         (without_spec, "model_spec.yaml is missing."),
         (without_weights, "model is missing."),
         (with_weights_elsewhere, "'model' is a link that leads out of the directory."),
-        (with_deep_yaml, "model_spec.yaml has more than 50 brackets in each other."),
+        (with_deep_yaml, "model_spec.yaml is not valid YAML: more than 50 brackets in each other"),
         (with_an_alias_bomb, "model_spec.yaml is not valid YAML: aliases are not read"),
     ],
 )

@@ -12,10 +12,10 @@ import pytest
 
 from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputError
 from train_pytorch_model.formats.files import (
+    CHUNK_BYTES,
     INCOMPLETE,
     META,
     READ_BACK_AFTER_S,
-    READ_BYTES,
     check_output,
     copy_tree,
     empty_directory,
@@ -240,17 +240,17 @@ class Pauses:
     "damage",
     [
         lambda file: os.pwrite(file, b"x", 1),
-        lambda file: os.pwrite(file, b"x", READ_BYTES + 3),
-        lambda file: os.pwrite(file, b"x", READ_BYTES + 9),
-        lambda file: os.ftruncate(file, READ_BYTES + 8),
-        lambda file: os.ftruncate(file, READ_BYTES + 12),
+        lambda file: os.pwrite(file, b"x", CHUNK_BYTES + 3),
+        lambda file: os.pwrite(file, b"x", CHUNK_BYTES + 9),
+        lambda file: os.ftruncate(file, CHUNK_BYTES + 8),
+        lambda file: os.ftruncate(file, CHUNK_BYTES + 12),
     ],
     ids=["first part", "second part", "second piece", "too short", "too long"],
 )
 def test_what_reads_back_otherwise_is_not_written(
     damage: Callable[[int], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pieces = b"a" * (READ_BYTES + 7), memoryview(b"bcd")
+    pieces = b"a" * (CHUNK_BYTES + 7), memoryview(b"bcd")
     write_durably(tmp_path / "good", *pieces)
     assert (tmp_path / "good").read_bytes() == b"".join(pieces)
     monkeypatch.setattr(os, "fsync", damage)

@@ -1,5 +1,6 @@
 """Image directories as they are written: the classic form, byte by byte."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -125,6 +126,13 @@ def test_a_large_image_is_shown_reduced(tmp_path: Path) -> None:
     data = encode(Image.fromarray(noise))
     write_image_directory(tmp_path / "data", [("0_0.png", data, "a")], ["a"], "--output")
     assert len((tmp_path / "data/_samples.json").read_bytes()) < len(data) / 4
+
+
+def test_a_sample_that_is_reduced_carries_no_words_of_its_image(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (400, 400, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "a.jpg", comment="a secret" * 1000)
+    (sample,) = image_samples([(tmp_path / "a.jpg", {})])
+    assert b"secret" not in base64.b64decode(sample["image"])
 
 
 def test_an_image_that_cannot_be_shown_is_no_sample(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def leave_after(main: Callable[[], None]) -> None:
 
 def _parse(command: type[Command], prog: str, arguments: Sequence[str]) -> Command:
     description = f"{inspect.getdoc(command)}\n\nExample:\n  {prog} {command.EXAMPLE}"
-    spelled = without_boolean_values(arguments, [command])
+    spelled = without_boolean_values(arguments, command)
     return tyro.cli(command, prog=prog, description=description, args=spelled)
 
 
@@ -143,13 +143,13 @@ def activation() -> Iterator[str]:
         yield script if os.name == "nt" else f"source {script}"
 
 
-def without_boolean_values(arguments: Sequence[str], commands: Sequence[type]) -> list[str]:
+def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]:
     """`--pretrained True` as `--pretrained`, and `--pretrained False` as if it were not there, in any case.
 
     Azure ML can write a boolean input only as a value, of `az ml job create --set` as it was typed; an option
     that is on by default becomes `--no-…`.
     """
-    defaults = {name: on for command in commands for name, on in _booleans(command).items()}
+    defaults = _booleans(command)
     spelled: list[str] = []
     rest = list(arguments)
     while rest:
@@ -175,14 +175,14 @@ def _booleans(command: type) -> dict[str, bool]:
     return found
 
 
-def _run(parse: Any) -> None:
+def _run(parse: Callable[[], Command]) -> None:
     write_what_the_console_can()
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
     signal.signal(signal.SIGTERM, _terminated)
     try:
         try:
-            command: Command = parse()
+            command = parse()
             if is_azure_job() and rank_of(os.environ) == 0:
                 forget_error_info()
             command.run()

@@ -35,7 +35,6 @@ FREE_SHARE = 1 / 2  # of a file system: others need room there, too
 MIN_SHARE = 0.05  # of the images: fewer are not worth it
 SAMPLED = 32  # images whose headers tell the size of all
 SLACK = 1.1  # the sample may be of smaller images than the rest, and chunks are not filled to the end
-FOLDERS = (Path("/dev/shm"), Path(tempfile.gettempdir()))
 
 Prepared = tuple[ImageDirectory, Preparation]
 """A dataset, and what is done to its images."""
@@ -64,6 +63,11 @@ class CachePlan:
         return self.num_training + self.num_validation
 
 
+def shared_folders() -> tuple[Path, ...]:
+    """Where the processes of a machine can keep files together, the better first."""
+    return Path("/dev/shm"), Path(tempfile.gettempdir())
+
+
 def plan_cache(
     training: Prepared,
     validation: Prepared,
@@ -86,7 +90,7 @@ def plan_cache(
         most += len(validated) * _most_bytes(validation[1], validated_bytes)
         budget = min(budget, most + 2 * world.local_size * max(1, readers) * chunk)
     if world.local_size > 1:
-        rooms = [(min(budget, _usable(path)), path) for path in FOLDERS]
+        rooms = [(min(budget, _usable(path)), path) for path in shared_folders()]
         budget, folder = max(rooms, key=lambda room: room[0])  # the first of equals
     place = str(folder or "memory")
     share = budget / max(wanted, 1)

@@ -26,8 +26,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, cast
 
 from train_pytorch_model.formats import schema
-from train_pytorch_model.formats.copying import CHUNK_BYTES, UnreadableFileError
-from train_pytorch_model.formats.files import META, MalformedFileError, is_inner_path
+from train_pytorch_model.formats.copying import UnreadableFileError
+from train_pytorch_model.formats.files import CHUNK_BYTES, META, MalformedFileError, is_inner_path
 from train_pytorch_model.formats.listing import NESTED, Listing, list_folders
 from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden
 from train_pytorch_model.formats.tar_stream import DAMAGE, MAX_HEADER_BYTES, TarStream, damaged, one_line

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from train_pytorch_model.formats.files import CHUNK_BYTES
+
 COPY_THREADS = 16  # copies wait for storage, not for processors
 AHEAD = 64  # copies begun and not yet taken
-CHUNK_BYTES = 1 << 20
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 import time
 from codecs import BOM_UTF8
@@ -21,10 +20,9 @@ from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputErr
 META = "_meta.yaml"
 INCOMPLETE = "_incomplete"
 MAX_YAML_BYTES = 1 << 20
-MAX_YAML_BRACKETS = 50  # in each other; a reader's time grows with the square of them, a megabyte takes days
+MAX_YAML_BRACKETS = 50  # in each other; the time for them grows with their square
 MAX_JSON_BYTES = 64 << 20
-CHUNK_BYTES = 1 << 20
-READ_BYTES = 1 << 20  # at a time
+CHUNK_BYTES = 1 << 20  # read or copied at a time
 READ_BACK_AFTER_S = (0.0, 0.2, 0.8, 4.0, 10.0, 15.0)  # pauses; half a minute in all, of hours of training
 
 T = TypeVar("T")
@@ -35,7 +33,7 @@ class MalformedFileError(Exception):
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases: 300 bytes of them can stand for gigabytes."""
+    """YAML of bounded depth, and without aliases: 300 bytes of them can stand for gigabytes."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.events.AliasEvent):
@@ -43,12 +41,16 @@ class _PlainLoader(yaml.SafeLoader):
             raise yaml.composer.ComposerError(None, None, "aliases are not read", event.start_mark)
         return super().compose_node(parent, index)
 
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        if self.flow_level == MAX_YAML_BRACKETS:
+            problem = f"more than {MAX_YAML_BRACKETS} brackets in each other"
+            raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
+        super().fetch_flow_collection_start(token)
+
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises `MalformedFileError`."""
     data = read_bounded(path, MAX_YAML_BYTES)
-    if _bracket_depth(data) > MAX_YAML_BRACKETS:
-        raise MalformedFileError(f"{path.name} has more than {MAX_YAML_BRACKETS} brackets in each other.")
     try:
         document = yaml.load(data, _PlainLoader)
     except Exception as error:  # a tag on a value it does not fit raises whatever its constructor does
@@ -58,15 +60,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"{path.name} should hold a mapping of keys to values and holds {_kind(document)}."
         )
     return document
-
-
-def _bracket_depth(data: bytes) -> int:
-    """Of flow collections; a bracket in a text counts, too."""
-    deepest = depth = 0
-    for bracket in re.findall(rb"[\[\]{}]", data):
-        depth += 1 if bracket in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def read_json(path: Path, kind: type[T]) -> T:
@@ -90,6 +83,12 @@ def read_bounded(path: Path, limit: int) -> bytes:
     if len(data) > limit:
         raise MalformedFileError(f"{path.name} is larger than {limit:,} bytes.")
     return data
+
+
+def sha256_of(path: Path) -> str:
+    """Of the bytes of a file, in hexadecimal. Raises `OSError`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_inside(root: Path, name: str) -> Path:
@@ -185,8 +184,8 @@ def _copy_file(source: Path, target: Path) -> None:
         shutil.copyfileobj(original, copy, CHUNK_BYTES)
         copy.flush()
         os.fsync(copy.fileno())
-    expected = _sha256(source)
-    _read_back(target, lambda: _sha256(target) == expected)
+    expected = sha256_of(source)
+    _read_back(target, lambda: sha256_of(target) == expected)
 
 
 def _read_back(path: Path, is_right: Callable[[], bool]) -> None:
@@ -197,11 +196,6 @@ def _read_back(path: Path, is_right: Callable[[], bool]) -> None:
             if is_right():
                 return
     raise OSError(errno.EIO, "what was written reads back otherwise", str(path))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync_folder(path: Path) -> None:
@@ -328,11 +322,11 @@ def empty_directory(path: Path) -> None:
 
 def _holds(path: Path, pieces: Sequence[bytes | memoryview]) -> bool:
     """Whether a file is these pieces. A second copy in memory could be one too many: it is read in parts."""
-    found = bytearray(READ_BYTES)  # compared as memory; `bytes` and a `memoryview` number by number
+    found = bytearray(CHUNK_BYTES)  # compared as memory; `bytes` and a `memoryview` number by number
     with path.open("rb") as file:
         for piece in pieces:
-            for start in range(0, len(piece), READ_BYTES):
-                expected = memoryview(piece)[start : start + READ_BYTES]
+            for start in range(0, len(piece), CHUNK_BYTES):
+                expected = memoryview(piece)[start : start + CHUNK_BYTES]
                 size = file.readinto(memoryview(found)[: len(expected)])
                 if found[:size] != expected:
                     return False

@@ -1,6 +1,5 @@
 """`manifest.json` of a trained directory: sizes and sha256 of its files, and the run it came from."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from train_pytorch_model.formats.files import (
     MalformedFileError,
     file_inside,
     read_json,
+    sha256_of,
     write_json,
 )
 
@@ -24,12 +24,13 @@ class _File(msgspec.Struct):
 
 class _Manifest(msgspec.Struct):
     files: dict[str, _File]
+    fingerprint: dict[str, str] | None = None
 
 
 def write_manifest(root: Path, fingerprint: Mapping[str, str]) -> None:
     """Describe all files of the directory, just before `_meta.yaml` closes it."""
     files = {
-        path.relative_to(root).as_posix(): {"size": path.stat().st_size, "sha256": _sha256(path)}
+        path.relative_to(root).as_posix(): {"size": path.stat().st_size, "sha256": sha256_of(path)}
         for path in sorted(root.rglob("*"))
         if path.is_file() and path.name != INCOMPLETE
     }
@@ -45,7 +46,7 @@ def differences(root: Path) -> list[str]:
     found = []
     for name, file in manifest.files.items():
         try:
-            if _sha256(file_inside(root, name)) != file.sha256:
+            if sha256_of(file_inside(root, name)) != file.sha256:
                 found.append(f"{name} is not as it was written")
         except MalformedFileError as error:
             found.append(str(error))
@@ -57,12 +58,6 @@ def published_fingerprint(root: Path) -> dict[str, str] | None:
     if not (root / META).exists() or (root / INCOMPLETE).exists():
         return None
     try:
-        fingerprint = read_json(root / MANIFEST, dict).get("fingerprint")
+        return read_json(root / MANIFEST, _Manifest).fingerprint
     except MalformedFileError:
         return None
-    return fingerprint if isinstance(fingerprint, dict) else None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

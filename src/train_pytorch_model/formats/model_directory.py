@@ -29,6 +29,8 @@ A trained one has also
 """
 
 import csv
+import functools
+import hashlib
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -46,6 +48,7 @@ from train_pytorch_model.formats.files import (
     file_inside,
     read_bounded,
     read_yaml,
+    sha256_of,
     write_yaml,
 )
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF
@@ -81,6 +84,12 @@ class ModelDirectory:
     @property
     def weights_path(self) -> Path:
         return self.root / MODEL
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Of the specification and of the weights' sha256; read once. Raises `OSError`."""
+        spec = (self.root / SPEC).read_bytes()
+        return hashlib.sha256(spec + bytes.fromhex(sha256_of(self.weights_path))).hexdigest()
 
     @property
     def is_trained(self) -> bool:

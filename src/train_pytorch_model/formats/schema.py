@@ -1,12 +1,11 @@
 """`_schema.json` and `_samples.json`: how the designer describes columns and shows a few rows."""
 
 import base64
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
 
 SCHEMA = "_schema.json"
 SAMPLES = "_samples.json"
@@ -70,8 +69,4 @@ def image_samples(
 def _base64(path: Path) -> str:
     if path.stat().st_size <= MAX_SAMPLE_BYTES:
         return base64.b64encode(path.read_bytes()).decode()
-    image = decode(path, SAMPLE_SIDE)
-    image.thumbnail((SAMPLE_SIDE, SAMPLE_SIDE))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=90)
-    return base64.b64encode(buffer.getvalue()).decode()
+    return base64.b64encode(small_jpeg(decode(path, SAMPLE_SIDE), SAMPLE_SIDE)).decode()

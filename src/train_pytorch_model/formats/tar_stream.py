@@ -9,8 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from train_pytorch_model.formats.copying import CHUNK_BYTES
-from train_pytorch_model.formats.files import MalformedFileError
+from train_pytorch_model.formats.files import CHUNK_BYTES, MalformedFileError
 
 MAX_HEADER_BYTES = 4 << 20  # of what a tar says about one member
 

@@ -1,12 +1,13 @@
 """From the bytes of an image file to an upright RGB picture of bounded size."""
 
+import io
 import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 MAX_PIXELS = 90_000_000
@@ -52,6 +53,16 @@ def decode(file: str | os.PathLike[str] | BinaryIO, short_side: int | None = Non
             return _upright_rgb(image)
     upright = drafted(file, short_side)
     return upright.resize(bounded(upright.size, short_side), Image.Resampling.BILINEAR)
+
+
+def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
+    """A JPEG of an image, of at most `side` pixels a side, without the comments of its file."""
+    small = image.copy()
+    small.thumbnail((side, side))
+    small.info.clear()
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
 
 
 def drafted(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Image.Image:
@@ -129,7 +140,7 @@ def _reason(error: Exception) -> str:
         return "the file is gone"
     if isinstance(error, PermissionError):
         return "the file may not be read"
-    if type(error).__name__ == "UnidentifiedImageError":
+    if isinstance(error, UnidentifiedImageError):
         return f"not an image of a known format ({', '.join(FORMATS)})"
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:200]

@@ -127,7 +127,7 @@ def train_one_epoch(
     position = state.position
     lr = rate(max(0, position.steps_done - 1)) * position.lr_factor  # of the last step, if none is left
     started_at = time.perf_counter() - position.elapsed_s
-    due: list[Callable[[], StepReport]] = []
+    due: Callable[[], StepReport] | None = None
     for batch in batches:
         lr = rate(position.steps_done) * position.lr_factor
         loss_sum = step(batch, lr, state.sums)
@@ -136,14 +136,16 @@ def train_one_epoch(
         position.rejected |= batch.rejected
         position.elapsed_s = time.perf_counter() - started_at
         watcher.after_step(loss_sum)
-        while due:  # of the step before: reading it does not wait for the GPU
-            watcher.report(due.pop()())
+        if due:  # of the step before: reading it does not wait for the GPU
+            watcher.report(due())
+            due = None
         if position.steps_done % report_every == 0:
-            due.append(_report(state, lr, step.world, started_at))
+            due = _report(state, lr, step.world, started_at)
             if step.world.device.type != "cuda":
-                watcher.report(due.pop()())
-    while due:
-        watcher.report(due.pop()())
+                watcher.report(due())
+                due = None
+    if due:
+        watcher.report(due())
     return _report(state, lr, step.world, started_at)()
 
 

@@ -1,6 +1,5 @@
 """torchvision's pretrained weights: from a name to a file on this machine."""
 
-import hashlib
 import re
 import socket
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import torchvision.models
 from torchvision.models._api import WeightsEnum as Weights
 
 from train_pytorch_model.errors import FailedToDownloadFilesError, ParameterError
+from train_pytorch_model.formats.files import sha256_of
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.progress import make_voice
 
@@ -47,7 +47,7 @@ def fetched(weights: Weights, is_shown: bool) -> Path:
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
     (sha256_start,) = SHA256_START.findall(url)
     try:
-        if path.is_file() and _sha256(path).startswith(sha256_start):
+        if path.is_file() and sha256_of(path).startswith(sha256_start):
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         make_voice(is_main=True, quiet=not is_shown).say(f"Downloading {url} to {path}")
@@ -73,8 +73,3 @@ def _patience(seconds: float) -> Iterator[None]:
         yield
     finally:
         socket.setdefaulttimeout(before)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

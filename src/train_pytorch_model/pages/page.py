@@ -12,7 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
 
 MAX_NAME = 100  # characters; a longer name is cut
 THUMBNAIL_SIDE = 160  # px
@@ -50,19 +50,15 @@ def thumbnail(path: Path) -> str:
         image = decode(path, THUMBNAIL_SIDE)
     except UnreadableImageError:  # gone since it was evaluated
         return ""
-    image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
-    image.info.clear()  # Pillow would carry a comment along, of up to 64 kB
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=THUMBNAIL_QUALITY)
-    return _data_uri("image/jpeg", buffer)
+    return _data_uri("image/jpeg", small_jpeg(image, THUMBNAIL_SIDE, THUMBNAIL_QUALITY))
 
 
 def png(image: Image.Image, **options: object) -> str:
     """A picture of ours as a data URI; the options are Pillow's."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG", **options)
-    return _data_uri("image/png", buffer)
+    return _data_uri("image/png", buffer.getvalue())
 
 
-def _data_uri(kind: str, buffer: io.BytesIO) -> str:
-    return f"data:{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+def _data_uri(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from train_pytorch_model.machine.priority import step_back
 from train_pytorch_model.progress import Voice
@@ -31,16 +31,6 @@ class Attachment:
 
     name: str
     text: str
-
-
-class Tracker(Protocol):
-    """Where the metrics of a run go."""
-
-    def log(self, record: Mapping[str, float]) -> None:
-        """An epoch: `epoch`, counted from 1, `step`, and the metrics under their documented names."""
-
-    def attach(self, attachment: Attachment) -> None:
-        """A file, which is sent at the end."""
 
 
 class NoTracker:
