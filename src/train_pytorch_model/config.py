@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.errors import ParameterError, out_of_range
 
 # The component's documented name where it is not simply the field's: the flag and the port keep it.
 WARMUP_FLAG = "warmup-step-number"
@@ -82,4 +82,4 @@ def flag(field_name: str) -> str:
 
 
 def _out_of_range(field_name: str, value: float, rule: str) -> str:
-    return f'Parameter "{DISPLAY_NAMES[field_name]}" value should be {rule}: {flag(field_name)} is {value}.'
+    return out_of_range(DISPLAY_NAMES[field_name], rule, flag(field_name), value)

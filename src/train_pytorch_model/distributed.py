@@ -25,7 +25,7 @@ from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.machine.presence import Presence, listening
 from train_pytorch_model.machine.process_table import PROCESSES, is_stopped, start_of
 
-TIMEOUT = timedelta(minutes=10)  # of one collective: a rank that is silent so long is lost
+TIMEOUT = timedelta(minutes=10)  # of one collective: a rank that is silent for as long is lost
 LOST_S = 2.0  # that survivors stay: whoever has ended first is to be seen first, and tells the cause
 GONE_S = 15.0  # for it to end: with PyTorch loaded, Python takes seconds to, on a busy machine many
 POLL_S = 0.1
@@ -232,7 +232,7 @@ def _not_met(world: World, error: RuntimeError) -> LostRankError | SystemExit:
 
 
 def _joined(world: World, stack: ExitStack) -> World:
-    """The same, connected with all others, who are its members, and may ask for it until the stack ends."""
+    """The world, connected with its members, who may ask for this process until the stack ends."""
     # It takes the group of the moment in which it is loaded, as DDP does, for a default argument. The group
     # would outlive the interpreter, and a thread of it that drops a tensor then aborts the process.
     importlib.import_module("torch.distributed.nn")

@@ -122,6 +122,11 @@ class ModuleOutOfMemoryError(TrainingError):
         """What the next start should try."""
 
 
+def out_of_range(parameter: str, rule: str, flag: str, value: object) -> str:
+    """The designer's sentence about a parameter; `rule` is such as "greater than 0"."""
+    return f'Parameter "{parameter}" value should be {rule}: {flag} is {value}.'
+
+
 def listed(problems: Sequence[str]) -> str:
     """All problems of one kind in one text: the first ten, and how many more there are."""
     lines = [f"\n  {problem}" for problem in problems[:MAX_LISTED_PROBLEMS]]

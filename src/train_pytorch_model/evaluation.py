@@ -26,7 +26,7 @@ class Outcomes:
     target_probabilities: np.ndarray
     """(N,), float64: the probabilities of the true categories."""
     target_ranks: np.ndarray
-    """(N,), int64: how many categories come before the true one, of equals the first first; 0 is a hit."""
+    """(N,), int64: how many categories come before the true one, among equals the first; 0 is a hit."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -216,7 +216,7 @@ def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:
 
 
 def worst_categories(per_class: PerClass) -> np.ndarray:
-    """Class indices of the categories that have images, int64, by rising F1; of equals the first first."""
+    """Class indices of the categories that have images, int64, by rising F1, then by index."""
     present = np.flatnonzero(per_class.has_recall)
     return present[np.argsort(per_class.f1[present], kind="stable")]
 

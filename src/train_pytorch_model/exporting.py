@@ -88,7 +88,7 @@ def metadata(spec: ClassifierSpec) -> dict[str, str]:
                 "height": spec.framing.height,
                 "width": spec.framing.width,
                 "crop_fraction": spec.framing.crop_fraction,
-                "resize": "bilinear, antialiased, proportions kept, then the centre; none at the very size",
+                "resize": "bilinear, antialiased, proportions kept, then the centre; none at this very size",
                 "mean": spec.mean,
                 "std": spec.std,
                 "normalised": "inside the program",

@@ -16,10 +16,10 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.machine.cores import usable_cores
 
 BAD_IMAGES = "bad_images.csv"
-MAX_HEADERS = 20_000  # a header costs 0.05 ms; beyond, an evenly spaced sample of so many is read
+MAX_HEADERS = 20_000  # a header costs 0.05 ms; beyond, an evenly spaced sample of this many is read
 HEADERS_AT_ONCE = 100  # read by one thread
 MAX_BAD_SHARE = 0.05  # of a category or of the whole …
-MIN_BAD_IMAGES = 10  # … and at least so many make a data set too damaged to train on
+MIN_BAD_IMAGES = 10  # … and at least this many make a data set too damaged to train on
 COMMON_SHARE = 0.99  # of the images have the size that is called common
 
 

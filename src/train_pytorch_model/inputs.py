@@ -74,7 +74,7 @@ class TrainingInputs:
         return self._framing_at(self.recipe.training_size)
 
     def training_framings(self, epochs: int) -> list[Framing]:
-        """Of training in each of so many epochs."""
+        """Of training in each epoch, of `epochs`."""
         early = self._framing_at(self.recipe.early_size)
         return [early if is_early(epoch, epochs) else self.training_framing for epoch in range(1, epochs + 1)]
 

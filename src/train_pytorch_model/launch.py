@@ -64,7 +64,7 @@ class Agent:
     note: str = ""
 
     def torchrun_line(self, arguments: Sequence[str]) -> str:
-        """The same by hand."""
+        """The command by which one would start these processes oneself."""
         where = (
             ["--standalone"]
             if self.num_nodes == 1

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 PREFIX = "train_pytorch_model-inputs-"
 POLL_S = 0.05
-PATIENCE_S = 60.0  # so long the others wait in all for one that does nothing, as after SIGSTOP
+PATIENCE_S = 60.0  # in all that the others wait for one that does nothing, as after SIGSTOP
 ALIGNMENT = 64
 NO_ROOM = -1
 

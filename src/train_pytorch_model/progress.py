@@ -52,7 +52,7 @@ class Voice(Protocol):
     def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> AbstractContextManager[Bar]:
         """A `with` around one pass of `total` steps, of which some are `done`.
 
-        What is shown of it is a line of a log after every so many steps only; a terminal has all of it.
+        A log has a line of what is shown after every `lines_every` steps only; a terminal has all of it.
         """
 
 

@@ -30,16 +30,16 @@ class Recipe:
     """A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else 224."""
 
     training_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
-    """The same of training images. By default as large, but 176 px for 176 to 224 in random crops: README."""
+    """The same for training. By default the image size, but 176 px for 176 to 224 in random crops."""
 
     early_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
-    """The same before the last fifth of the epochs. By default as large, but in few epochs 4/7: README."""
+    """The same before the last fifth of the epochs. By default the training size; in short runs 4/7 of it."""
 
     crop_fraction: Annotated[float | None, _shown("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
 
     augmentation: Augmentation = "auto"
-    """Training crops. auto: none, but in many epochs random-resized-crop, or padded-crop: README."""
+    """Crops in training. auto: none in short runs, else padded at a common size, random-resized otherwise."""
 
     crop_area: float = 0.08
     """Smallest share of an image's area that random-resized-crop takes."""

@@ -31,8 +31,8 @@ class Scored:
 def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World, voice: Voice) -> Scored:
     """Write the scored dataset of all images that can be read; the main process does.
 
-    With `top_k`, the CSV has so many of the most probable categories. Raises `InvalidModelDirectoryError` for
-    weights that do not fit, `InvalidDatasetError` for rows that make no table, `OutputDirectoryError`.
+    With `top_k`, the CSV has that many of the most probable categories. Raises `InvalidModelDirectoryError`
+    for weights that do not fit, `InvalidDatasetError` for rows that make no table, `OutputDirectoryError`.
     """
     images, categories = inputs.images, inputs.spec.categories
     rows = enumerate(images.read_rows())

@@ -38,7 +38,7 @@ from train_pytorch_model.submission.workspace import Workspace
 
 POLL_S = 10.0
 LAST_LINES_S = 120.0  # the log is shown at most a minute late
-OUTAGE_S = 1800.0  # so long Azure may be out of reach while a job is watched, as from a laptop that moves
+OUTAGE_S = 1800.0  # that Azure may be out of reach while a job is watched, as from a laptop that moves
 IDLE_S = 600  # before a node of a cluster of ours is given back: a second trial finds it still warm
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
@@ -290,7 +290,7 @@ class _LogStream(Thread):
         self.start()
 
     def tell_problem(self, voice: Voice, within_s: float) -> None:
-        """Warn, once, if the log cannot be shown; wait so long for its end."""
+        """Warn, once, if the log cannot be shown; wait that long for its end."""
         self.join(within_s)
         if self._problem:
             voice.warn(f"The log cannot be shown here any more: {self._problem}")

@@ -161,12 +161,7 @@ class RunFolder:
             "host": socket.gethostname(),
             "last_checkpoint": str(manifests[-1]) if manifests else None,
         }
-        path = self.root / STATUS
-        # All ranks tell of the same mistake; rank 0's word counts. The mistake may be where the output is.
-        with suppress(OSError):
-            if rank == 0 or not path.exists():
-                self.root.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(status, indent=2))
+        _tell(self.root / STATUS, status, rank)
 
     def remove(self) -> None:
         """The output is whole: nothing here is needed any more.
@@ -211,18 +206,22 @@ def write_metrics(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
 
 
 def leave_error_info(error: UserError, rank: int) -> None:
-    """Tell an Azure ML job what went wrong; as of the status of a run, rank 0's word counts."""
-    path = OUTPUTS / ERROR_INFO
-    with suppress(OSError):
-        if rank == 0 or not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(_cause(error), indent=2))
+    """Tell an Azure ML job what went wrong."""
+    _tell(OUTPUTS / ERROR_INFO, _cause(error), rank)
 
 
 def forget_error_info() -> None:
     """Take away what an earlier start of this job has left on this machine, or a verb before this one."""
     with suppress(OSError):
         (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)
+
+
+def _tell(path: Path, record: Mapping[str, Any], rank: int) -> None:
+    """All ranks tell of the same mistake; rank 0's word counts. It may be that nothing can be written."""
+    with suppress(OSError):
+        if rank == 0 or not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(record, indent=2))
 
 
 def _cause(error: UserError) -> dict[str, str | int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.errors import ParameterError, out_of_range
 from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.formats.image_operations import (
     MAX_DEGREES,
@@ -148,9 +148,7 @@ class InitTransformation:
             highest = MAX_DEGREES if name.endswith("degrees") else MAX_SIDE
             if getattr(self, switch) and not 0 < value <= highest:
                 rule = f"greater than 0 and at most {highest}"
-                problems.append(
-                    f'Parameter "{_displayed(name)}" value should be {rule}: {_flag(name)} is {value}.'
-                )
+                problems.append(out_of_range(_displayed(name), rule, _flag(name), value))
             elif not getattr(self, switch) and value != getattr(type(self), name):
                 problems.append(f"{_flag(name)} is given, and {_flag(switch)} is off. Give both or neither.")
         if not self._operations():

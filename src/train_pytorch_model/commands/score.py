@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from train_pytorch_model.commands.processes import opened_once, spelled, work_or_start_workers
 from train_pytorch_model.commands.program import OptionalInt, Switch
-from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.errors import ParameterError, out_of_range
 from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.inputs import open_scoring_inputs
 from train_pytorch_model.launch import rank_of
@@ -47,9 +47,7 @@ class Score:
         is_main = rank_of(os.environ) == 0
         voice = make_voice(is_main, self.quiet)
         if self.top_k is not None and self.top_k < 1:
-            raise ParameterError(
-                f'Parameter "Top k" value should be greater than 0: --top-k is {self.top_k}.'
-            )
+            raise ParameterError(out_of_range("Top k", "greater than 0", "--top-k", self.top_k))
         check_apart(self.scored_dataset, FLAG, self.dataset, "--dataset")
         arguments = ["score", *self._arguments()]
         inputs = opened_once(lambda: open_scoring_inputs(self.trained_model, self.dataset), arguments)

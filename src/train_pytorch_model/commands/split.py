@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.datasets.splitting import FLAGS, one_sided, split, write_parts
-from train_pytorch_model.errors import ParameterError, listed
+from train_pytorch_model.errors import ParameterError, listed, out_of_range
 from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.progress import make_voice
@@ -48,9 +48,7 @@ class Split:
         """Check everything, then write both parts."""
         if not 0 < self.fraction < 1:
             rule = "greater than 0 and less than 1"
-            raise ParameterError(
-                f'Parameter "{FRACTION}" value should be {rule}: --fraction is {self.fraction}.'
-            )
+            raise ParameterError(out_of_range(FRACTION, rule, "--fraction", self.fraction))
         voice = make_voice(is_main=True, quiet=self.quiet)
         outputs = (self.output_1, self.output_2)
         for output, flag, other, other_flag in (

@@ -56,7 +56,7 @@ class CachePlan:
     readers: int = 0
     """Processes that read images for each one that trains; 0 where it does so itself."""
     min_chunk: int = MIN_CHUNK
-    """Bytes that a writer takes at once, if there are so many."""
+    """Bytes that a writer takes at once, if there are as many."""
 
     @property
     def num_images(self) -> int:

@@ -27,7 +27,7 @@ MIN_IMAGES = 16  # of a category; those that have fewer are taken together
 SIDE = 16  # px of a thumbnail
 FOLDS = 5
 TOLD = 0.65  # of the images, and …
-DEVIATIONS = 4.0  # … so many standard deviations above the half that chance tells
+DEVIATIONS = 4.0  # … standard deviations above the half that chance tells
 
 
 def with_flips_decided(inputs: TrainingInputs, world: World) -> TrainingInputs:

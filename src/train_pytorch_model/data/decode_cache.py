@@ -146,7 +146,7 @@ class _Region:
         self._lock = threading.Lock()
 
     def allocate(self, num_bytes: int) -> int | None:
-        """The offset of so many bytes in one chunk; None when there is no room."""
+        """The offset of `num_bytes` in one chunk; None when there is no room."""
         with self._lock:
             start, size = self._end, self._chunk_bytes
             if start // size != (start + num_bytes - 1) // size:
@@ -184,13 +184,13 @@ class _Region:
 
 
 def private_cache(num_images: int, budget: int, min_chunk: int = MIN_CHUNK) -> Remember:
-    """In so many bytes of this process's memory."""
+    """In `budget` bytes of this process's memory."""
     index = _Index(bytearray(index_bytes(num_images)), num_images)
     return _DecodeCache(index, [_Region(None, budget, min_chunk=min_chunk)], 0)
 
 
 def chunk_for(image_bytes: int) -> int:
-    """Bytes that a writer of images of so many should take at once, at least."""
+    """Bytes that a writer of images of `image_bytes` each should take at once, at least."""
     wanted = max(MIN_CHUNK, MIN_IMAGES * image_bytes)
     return _whole_pages(wanted + mmap.ALLOCATIONGRANULARITY - 1)
 

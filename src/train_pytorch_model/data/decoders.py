@@ -229,7 +229,7 @@ class _Server:
             return None
 
     def end(self) -> None:
-        """And with it all that it has forked."""
+        """End the process, and with it all that it has forked."""
         self._control.close()
         self._process.kill()
         self._process.wait()

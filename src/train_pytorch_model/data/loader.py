@@ -97,13 +97,13 @@ def num_readers(world: World) -> int:
 
 
 def num_threads(world: World) -> int:
-    """Of a loader: one for each of those processes, or for each core of this one."""
+    """Of a loader: one for each reader process, or for each core of this one."""
     return num_readers(world) or world.cores
 
 
 @contextmanager
 def start_readers(world: World) -> Iterator[Decoders | None]:
-    """Those processes, for a `with`: they import PyTorch while this one does other things."""
+    """The reader processes, for a `with`: they import PyTorch while this one does other things."""
     if num_readers(world) == 0:
         yield None
         return

@@ -143,7 +143,7 @@ def _in_the_tars_order(
 
 
 def _why_not(target: Path, chunks: Iterable[bytes]) -> str:
-    """Write the file of an image; why there is none then, if so. Raises `OSError` for the writing."""
+    """Write the file of an image; returns why it was left out, or an empty text. Raises `OSError`."""
     try:
         write_chunks(target, chunks)
         read_size(target)

@@ -50,10 +50,10 @@ class Limits:
     ratio: int = 200
     """Unpacked over packed bytes …"""
     ratio_from_bytes: int = 100 << 20
-    """… once so many bytes are unpacked: one black bitmap proves nothing."""
+    """… once this many bytes are unpacked: one black bitmap proves nothing."""
 
     def check_total(self, unpacked: int, packed: int) -> None:
-        """Raise `MalformedFileError` when so much is too much."""
+        """Raise `MalformedFileError` when this is too much."""
         if unpacked > self.total_bytes:
             raise MalformedFileError(f"it unpacks to more than {self.total_bytes:,} bytes.")
         if unpacked > self.ratio_from_bytes and unpacked > self.ratio * packed:

@@ -52,8 +52,8 @@ _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
 class ScoreWriter:
     """Writes batches of scored rows to the Parquet file and to `scores.csv`.
 
-    With `top_k`, the CSV has the so many most probable categories of each row instead of all. Columns of the
-    input that have the names of scores, from an earlier scoring, are left out.
+    With `top_k`, the CSV has that many of the most probable categories of each row instead of all. Columns of
+    the input that have the names of scores, from an earlier scoring, are left out.
     """
 
     def __init__(

@@ -62,6 +62,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return document
 
 
+def read_meta(root: Path, type_name: str) -> dict[str, Any]:
+    """`_meta.yaml` of a complete directory of that type. Raises `MalformedFileError`."""
+    if (root / INCOMPLETE).exists():
+        raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is there.")
+    meta = read_yaml(root / META)
+    if meta.get("type") != type_name:
+        raise MalformedFileError(f"{META} says type {meta.get('type')!r}, expected {type_name!r}.")
+    return meta
+
+
 def read_json(path: Path, kind: type[T]) -> T:
     """The value in a JSON file, checked against `kind`. Raises `MalformedFileError`."""
     data = read_bounded(path, MAX_JSON_BYTES).removeprefix(BOM_UTF8)  # as editors on Windows write it

@@ -22,7 +22,7 @@ from train_pytorch_model.formats.files import (
     is_inner_path,
     is_really_inside,
     read_json,
-    read_yaml,
+    read_meta,
 )
 from train_pytorch_model.formats.listing import (
     UNLABELLED,
@@ -65,9 +65,7 @@ class _ImageReference(msgspec.Struct):
 
 def read_image_list(root: Path) -> Listing:
     """The rows of `images.lst`, checked. Raises `MalformedFileError`, `UnlabelledRowsError`."""
-    meta = read_yaml(root / META)
-    if meta.get("type") != TYPE:
-        raise MalformedFileError(f"{META} says type {meta.get('type')!r}, expected {TYPE!r}.")
+    meta = read_meta(root, TYPE)
     parts = {}
     for key in ("image_list", "schema"):
         if not isinstance(meta.get(key), str):

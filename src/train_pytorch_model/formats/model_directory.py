@@ -42,11 +42,11 @@ from typing import Any
 from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
 from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.files import (
-    INCOMPLETE,
     META,
     MalformedFileError,
     file_inside,
     read_bounded,
+    read_meta,
     read_yaml,
     sha256_of,
     write_yaml,
@@ -115,11 +115,7 @@ def _open(root: Path, port: str) -> ModelDirectory:
         raise MalformedFileError("there is no such directory.")
     if not root.is_dir():
         raise MalformedFileError("it is a file, not a directory.")
-    if (root / INCOMPLETE).exists():
-        raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is there.")
-    meta = read_yaml(root / META)
-    if meta.get("type") != TYPE:
-        raise MalformedFileError(f"{META} says type {meta.get('type')!r}, expected {TYPE!r}.")
+    meta = read_meta(root, TYPE)
     spec = _read_spec(root, meta)
     extras = _mapping(spec, "flavor_extras")
     init_params = _mapping(extras, "init_params")

@@ -74,7 +74,7 @@ class Packer:
         self.extend_encoded(map(os.fsencode, names))
 
     def extend_encoded(self, names: Iterable[bytes | bytearray | memoryview]) -> None:
-        """The same of names that are bytes already."""
+        """Add names that are bytes already."""
         blob, ends = self._blob, self._ends
         for name in names:
             blob += name

@@ -22,12 +22,11 @@ import msgspec
 
 from train_pytorch_model.errors import InvalidTransformationDirectoryError, listed
 from train_pytorch_model.formats.files import (
-    INCOMPLETE,
     META,
     MalformedFileError,
     file_inside,
     read_json,
-    read_yaml,
+    read_meta,
     write_json,
     writing_directory,
 )
@@ -83,11 +82,7 @@ def _list_in(path: Path) -> list[Any]:
         raise MalformedFileError("there is no such directory or file.")
     if not path.is_dir():
         return read_json(path, list[Any])
-    if (path / INCOMPLETE).exists():
-        raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is there.")
-    meta = read_yaml(path / META)
-    if meta.get("type") != TYPE:
-        raise MalformedFileError(f"{META} says type {meta.get('type')!r}, expected {TYPE!r}.")
+    meta = read_meta(path, TYPE)
     kind = meta.get("transform_type")
     if kind == PICKLE:
         raise MalformedFileError(

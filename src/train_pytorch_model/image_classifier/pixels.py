@@ -69,7 +69,7 @@ def framed(pixels: Pixels, framing: Framing) -> Pixels:
 
 
 def framed_at_most(pixels: Pixels, framing: Framing) -> Pixels:
-    """The same as it is, if that has fewer pixels: what `framed` makes of it at any size sees as much."""
+    """`framed`, or what it would see, unresized, if that has fewer pixels: at any size it shows as much."""
     seen = pixels[window(*pixels.shape[:2], framing)]
     is_smaller = seen.shape[0] * seen.shape[1] < framing.num_pixels
     return np.ascontiguousarray(seen) if is_smaller else framed(pixels, framing)

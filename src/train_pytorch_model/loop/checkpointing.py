@@ -114,7 +114,7 @@ class Checkpointer:
         self._act(self._agreement.exchange(loss_sum, is_due, self._stop.signal or 0))
 
     def after_training(self) -> None:
-        """The same at the end of an epoch's training; validation is then a state to come back to."""
+        """Agree once more at the end of an epoch's training; validation is then a state to come back to."""
         self._act(self._agreement.finish())
         self.keep()
         self._stepped_at = None  # the validation is not part of a step
@@ -152,7 +152,7 @@ class Checkpointer:
         return is_written
 
     def write_epoch(self, is_last: bool) -> None:
-        """The same after an epoch, unless it was a moment ago."""
+        """Write the state after an epoch, unless one was written a moment ago."""
         is_uploaded = self._every_s >= UPLOADED_EVERY_S
         apart_s = self._every_s if is_uploaded else min(self._every_s, EPOCHS_EVERY_S)
         if is_last or time.monotonic() - self._written_at >= apart_s:

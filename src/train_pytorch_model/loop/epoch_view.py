@@ -41,7 +41,7 @@ class RunLength:
         return len(self.pixels)
 
     def rest_s(self, epoch: int, step_s: float, waited_s: float) -> float:
-        """For the epochs after one, counted from 1, of whose steps so much is a wait for images.
+        """Seconds for the epochs after `epoch`, counted from 1, whose steps took `step_s`, `waited_s` idle.
 
         Waiting does not grow with the pixels: large files are read whatever becomes of them.
         """

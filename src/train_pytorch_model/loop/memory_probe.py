@@ -16,7 +16,7 @@ MAX_VALIDATED_AT_ONCE = 512
 def largest_that_fits(try_out: Callable[[int], None], largest: int, least: int, world: World) -> int:
     """`largest` images, or as often halved as it takes, down to `least`: the same on all processes.
 
-    `try_out` computes so many images in this process alone, without a word to the others: one that runs out
+    `try_out` computes that many images in this process alone, without a word to the others: one that runs out
     of memory would leave them waiting. Raises `ModuleOutOfMemoryError`.
     """
     images = largest
@@ -29,7 +29,7 @@ def largest_that_fits(try_out: Callable[[int], None], largest: int, least: int, 
 
 
 def validated_at_once(trained: int, training_framing: Framing, framing: Framing) -> int:
-    """Images that a GPU validates at once, where so many are `trained` at once."""
+    """Images that a GPU validates at once, where it trains `trained` at once."""
     most = max(trained, min(VALIDATED_AT_ONCE * trained, MAX_VALIDATED_AT_ONCE))
     return max(1, most * training_framing.num_pixels // framing.num_pixels)
 

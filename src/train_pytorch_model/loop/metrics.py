@@ -19,9 +19,9 @@ class Metrics:
     loss: float
     """Mean cross entropy in nats; NaN over no images."""
     top1: float
-    """Fraction from 0 to 1 of images whose category had the highest logit; of equals the first counts."""
+    """Share from 0 to 1 of images whose category had the highest logit; among equals the first counts."""
     top5: float
-    """The same for the five highest, or all where there are fewer."""
+    """Share of images whose true category is among the five most probable, or all if there are fewer."""
     images: int
 
 
@@ -50,7 +50,7 @@ class Sums:
         return self.reduce_later(world)()
 
     def reduce_later(self, world: World) -> Callable[[], Metrics]:
-        """The same of now; who asks for it a step later does not wait for the device."""
+        """`reduce`, of the sums as they are now; read a step later, it does not wait for the device."""
         sums = read_later(world.sum(self.values))
         return lambda: _means(*sums())
 
@@ -90,7 +90,7 @@ class OutcomeRows:
 
 
 def _ranks(logits: Tensor, targets: Tensor) -> Tensor:
-    """(B,): how many categories come before the true one, of equal logits the first first; 0 is a hit.
+    """(B,): how many categories come before the true one, among equal logits the first; 0 is a hit.
 
     One rule for all: `topk` takes equal logits in any order, and in bfloat16 many are equal. A logit that is
     not a number comes before all others, and as the true one after them, so that it never makes a hit.

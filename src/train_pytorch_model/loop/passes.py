@@ -109,7 +109,7 @@ class Watcher(Protocol):
         """One more step is done. May save the state, and may end the epoch by an exception."""
 
     def report(self, report: StepReport) -> None:
-        """The state after every so many steps."""
+        """The state, after every `report_every` steps."""
 
 
 def train_one_epoch(

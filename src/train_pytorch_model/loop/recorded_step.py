@@ -38,7 +38,7 @@ def can_be_recorded(network: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class _Recording:
-    """A step of so many images, and where it reads and writes."""
+    """A step of a number of images, and where it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
     images: Tensor

@@ -51,7 +51,7 @@ class StopRequests:
             _end(number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it was asked, or is within so many seconds."""
+        """Whether it was asked, or is within that many seconds."""
         return self._is_asked.wait(timeout_s)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from train_pytorch_model.data.loader import (
 from train_pytorch_model.data.plan import num_training_steps, plan_training, plan_validation
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed import World
-from train_pytorch_model.errors import InvalidDatasetError, ParameterError, TrainingError
+from train_pytorch_model.errors import InvalidDatasetError, ParameterError, TrainingError, out_of_range
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import left_out, without_bad_images
 from train_pytorch_model.image_classifier.normalization import Normalize
@@ -150,7 +150,7 @@ class Trainer:
 
     @property
     def validation(self) -> ImageDirectory:
-        """The same of the validation images."""
+        """The validation images, without those found unreadable in the epochs before."""
         return self.inputs.validation.without(self.state.position.left_out["validation"])
 
     def train(self, loader: Loader, after_step: AfterStep, max_steps: int | None = None) -> StepReport:
@@ -386,9 +386,9 @@ def _steps_per_epoch(
     """`min_share` images are the fewest that a step takes, for the sake of those as small as in `framing`."""
     if config.batch_size < min_share:
         raise ParameterError(
-            f'Parameter "Batch size" value should be greater than {min_share - 1}: --batch-size is'
-            f" {config.batch_size}. At {framing.height} x {framing.width} px the batch"
-            f" norm of {inputs.model.architecture} needs {min_share} images a step."
+            out_of_range("Batch size", f"greater than {min_share - 1}", "--batch-size", config.batch_size)
+            + f" At {framing.height} x {framing.width} px the batch norm of {inputs.model.architecture} needs"
+            f" {min_share} images a step."
         )
     steps = num_training_steps(len(inputs.training), config.batch_size, min_share, world.size)
     if steps == 0:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from train_pytorch_model.networks.layers import batch_norms, is_depthwise
 
 MAX_MOMENTUM = 0.3  # of running statistics, which then are of about three steps
-KEPT = 0.0  # the momentum of those that stay
+KEPT = 0.0  # the momentum of statistics that stay
 
 
 def quicken_batch_norms(network: nn.Module, steps_per_epoch: int) -> None:
@@ -24,14 +24,14 @@ def quicken_batch_norms(network: nn.Module, steps_per_epoch: int) -> None:
 
 
 def keep_statistics(network: nn.Module) -> None:
-    """Have them stay, and images normalised by them in training as well: see `set_training_mode`."""
+    """Have running statistics stay, for training to normalise by as well: see `set_training_mode`."""
     for norm in batch_norms(network):
         norm.momentum = KEPT
 
 
 @torch.no_grad()
 def blend_statistics(network: nn.Module, images: Tensor, share: float) -> None:
-    """Move those that stay by a share, from 0 to 1, towards those of a batch of images.
+    """Move statistics that stay by a share, from 0 to 1, towards those of a batch of images.
 
     The network is in evaluation mode afterwards.
     """

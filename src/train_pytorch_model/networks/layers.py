@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def batch_norms(network: nn.Module) -> Iterator[_BatchNorm]:
-    """Those in a network."""
+    """All batch norms of a network."""
     return (module for module in network.modules() if isinstance(module, _BatchNorm))
 
 

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from train_pytorch_model.errors import out_of_range
+
 DEFAULT_VM_SIZE = "Standard_NC4as_T4_v3"  # the cheapest size with a whole GPU
 AMLCOMPUTE = "amlcompute"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
@@ -41,7 +43,7 @@ def known_gpus(vm_size: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """What a job needs: so many nodes of a cluster, which is made where it does not exist."""
+    """What a job needs: nodes of a cluster, which is made where it does not exist."""
 
     cluster: str
     instance_count: int = 1
@@ -129,4 +131,4 @@ class Cluster:
 
 def _below_one(parameter: str, flag: str, value: int) -> Iterator[str]:
     if value < 1:
-        yield f'Parameter "{parameter}" value should be greater than 0: {flag} is {value}.'
+        yield out_of_range(parameter, "greater than 0", flag, value)

@@ -25,9 +25,9 @@ from train_pytorch_model.machine.process_table import python_command
 
 PROGRAM = "from train_pytorch_model.tracking.mlflow_process import main; main()"
 SAVE_MODEL = "save_model"  # the call that needs no store, and that a training waits for
-SAVING_S = 120.0  # so long it does; it takes one or two
-ENDING_S = 1.0  # so long the end of the process is waited for: milliseconds, unless it is making a store
-MAKING_S = 60.0  # so long a process that is told to end goes on making one: nobody can mend half of it
+SAVING_S = 120.0  # that it may take; it takes one or two
+ENDING_S = 1.0  # that its end is waited for: it comes in milliseconds, unless it is making a store
+MAKING_S = 60.0  # that a process which is told to end goes on making one: nobody can mend half of it
 MAX_REASON = 200  # characters
 
 # By default a dead server holds each call for four minutes.
