@@ -5,6 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--architecture", default="resnet50")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--pretrained", action="store_true", help="with batch norms as behind such weights")
     parser.add_argument("--compile", action="store_true", help="measure this, too: it takes a minute or two")
     chosen = parser.parse_args()
     if not torch.cuda.is_available():
@@ -58,6 +60,7 @@ def _trainer(chosen: argparse.Namespace, folder: Path, world: World) -> Trainer:
     recipe = Recipe(image_size=chosen.image_size, training_size=chosen.image_size)
     InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
     inputs = open_training_inputs(untrained, images, images)
+    inputs = replace(inputs, model=replace(inputs.model, is_pretrained=chosen.pretrained))
     trainer = Trainer(TrainConfig(batch_size=chosen.batch_size), inputs, world, Silence())
     set_training_mode(trainer.network)
     return trainer

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +10,21 @@ import pytest
 import torch
 from tests.painting import paint_folders
 from torch import Tensor, nn
+from torch.optim import SGD
 
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.loader import Batch, start_readers
 from train_pytorch_model.distributed import World
-from train_pytorch_model.inputs import open_training_inputs
+from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop import recorded_step
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimization import make_optimizer
 from train_pytorch_model.loop.passes import TrainStep
 from train_pytorch_model.loop.precision import choose_precision
 from train_pytorch_model.loop.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep
+from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.networks.batch_norms import keep_statistics, set_training_mode
 from train_pytorch_model.progress import Silence
 
 pytestmark = [
@@ -31,7 +35,8 @@ pytestmark = [
 SIZES = [8, 7] * 8  # as an epoch has them, that does not divide into batches
 
 
-def make_step(precision: str = "float32") -> TrainStep:
+def make_step(precision: str = "float32", keeps_statistics: bool = False) -> TrainStep:
+    """With statistics that stay, as behind pretrained weights, filters and head have rates of their own."""
     device = torch.device("cuda", 0)
     torch.manual_seed(0)
     network = nn.Sequential(
@@ -44,6 +49,11 @@ def make_step(precision: str = "float32") -> TrainStep:
         nn.Linear(392, 3),
     )
     model = network.to(device).to(memory_format=torch.channels_last)
+    factors = dict.fromkeys(model.parameters(), 1.0)
+    if keeps_statistics:
+        keep_statistics(model)
+        set_training_mode(model)
+        factors = dict.fromkeys(model.parameters(), 0.25) | dict.fromkeys(model[-1].parameters(), 0.5)
     chosen = choose_precision(precision, device)
 
     def loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
@@ -59,7 +69,7 @@ def make_step(precision: str = "float32") -> TrainStep:
             return logits
 
     world = World(0, 1, 0, 1, device)
-    return TrainStep(Floats(), make_optimizer(model), chosen.scaler(device), loss_sum, chosen, world)
+    return TrainStep(Floats(), make_optimizer(model, factors), chosen.scaler(device), loss_sum, chosen, world)
 
 
 def batches(sizes: list[int], side: int = 9) -> list[Batch]:
@@ -84,8 +94,11 @@ def trained(
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_steps_that_are_played_back_are_those_that_would_have_been_computed(precision: str) -> None:
-    plain, under_it = make_step(precision), make_step(precision)
+@pytest.mark.parametrize("keeps_statistics", [False, True])
+def test_steps_that_are_played_back_are_those_that_would_have_been_computed(
+    precision: str, keeps_statistics: bool
+) -> None:
+    plain, under_it = make_step(precision, keeps_statistics), make_step(precision, keeps_statistics)
     recorded = RecordedStep(under_it, lambda: 0, lambda _: None)
     expected = trained(plain, plain.model, SIZES)
     found = trained(recorded, under_it.model, SIZES)
@@ -94,6 +107,28 @@ def test_steps_that_are_played_back_are_those_that_would_have_been_computed(prec
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3, msg=name)
     assert found["sums"][3] == sum(SIZES)
+    assert torch.equal(found["network.1.running_mean"].cpu(), torch.zeros(8)) is keeps_statistics
+
+
+def test_steps_that_are_played_back_go_on_from_a_state_that_is_restored() -> None:
+    step = make_step()
+    recorded, sums = RecordedStep(step, lambda: 0, lambda _: None), Sums(torch.device("cuda", 0))
+    assert isinstance(step.optimizer, SGD)
+    state = TrainState(step.model, step.optimizer, step.scaler, 3, step.world.device)
+
+    def go_on() -> dict[str, Tensor]:
+        for number, batch in enumerate(batches(SIZES)):
+            torch.manual_seed(number)
+            recorded(batch, 0.01, sums)
+        return {name: value.clone() for name, value in step.model.state_dict().items()}
+
+    go_on()
+    assert len(recorded._recordings) == 2
+    snapshot = state.snapshot()
+    expected = go_on()
+    state.restore(snapshot)
+    for name, value in go_on().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-3, msg=name)
 
 
 def test_steps_on_larger_images_are_recorded_anew() -> None:
@@ -165,8 +200,13 @@ def test_what_takes_long_is_compiled_for_each_size_once_and_recorded_again() -> 
 
 
 @pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("is_pretrained", [False, True])
 def test_a_training_goes_on_compiled_or_not(
-    tmp_path: Path, untrained_resnet18: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+    tmp_path: Path,
+    untrained_resnet18: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: bool,
+    is_pretrained: bool,
 ) -> None:
     monkeypatch.setattr(recorded_step, "COMPILING_PAYS_S", 0.0)
     warned: list[str] = []
@@ -175,6 +215,28 @@ def test_a_training_goes_on_compiled_or_not(
         monkeypatch.setattr(torch, "compile", lambda *_, **__: _broken)
     images = paint_folders(tmp_path / "images", 60)
     inputs = open_training_inputs(untrained_resnet18, images, images)
+    inputs = replace(inputs, model=replace(inputs.model, is_pretrained=is_pretrained))
+    trainer = train_two_epochs(inputs)
+    assert [text.split(" (")[0] for text in warned] == (["The network cannot be compiled"] if fails else [])
+    recorded = trainer._take_step
+    assert isinstance(recorded, RecordedStep)
+    assert bool(recorded._steps) is not fails
+    assert trainer.state.best.metrics.loss < math.log(3)
+
+
+def test_small_images_first_are_followed_by_large_ones(tmp_path: Path, untrained_resnet18: Path) -> None:
+    images = paint_folders(tmp_path / "images", 20, size=(96, 96))
+    inputs = open_training_inputs(untrained_resnet18, images, images)
+    trainer = train_two_epochs(replace(inputs, recipe=replace(inputs.recipe, early_size=(64, 64))))
+    recorded = trainer._take_step
+    assert isinstance(recorded, RecordedStep)
+    shapes = [tuple(recording.images.shape) for recording in recorded._recordings.values()]
+    assert shapes == [(4, 3, 96, 96)]
+    assert trainer.state.best.metrics.loss < math.log(3)
+
+
+def train_two_epochs(inputs: TrainingInputs) -> Trainer:
+    """Four images a step, each waited for."""
     trainer = Trainer(
         TrainConfig(batch_size=4, epochs=2, learning_rate=0.01),
         inputs,
@@ -183,14 +245,9 @@ def test_a_training_goes_on_compiled_or_not(
     )
     with start_readers(trainer.world) as readers, trainer.loader(readers) as loader:
         for _ in range(2):
-            trainer.close_epoch(
-                trainer.train(loader, lambda _: torch.cuda.synchronize()), trainer.validate(loader)
-            )
-    assert [text.split(" (")[0] for text in warned] == (["The network cannot be compiled"] if fails else [])
-    recorded = trainer._take_step
-    assert isinstance(recorded, RecordedStep)
-    assert bool(recorded._steps) is not fails
-    assert trainer.state.best.metrics.loss < math.log(3)
+            trained = trainer.train(loader, lambda _: torch.cuda.synchronize())
+            trainer.close_epoch(trained, trainer.validate(loader))
+    return trainer
 
 
 def _broken(*_: object) -> Tensor:
