@@ -1,5 +1,6 @@
 """How good predictions are: numbers from targets and probabilities, without torch."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -7,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 TOP_K = 5
+DEVIATIONS = 1.96  # of a normal distribution, on either side, that hold 95 % of it
 NUM_BINS = 15  # as Guo et al. 2017
 # The least probability that counts in the loss, at 708 nats; those below lose digits. A higher limit, such as
 # scikit-learn's at 36 nats, would make another loss than that of the epochs, which is computed from logits.
@@ -164,6 +166,25 @@ class Evaluation:
     def correct(self) -> int:
         """Images whose category was predicted."""
         return self.images - len(self.mistakes)
+
+    @property
+    def accuracy_interval(self) -> tuple[float, float]:
+        """The 95 % confidence interval of the accuracy: what many more such images may show.
+
+        Wilson's (1927), which holds for few images and near 0 and 1 as well.
+        """
+        weight = DEVIATIONS**2
+        centre = (self.correct + weight / 2) / (self.images + weight)
+        variance = self.images * self.accuracy * (1 - self.accuracy) + weight / 4
+        half = DEVIATIONS * math.sqrt(variance) / (self.images + weight)
+        return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def counted(evaluation: Evaluation) -> str:
+    """The accuracy in images, and how far chance may have moved it."""
+    lowest, highest = evaluation.accuracy_interval
+    interval = f"95% confidence interval {lowest:.1%} to {highest:.1%}"
+    return f"{evaluation.correct:,} of {evaluation.images:,} images, {interval}"
 
 
 def outcomes_of(targets: np.ndarray, probabilities: np.ndarray) -> Outcomes:

@@ -90,7 +90,8 @@ def test_it_says_the_main_numbers(trained: Trained, mislabelled: Path, tmp_path:
     metrics = json.loads((output / "metrics.json").read_text())
     correct = round(metrics["accuracy"] * 11)
     worst = min(metrics["per_class"], key=lambda row: float(row["f1"]))
-    assert f"Accuracy             {metrics['accuracy']:7.1%}  {correct} of 11 images\n" in ended.stdout
+    counts = f"{correct} of 11 images, 95% confidence interval "
+    assert f"Accuracy             {metrics['accuracy']:7.1%}  {counts}" in ended.stdout
     assert "Top 5 accuracy        100.0%  always so with 3 categories\n" in ended.stdout
     assert f"Balanced accuracy    {metrics['balanced_accuracy']:7.1%}  mean recall" in ended.stdout
     assert f"Loss                 {metrics['loss']:7.3f}  nats\n" in ended.stdout

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 from sklearn.metrics import (
     accuracy_score,
     balanced_accuracy_score,
@@ -100,6 +101,14 @@ def test_the_calibration_error_is_that_of_guo_et_al(images: int, classes: int) -
     assert calibration.images.sum() == images
     assert calibration.accuracy @ calibration.images == pytest.approx(is_hit.sum())
     assert calibration.confidence @ calibration.images == pytest.approx(confidences.sum())
+
+
+@pytest.mark.parametrize(("hits", "images"), [(0, 1), (1, 1), (3, 4), (0, 100), (50, 100), (9_999, 10_000)])
+def test_the_interval_of_the_accuracy_is_wilsons(hits: int, images: int) -> None:
+    probabilities = np.array([[1.0, 0.0]] * hits + [[0.0, 1.0]] * (images - hits))
+    evaluation = evaluate(outcomes_of(np.zeros(images, np.int64), probabilities), 2)
+    expected = binomtest(hits, images).proportion_ci(method="wilson")
+    assert evaluation.accuracy_interval == pytest.approx((expected.low, expected.high), abs=1e-4)
 
 
 def test_a_bin_of_confidence_holds_its_upper_edge() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 from train_pytorch_model.evaluation import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.formats.evaluation_directory import MAX_PAIRS, Mistake, write_numbers
@@ -48,6 +49,8 @@ def test_metrics_are_one_json_object(written: Path) -> None:
         metrics.pop(name) for name in ("per_class", "calibration", "most_confused", "absent_categories")
     )
     assert absent == ["חתול"]
+    interval = binomtest(4, 6).proportion_ci(method="wilson")
+    assert metrics.pop("accuracy_interval") == pytest.approx([interval.low, interval.high], abs=1e-4)
     assert metrics == pytest.approx(
         {
             "images": 6,

@@ -87,7 +87,10 @@ def test_the_main_numbers_are_told() -> None:
     assert page.texts("h1") == ["Evaluation of a resnet18"]
     for text in (
         *("Data set validation", "4 images", "3 categories", "32 \N{MULTIPLICATION SIGN} 48 px"),
-        *("Accuracy 75.0% 3 of 4 images", "Top 5 accuracy 100.0% always so with 3 categories"),
+        *(
+            "Accuracy 75.0% 3 of 4 images, 95% confidence interval 30.1% to 95.4%",
+            "Top 5 accuracy 100.0% always so with 3 categories",
+        ),
         *("Balanced accuracy 83.3% mean recall of 3 categories", "Macro F1 0.778 weighted by images: 0.750"),
         "Loss 0.540 mean cross entropy, in nats",
         "Calibration error 15.0% at a mean confidence of 70.0%",

@@ -5,6 +5,7 @@
     metrics.json           one JSON object; fractions are from 0 to 1:
                              images, left_out                   images evaluated; images that cannot be read
                              accuracy, top5_accuracy, balanced_accuracy
+                             accuracy_interval                  [lowest, highest], with 95 % confidence
                              loss                               mean cross entropy, in nats
                              macro_precision, macro_recall, macro_f1
                              weighted_precision, weighted_recall, weighted_f1
@@ -119,6 +120,7 @@ def write_numbers(
         "images": evaluation.images,
         "left_out": left_out,
         "accuracy": evaluation.accuracy,
+        "accuracy_interval": evaluation.accuracy_interval,
         "top5_accuracy": evaluation.top5,
         "balanced_accuracy": evaluation.balanced_accuracy,
         "loss": evaluation.loss,

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from train_pytorch_model import __version__
-from train_pytorch_model.evaluation import TOP_K, Confusion, Evaluation
+from train_pytorch_model.evaluation import TOP_K, Confusion, Evaluation, counted
 from train_pytorch_model.formats.evaluation_directory import (
     CategoryRow,
     Mistake,
@@ -116,7 +116,7 @@ def figures(evaluation: Evaluation) -> list[Figure]:
         Figure(
             "Accuracy",
             f"{evaluation.accuracy:.1%}",
-            f"{evaluation.correct:,} of {evaluation.images:,} images",
+            counted(evaluation),
         ),
         Figure(
             "Top 5 accuracy",
