@@ -105,6 +105,7 @@ def make_report(
         history=make_history(losses),
         best_epoch=int(np.nanargmin(losses)) + 1,
         stopped="",
+        advice=(),
         rollbacks=0,
         training=DataSet("Training dataset", "training", counts, ignored or {}),
         validation=DataSet("Validation dataset", "validation", np.maximum(counts // 8, 10), {}),

@@ -127,7 +127,7 @@ def open_training_inputs(
         bad_images=bad_images,
         warnings=(
             *_data_warnings(training),
-            *_learning_warnings(training, model, recipe),
+            *learning_warnings(training.class_counts(), model, recipe),
             *_data_warnings(validation),
             *_sameness_warnings(training, validation),
         ),
@@ -296,12 +296,15 @@ def imbalance(counts: np.ndarray, recipe: Recipe) -> str:
     )
 
 
-def _learning_warnings(training: ImageDirectory, model: ModelDirectory, recipe: Recipe) -> list[str]:
-    """What to know of training images from which less will be learned than could be."""
+def learning_warnings(counts: np.ndarray, model: ModelDirectory, recipe: Recipe) -> list[str]:
+    """What to know of training images from which less will be learned than could be.
+
+    `counts` (number of categories,) are those of each.
+    """
     warnings = []
-    if uneven := imbalance(training.class_counts(), recipe):
+    if uneven := imbalance(counts, recipe):
         warnings.append(uneven)
-    average = len(training) / len(training.categories)
+    average = counts.mean()
     if average < FEW_TRAINING_IMAGES and not (model.is_pretrained or model.is_trained):
         number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
         warnings.append(

@@ -24,6 +24,7 @@ from train_pytorch_model.formats.evaluation_directory import (
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import readable_images
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.inputs import learning_warnings
 from train_pytorch_model.loop.fine_tuning import SHARE, num_looked_at
 from train_pytorch_model.loop.passes import LR_FACTOR, Look
 from train_pytorch_model.loop.trainer import Trainer
@@ -207,6 +208,7 @@ def _report(trainer: Trainer, output: Path, answers: Sequence[Look | str]) -> li
             history=position.history,
             best_epoch=trainer.state.best.epoch,
             stopped=stopped_early(trainer),
+            advice=learning_warnings(trainer.training.class_counts(), inputs.model, inputs.recipe),
             rollbacks=position.rollbacks,
             training=_data_set(trainer.training),
             validation=_data_set(images),

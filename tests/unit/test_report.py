@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.pages import HOSTILE, Page
-from tests.reports import SECTIONS, make_report
+from tests.reports import SECTIONS, make_history, make_report
 
 from train_pytorch_model.image_check import BadImage
+from train_pytorch_model.inputs import imbalance
 from train_pytorch_model.pages.report_page import (
     MAX_BAD_IMAGES,
     MAX_BALANCE,
@@ -21,6 +22,7 @@ from train_pytorch_model.pages.report_page import (
     balance_of,
     render_report,
 )
+from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.time_budget import TimeBudget
 
 CHARTS = ("Loss", "Accuracy", "Learning rate", "Images per second")
@@ -29,6 +31,11 @@ CHARTS = ("Loss", "Accuracy", "Learning rate", "Images per second")
 def page_of(report: Report) -> Page:
     """The report as a browser takes it."""
     return Page(render_report(report))
+
+
+LEARNED_BY_HEART = [
+    record | {"Train error": 0.1, "Top 1 accuracy": 0.6} for record in make_history((1.2, 0.7, 0.4, 0.5))
+]
 
 
 def training_of(*counts: int) -> DataSet:
@@ -114,7 +121,7 @@ def test_epochs_without_a_finite_loss_are_gaps_and_are_told() -> None:
 
 
 def test_skewed_categories_are_told_with_the_option_against_it() -> None:
-    page = page_of(make_report(training=training_of(400, 40, 41)))
+    page = page_of(make_report(advice=[imbalance(np.array([400, 40, 41]), Recipe())]))
     assert "The largest category has 10 times as many training images as the smallest." in page.text
     assert "init-model --balance-classes" in page.texts("code")
     assert "`" not in page.text
@@ -207,7 +214,8 @@ def test_problems_of_the_data_are_named() -> None:
         ({"losses": (1.0, 0.5)}, "The best epoch is the last, its loss was still falling:"),
         ({"rollbacks": 1}, "The loss was not finite 1 time: the training went back"),
         ({"rollbacks": 2}, "The loss was not finite 2 times: the training went back"),
-        ({"training": training_of(100, 10, 20)}, "The largest category has 10 times as many training images"),
+        ({"advice": ["Few images. `init-model`"]}, "Few images. init-model"),
+        ({"history": LEARNED_BY_HEART}, "90% of the training images were right, and 60% of the others"),
         (
             {"validation": DataSet("Validation dataset", "validation", np.array([9, 10, 0]), {})},
             "2 of 3 categories have fewer than 10 validation images",

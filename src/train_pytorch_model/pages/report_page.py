@@ -12,7 +12,6 @@ from train_pytorch_model.evaluation import Evaluation
 from train_pytorch_model.formats.evaluation_directory import Mistake, calibration_rows, confused_rows
 from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.inputs import imbalance
 from train_pytorch_model.pages.chart import NUMBER, PERCENT, Chart, Series, line_chart
 from train_pytorch_model.pages.evaluation_page import (
     MAX_PAIRS,
@@ -31,6 +30,7 @@ MAX_BALANCE = 24  # categories that are all listed; of more, the largest and the
 MAX_ENDS = 10  # of each of these
 MAX_BAD_IMAGES = 50
 MAX_EPOCH_ROWS = 200
+LARGE_GAP = 0.2  # between training and validation accuracy
 FEW_IMAGES = 10  # validation images of a category; below, its numbers are accidents
 
 
@@ -72,6 +72,8 @@ class Report:
     best_epoch: int
     stopped: str
     """Why it ended before the last epoch, and what that gave up; empty where it did not."""
+    advice: Sequence[str]
+    """What to know of the training images, in sentences, with options between backticks."""
     rollbacks: int
     """How often the loss was not finite and the learning rate was halved."""
     training: DataSet
@@ -206,14 +208,27 @@ def _notes(report: Report) -> Iterator[str]:
     lost = sum(not math.isfinite(record["Valid loss"]) for record in report.history)
     if lost:
         yield f"The validation loss was not finite in {lost} of {len(report.history)} epochs."
-    if uneven := imbalance(report.training.counts, report.recipe):
-        yield uneven
+    yield from report.advice
+    if gap := _gap(report):
+        yield gap
     few = int((report.validation.counts < FEW_IMAGES).sum())
     if few:
         yield (
             f"{few:,} of {len(report.validation.counts):,} categories have fewer than {FEW_IMAGES} validation"
             " images: their numbers are partly chance."
         )
+
+
+def _gap(report: Report) -> str:
+    """What to know of a network that is much better on the images it has learned; empty where it is not."""
+    best = report.history[report.best_epoch - 1]
+    trained, validated = 1 - best["Train error"], best["Top 1 accuracy"]
+    if trained - validated < LARGE_GAP:
+        return ""
+    return (
+        f"In the best epoch {trained:.0%} of the training images were right, and {validated:.0%} of the"
+        " others: what helps such a model most are more training images."
+    )
 
 
 def _can_improve(report: Report) -> bool:
