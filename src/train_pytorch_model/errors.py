@@ -51,7 +51,8 @@ class InvalidDatasetError(UserError):
     code = "0018"
 
     def __init__(self, dataset: str, reason: str, hint: str = "") -> None:
-        super().__init__(f"{dataset} is not valid, reason: {reason} {hint}".rstrip())
+        apart = "" if hint.startswith("\n") else " "
+        super().__init__(f"{dataset} is not valid, reason: {reason}{apart}{hint}".rstrip())
 
 
 class NotLabeledDatasetError(UserError):

@@ -1,6 +1,7 @@
 """The three inputs and the output of a training run, opened and checked against each other, without torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from train_pytorch_model.errors import (
 )
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.listing import comparable
+from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.model_directory import (
     SPEC,
     ModelDirectory,
@@ -29,7 +31,8 @@ from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, Recipe, sides
 
 IMBALANCE = 10  # times as many images as another category: the rare one is hardly learned
-FEW_TRAINING_IMAGES = 100  # of a category on average; fewer teach a network little from scratch
+NUM_COMPARED = 16  # files of two directories that may be copies
+FEW_TRAINING_IMAGES = 500  # of a category on average; fewer teach a network little from scratch
 
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"
@@ -181,8 +184,8 @@ def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
             f"the model does not know {len(unknown)} of its categories:{listed(unknown)}",
             f"\nThe model knows:{listed([repr(name) for name in model.categories])}",
         )
-    images = images.with_categories(model.categories)
-    return _scoring_inputs(model, images)
+    inputs = _scoring_inputs(model, images.with_categories(model.categories))
+    return replace(inputs, warnings=(*inputs.warnings, *_seen_before(inputs)))
 
 
 def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[ModelDirectory, ClassifierSpec]:
@@ -233,6 +236,25 @@ def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInp
     )
 
 
+def _are_copies(one: ImageDirectory, other: ImageDirectory) -> bool:
+    """Whether two directories name the same images, and some of these files are of the same size."""
+    if one.fingerprint() != other.fingerprint():
+        return False
+    indices = np.linspace(0, len(one) - 1, NUM_COMPARED, dtype=np.int64).tolist()
+    with suppress(OSError):
+        return all(one.path(index).stat().st_size == other.path(index).stat().st_size for index in indices)
+    return False
+
+
+def _seen_before(inputs: ScoringInputs) -> Iterator[str]:
+    """Whether labelled images are, by their names, those that the model comes from."""
+    run, own = published_fingerprint(inputs.model.root) or {}, inputs.images.fingerprint()
+    if own == run.get("training_dataset"):
+        yield "These are the images that the model has learned: their accuracy is not that of others."
+    elif own == run.get("validation_dataset"):
+        yield "These images chose the epoch of the model: others tell more honestly how good it is."
+
+
 def _classifier_spec(model: ModelDirectory, categories: tuple[str, ...], decided: Recipe) -> ClassifierSpec:
     assert isinstance(decided.image_size, tuple)
     assert decided.crop_fraction is not None
@@ -274,12 +296,20 @@ def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def _sameness_warnings(training: ImageDirectory, validation: ImageDirectory) -> list[str]:
-    if not training.root.samefile(validation.root):
-        return []
-    return [
-        "Training and validation dataset are the same directory: validation tells how well its images are"
-        " known by heart, not how good the model is. `split` divides a directory."
-    ]
+    by_heart = (
+        "validation tells how well its images are known by heart, not how good the model is. `split` divides"
+        " a directory."
+    )
+    if training.root.samefile(validation.root):
+        return [f"Training and validation dataset are the same directory: {by_heart}"]
+    if _are_copies(training, validation):
+        return [f"Training and validation dataset hold the same images: {by_heart}"]
+    if len(validation) > len(training):
+        return [
+            f"More images to validate on ({len(validation):,}) than to train on ({len(training):,}): are"
+            " --training-dataset and --validation-dataset swapped?"
+        ]
+    return []
 
 
 def imbalance(counts: np.ndarray, recipe: Recipe) -> str:
@@ -304,8 +334,15 @@ def learning_warnings(counts: np.ndarray, model: ModelDirectory, recipe: Recipe)
     warnings = []
     if uneven := imbalance(counts, recipe):
         warnings.append(uneven)
+    is_random = not (model.is_pretrained or model.is_trained)
+    if recipe.freeze_backbone and is_random:
+        return [
+            *warnings,
+            "Only the last layer is trained, and the weights before it are random. Give it some that know"
+            " images: `init-model --pretrained`, or `--weights-file`.",
+        ]
     average = counts.mean()
-    if average < FEW_TRAINING_IMAGES and not (model.is_pretrained or model.is_trained):
+    if average < FEW_TRAINING_IMAGES and is_random:
         number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
         warnings.append(
             f"Training images of a category: {number} on average, few to train from scratch. Pretrained"

@@ -33,7 +33,7 @@ class Recipe:
     """The same for training. By default the image size, but 176 px for 176 to 224 in random crops."""
 
     early_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
-    """The same before the last fifth of the epochs. By default the training size; in short runs 4/7 of it."""
+    """Side of training images until the last fifth of the epochs. By default the same; in short runs 4/7."""
 
     crop_fraction: Annotated[float | None, _shown("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
@@ -45,7 +45,7 @@ class Recipe:
     """Smallest share of an image's area that random-resized-crop takes."""
 
     horizontal_flip: Literal["auto"] | bool = "auto"
-    """Mirror half of the training images. auto: unless a mirror image shows, as of digits and text."""
+    """Mirror half of the training images. auto: unless mirror images can be told, as of digits and text."""
 
     label_smoothing: Annotated[float | None, _shown("FLOAT")] = None
     """Smooths training targets; below 1. By default 0.1 at a common size from 15 epochs up, else 0."""
@@ -63,7 +63,7 @@ class Recipe:
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
 
     std: Annotated[tuple[float, float, float] | None, _shown("RED GREEN BLUE")] = None
-    """Their divisor after that. Give both --mean and --std, or neither."""
+    """What pixels are divided by after that. Give both --mean and --std, or neither."""
 
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every entry that is out of range."""

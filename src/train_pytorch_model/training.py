@@ -154,13 +154,18 @@ def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Vo
     with start_readers(world) as readers, trainer.loader(readers) as loader:
         trained = trainer.train(loader, lambda _: None, max_steps=DRY_RUN_STEPS)
         validated = trainer.validate(loader, max_steps=DRY_RUN_STEPS)
-    if not math.isfinite(trained.metrics.loss):
-        raise TrainingError(
-            f"The training loss is {trained.metrics.loss} within {trained.step} steps. Lower --learning-rate,"
-            f" now {config.learning_rate}, or warm up with --warmup-step-number."
-        )
-    sum_up(trainer, 1, trained, validated, is_best=False)
-    voice.say(f"Dry run: {trained.step} steps; nothing was written. Leave out --dry-run to train.")
+    steps = f"{trained.step} {'step' if trained.step == 1 else 'steps'}"
+    for kind, loss in (("training", trained.metrics.loss), ("validation", validated.loss)):
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"The {kind} loss is {loss} within {steps}. Lower --learning-rate, now"
+                f" {config.learning_rate}, or warm up with --warmup-step-number."
+            )
+    # No accuracy: the few images of validation are those of the first category.
+    voice.say(
+        f"Dry run: {steps}, training loss {trained.metrics.loss:.4f}; nothing was written. Leave out"
+        " --dry-run to train."
+    )
 
 
 def announce(trainer: Trainer) -> None:

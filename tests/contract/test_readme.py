@@ -86,7 +86,7 @@ def test_the_verbs_are_the_programs() -> None:
 def test_every_architecture_and_suffix_is_listed() -> None:
     text = " ".join(README.split())
     assert f"Architectures: {', '.join(FAMILY_OF)}." in text
-    listed = re.search(r"listed by the suffixes ([.\w ]+) in any case", text)
+    listed = re.search(r"files named ([.\w ]+) are taken, in capitals too", text)
     assert listed is not None
     assert set(listed[1].split()) == SUFFIXES
 

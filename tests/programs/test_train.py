@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -275,7 +276,8 @@ def test_a_dry_run_trains_three_steps_and_writes_nothing(
             *train_arguments(folders, untrained, tmp_path / "a" / "trained", "--batch-size", "2"), "--dry-run"
         )
     assert ended.status == 0, ended.stderr
-    assert ended.stdout.endswith("Dry run: 3 steps; nothing was written. Leave out --dry-run to train.\n")
+    assert re.search(r"\nDry run: 3 steps, training loss \d\.\d{4}; nothing was written\. ", ended.stdout)
+    assert ended.stdout.endswith(" Leave out --dry-run to train.\n")
     assert list(tmp_path.iterdir()) == []
 
 

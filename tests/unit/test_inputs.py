@@ -17,7 +17,8 @@ from train_pytorch_model.errors import (
     NotLabeledDatasetError,
     ParameterError,
 )
-from train_pytorch_model.formats.image_directory import write_image_directory
+from train_pytorch_model.formats.image_directory import open_image_directory, write_image_directory
+from train_pytorch_model.formats.manifest import write_manifest
 from train_pytorch_model.image_classifier.preprocessing import (
     Framing,
 )
@@ -25,6 +26,7 @@ from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs import (
     TrainingInputs,
     imbalance,
+    open_evaluation_inputs,
     open_scoring_inputs,
     open_trained_model,
     open_training_inputs,
@@ -89,17 +91,17 @@ def test_other_categories_in_validation_are_named_on_either_side(tmp_path: Path)
         f'Validation dataset "{tmp_path / "validation"}" is not valid, reason: its categories are not those'
         " of the training dataset."
         "\nOnly in training:\n  'green'\n  'red'"
-        "\nOnly in validation:\n  'crimson' \nBoth need the same category names."
+        "\nOnly in validation:\n  'crimson'\nBoth need the same category names."
     )
 
 
 @pytest.mark.parametrize(
     ("categories", "message"),
     [
-        (("blue", "red"), r"training dataset\.\nOnly in training:\n  'green' \nBoth need the same"),
+        (("blue", "red"), r"training dataset\.\nOnly in training:\n  'green'\nBoth need the same"),
         (
             ("blue", "green", "red", "white"),
-            r"training dataset\.\nOnly in validation:\n  'white' \nBoth need",
+            r"training dataset\.\nOnly in validation:\n  'white'\nBoth need",
         ),
     ],
 )
@@ -144,8 +146,8 @@ def test_unreadable_images_of_both_datasets_are_left_out(tmp_path: Path) -> None
 
 
 def test_oddities_of_the_data_are_warnings(tmp_path: Path) -> None:
-    for name in ("training", "validation"):
-        paint_folders(tmp_path / name, 2, ("blue", "red"))
+    for first, name in enumerate(("training", "validation")):
+        paint_folders(tmp_path / name, 2, ("blue", "red"), first=10 * first)
         (tmp_path / name / "NA").mkdir()
     (tmp_path / "training/notes.txt").touch()
     empty, ignored, renamed, few, other_empty = open_painted(tmp_path).warnings
@@ -160,21 +162,68 @@ def test_oddities_of_the_data_are_warnings(tmp_path: Path) -> None:
 
 
 def test_what_is_validated_on_what_it_was_trained_on_is_a_warning(tmp_path: Path) -> None:
-    for name in ("training", "validation"):
-        paint_folders(tmp_path / name, 2, ("blue", "red"))
-    said = "Training and validation dataset are the same directory: "
-    assert not any(warning.startswith(said) for warning in open_painted(tmp_path).warnings)
-    images = tmp_path / "training"
-    model = write_model(tmp_path / "another")
-    inputs = open_training_inputs(model, images, tmp_path / "validation/../training")
-    assert [warning.startswith(said) for warning in inputs.warnings].count(True) == 1
+    model = write_model(tmp_path / "model")
+    images, copied, other = (paint_folders(tmp_path / name, 2, ("blue", "red")) for name in "abc")
+    for file in other.glob("*/*"):
+        file.write_bytes(file.read_bytes() + b"0")  # a photograph of the same name
+
+    def told(validation: Path) -> list[str]:
+        warnings = open_training_inputs(model, images, validation).warnings
+        return [warning for warning in warnings if "known by heart" in warning]
+
+    (same,) = told(tmp_path / "b/../a")
+    assert same.startswith("Training and validation dataset are the same directory: ")
+    (alike,) = told(copied)
+    assert alike.startswith("Training and validation dataset hold the same images: ")
+    assert told(other) == []
+
+
+def test_more_images_to_validate_on_than_to_train_on_are_a_warning(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    few, many = (paint_folders(tmp_path / name, count) for name, count in (("few", 2), ("many", 3)))
+    said = "More images to validate on (9) than to train on (6): are --training-dataset and"
+    for training, validation, warns in ((few, many, True), (many, few, False)):
+        warnings = open_training_inputs(model, training, validation).warnings
+        assert any(warning.startswith(said) for warning in warnings) is warns
+
+
+@pytest.mark.parametrize("is_pretrained", [False, True])
+def test_random_weights_of_which_only_the_last_layer_is_trained_are_a_warning(
+    tmp_path: Path, is_pretrained: bool
+) -> None:
+    recipe = Recipe(freeze_backbone=True, mean=HALF, std=HALF)
+    model = write_model(tmp_path / "model", recipe, is_pretrained)
+    training, validation = (paint_folders(tmp_path / name, 2, first=ord(name)) for name in "ab")
+    warnings = open_training_inputs(model, training, validation).warnings
+    said = "Only the last layer is trained, and the weights before it are random."
+    assert [warning.startswith(said) for warning in warnings] == ([] if is_pretrained else [True])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        ("training_dataset", "These are the images that the model has learned: "),
+        ("validation_dataset", "These images chose the epoch of the model: "),
+        ("another", ""),
+    ],
+)
+def test_an_evaluation_on_images_that_the_model_comes_from_is_a_warning(
+    tmp_path: Path, dataset: str, said: str
+) -> None:
+    images = paint_folders(tmp_path / "images", 2)
+    recipe = Recipe(mean=HALF, std=HALF)
+    model = write_model(tmp_path / "model", recipe, categories=("blue", "green", "red"))
+    write_manifest(model, {dataset: open_image_directory(images, "Dataset").fingerprint()})
+    (model / "_meta.yaml").touch()
+    warnings = open_evaluation_inputs(model, images).warnings
+    assert [warning.startswith(said) for warning in warnings] == ([True] if said else [])
 
 
 @pytest.mark.parametrize(
     ("is_pretrained", "trained", "per_category", "warns"),
     [
-        pytest.param(False, False, 99, True, id="from scratch"),
-        pytest.param(False, False, 100, False, id="enough"),
+        pytest.param(False, False, 499, True, id="from scratch"),
+        pytest.param(False, False, 500, False, id="enough"),
         pytest.param(True, False, 1, False, id="pretrained"),
         pytest.param(False, True, 1, False, id="trained before"),
     ],
@@ -184,8 +233,8 @@ def test_few_images_to_train_from_scratch_are_a_warning(
 ) -> None:
     names = ("blue", "red")
     model = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), is_pretrained, names * trained)
-    for root, count in (("training", per_category), ("validation", 1)):
-        paint_folders(tmp_path / root, count, names, size=(8, 8))
+    paint_folders(tmp_path / "training", per_category, names, size=(8, 8))
+    paint_folders(tmp_path / "validation", 1, names, first=1000, size=(8, 8))
     warning = (
         f"Training images of a category: {per_category} on average, few to train from scratch. Pretrained"
         " weights need far fewer: `init-model --pretrained`, or `--weights-file`."

@@ -215,7 +215,10 @@ def test_problems_of_the_data_are_named() -> None:
         ({"rollbacks": 1}, "The loss was not finite 1 time: the training went back"),
         ({"rollbacks": 2}, "The loss was not finite 2 times: the training went back"),
         ({"advice": ["Few images. `init-model`"]}, "Few images. init-model"),
-        ({"history": LEARNED_BY_HEART}, "90% of the training images were right, and 60% of the others"),
+        (
+            {"history": LEARNED_BY_HEART},
+            "right on 90% of the training images, and on 60% of the validation images:",
+        ),
         (
             {"validation": DataSet("Validation dataset", "validation", np.array([9, 10, 0]), {})},
             "2 of 3 categories have fewer than 10 validation images",

@@ -37,10 +37,10 @@ class InitModel:
     """Begin with the weights in this file, a state dict saved with torch.save."""
 
     zero_init_residual: Switch = False
-    """ResNet: let every block begin as the identity."""
+    """ResNet: let every block begin as the identity. Off by default."""
 
     memory_efficient: Switch = False
-    """DenseNet: less memory, more time."""
+    """DenseNet: less memory, more time. Off by default."""
 
     random_seed: int = 1
     """Seed of the initial weights. Any integer."""

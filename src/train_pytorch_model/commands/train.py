@@ -135,14 +135,16 @@ class Train:
 
     def _say_what_next(self, voice: Voice) -> None:
         model = shlex.quote(str(self.trained_model))
-        images = shlex.quote(str(self.validation_dataset))
         if (report := self.trained_model / REPORT).exists():
             voice.say(f"How it went, and how good the model is: {report}")
         voice.say(f"The trained model is in {self.trained_model}. What next:")
         for command in activation():
             voice.say(f"  {command}")
         program = "python -m train_pytorch_model"
-        voice.say(f"  {program} score --trained-model {model} --dataset {images} --scored-dataset scores")
+        voice.say(
+            f"  {program} score --trained-model {model} --dataset FOLDER --scored-dataset scores"
+            "   # FOLDER: new images"
+        )
         voice.say(
             f"  {program} evaluate --trained-model {model} --dataset FOLDER --output evaluation"
             "   # FOLDER: labelled images that it has never seen"

@@ -233,7 +233,9 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
     if not os.path.exists(root):  # noqa: PTH110, a name too long is False here and an error there
         raise InvalidDatasetError(title, "there is no such directory.", HINT)
     if not root.is_dir():
-        raise InvalidDatasetError(title, "it is a file, not a directory.", FILE_HINT)
+        is_image = root.suffix.lower() in SUFFIXES
+        hint = "Put the image into a folder, and name the folder." if is_image else FILE_HINT
+        raise InvalidDatasetError(title, "it is a file, not a directory.", hint)
     try:
         names = {entry.name for entry in os.scandir(root)}
     except OSError as error:

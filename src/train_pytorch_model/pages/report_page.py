@@ -199,7 +199,10 @@ def _notes(report: Report) -> Iterator[str]:
     if report.stopped:
         yield report.stopped
     elif report.best_epoch == len(report.history) and _can_improve(report):
-        yield "The best epoch is the last, its loss was still falling: more epochs may give a better model."
+        yield (
+            "The best epoch is the last, its loss was still falling: more epochs may give a better model, as"
+            f" `--epochs {3 * len(report.history)}`."
+        )
     if report.rollbacks:
         yield (
             f"The loss was not finite {report.rollbacks} {'time' if report.rollbacks == 1 else 'times'}: the"
@@ -213,9 +216,10 @@ def _notes(report: Report) -> Iterator[str]:
         yield gap
     few = int((report.validation.counts < FEW_IMAGES).sum())
     if few:
+        have, their = ("has", "its") if few == 1 else ("have", "their")
         yield (
-            f"{few:,} of {len(report.validation.counts):,} categories have fewer than {FEW_IMAGES} validation"
-            " images: their numbers are partly chance."
+            f"{few:,} of {len(report.validation.counts):,} categories {have} fewer than {FEW_IMAGES}"
+            f" validation images: {their} numbers are partly chance."
         )
 
 
@@ -226,8 +230,8 @@ def _gap(report: Report) -> str:
     if trained - validated < LARGE_GAP:
         return ""
     return (
-        f"In the best epoch {trained:.0%} of the training images were right, and {validated:.0%} of the"
-        " others: what helps such a model most are more training images."
+        f"In the best epoch the model was right on {trained:.0%} of the training images, and on"
+        f" {validated:.0%} of the validation images: more training images would help most."
     )
 
 
