@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import tyro
+from tyro.constructors import PrimitiveConstructorSpec
 
 from train_pytorch_model.errors import ParameterError, listed
 
@@ -22,17 +23,44 @@ def _shown(metavar: str) -> Any:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
+def _parsed(words: list[str]) -> int | tuple[int, int] | None:
+    """Of a command line. Raises `ValueError`."""
+    if words == ["None"]:
+        return None
+    if len(words) not in (1, 2) or not all(word.isdecimal() for word in words):
+        raise ValueError("a side is a number of pixels, as 96; height and width are two, as 96 128")
+    return int(words[0]) if len(words) == 1 else (int(words[0]), int(words[1]))
+
+
+def _spelled(size: int | tuple[int, int] | None) -> list[str]:
+    return [str(side) for side in (size if isinstance(size, tuple) else (size,))]
+
+
+Size = Annotated[
+    int | tuple[int, int] | None,
+    tyro.conf.arg(help_behavior_hint=""),
+    PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="INT [INT]",
+        instance_from_str=_parsed,
+        is_instance=lambda value: value is None or isinstance(value, int | tuple),
+        str_from_instance=_spelled,
+    ),
+]
+"""A side, or height and width, in px."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """The recipe. Every default trains well."""
 
-    image_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
+    image_size: Size = None
     """A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else 224."""
 
-    training_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
+    training_size: Size = None
     """The same for training. By default the image size, but 176 px for 176 to 224 in random crops."""
 
-    early_size: Annotated[int | tuple[int, int] | None, _shown("INT [INT]")] = None
+    early_size: Size = None
     """Side of training images until the last fifth of the epochs. By default the same; in short runs 4/7."""
 
     crop_fraction: Annotated[float | None, _shown("FLOAT")] = None

@@ -168,6 +168,15 @@ def test_an_option_that_is_none_of_the_choices_is_refused(tmp_path: Path) -> Non
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize("size", [("96x96",), ("96", "96", "3"), ("a",)])
+def test_a_size_that_is_none_is_refused_in_plain_words(size: tuple[str, ...], tmp_path: Path) -> None:
+    ended = run_program("init-model", "--image-size", *size, "--output", tmp_path / "model")
+    assert ended.status == 2
+    told = " ".join(ended.stderr.replace("│", " ").split())
+    assert "Error parsing --image-size: a side is a number of pixels, as 96; height and width are two" in told
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_frozen_backbone_is_left_as_it_was(frozen: Trained, frozen_untrained: Path) -> None:
     before, after = read_weights(frozen_untrained), read_weights(frozen.output)
     backbone = [name for name in before if not name.startswith("model.fc.")]
