@@ -63,7 +63,8 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     peak_lr = trainer.schedule.peak_lr
     head, body = _lr_factors(trainer)
     rates = f"; {head * peak_lr:.2g} for the new last layer" if head != 1 else ""
-    rates += f"; {body * peak_lr:.2g} before it, the most that filters so short bear" if body != 1 else ""
+    if body != 1:
+        rates += f"; {body * peak_lr:.2g} before it, all that such weights bear in {config.epochs} epochs"
     readers = num_readers(world)
     decoding = f"{readers} processes for images" if readers else f"{world.cores} threads for decoding"
     return {

@@ -67,8 +67,9 @@ def model_of(network: nn.Module) -> nn.Sequential:
     return nn.Sequential(Normalize(HALF, HALF), network)
 
 
-def factor_of(inputs: TrainingInputs, network: Mean, peak_lr: float = 0.001) -> float:
-    factors = begin_fine_tuning(model_of(network), inputs, peak_lr, 16, ALONE)
+def factor_of(inputs: TrainingInputs, network: Mean, learning_rate: float = 0.001, epochs: int = 5) -> float:
+    config = TrainConfig(learning_rate=learning_rate, epochs=epochs)
+    factors = begin_fine_tuning(model_of(network), inputs, config, ALONE)
     (factor,) = {factors[parameter] for parameter in network.fc.parameters()}
     return factor
 
@@ -87,7 +88,7 @@ def test_a_head_learns_faster_than_weights_that_know_more(
     tmp_path: Path, is_pretrained: bool, categories: tuple[str, ...], is_faster: bool
 ) -> None:
     inputs, network = inputs_of(tmp_path, is_pretrained, categories), Mean(10.0)
-    factors = begin_fine_tuning(model_of(network), inputs, 0.001, 16, ALONE)
+    factors = begin_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
     assert set(factors) == (set(network.parameters()) if is_faster else set())
     assert all(factors[parameter] > 1 for parameter in network.fc.parameters() if is_faster)
     assert all(factors[parameter] == 1 for parameter in network.body.parameters() if is_faster)
@@ -115,7 +116,7 @@ def test_batch_norms_move_by_a_share_towards_the_images_and_stay_there(tmp_path:
     inputs = inputs_of(tmp_path, architecture="mobilenet_v3_small")
     network = build("mobilenet_v3_small", False, 3)
     given = copy.deepcopy(network)
-    factors = begin_fine_tuning(model_of(network), inputs, 0.001, 16, ALONE)
+    factors = begin_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
     assert set(factors) == set(network.parameters())
     assert not any(module._forward_pre_hooks for module in network.modules())
     torch.testing.assert_close(list(network.parameters()), list(given.parameters()), rtol=0, atol=0)
@@ -144,7 +145,7 @@ def test_short_filters_learn_no_faster_than_they_bear(
         if isinstance(module, nn.Conv2d):
             filters = module.weight.detach().flatten(1)
             filters *= length / filters.norm(dim=1, keepdim=True)
-    factors = begin_fine_tuning(model_of(network), inputs, peak_lr, 16, ALONE)
+    factors = begin_fine_tuning(model_of(network), inputs, TrainConfig(learning_rate=peak_lr), ALONE)
     head = set(network.get_submodule("fc").parameters())
     assert {factors[parameter] for parameter in network.parameters() if parameter not in head} == {factor}
 
@@ -154,7 +155,7 @@ def test_a_head_of_other_categories_begins_with_zeros(
     categories: tuple[str, ...], is_new: bool, tmp_path: Path
 ) -> None:
     inputs, network = inputs_of(tmp_path, not is_new, categories), Mean(10.0)
-    begin_fine_tuning(model_of(network), inputs, 0.001, 16, ALONE)
+    begin_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
     assert bool(network.fc.weight.any()) != is_new  # pretrained weights may know just these categories
 
 
@@ -162,7 +163,7 @@ def test_behind_a_frozen_backbone_statistics_stay_as_they_are(tmp_path: Path) ->
     inputs, network = inputs_of(tmp_path), build("resnet18", False, 3)
     frozen = replace(inputs, recipe=replace(inputs.recipe, freeze_backbone=True))
     before = copy.deepcopy(network.state_dict())
-    begin_fine_tuning(model_of(network), frozen, 0.001, 16, ALONE)
+    begin_fine_tuning(model_of(network), frozen, TrainConfig(), ALONE)
     torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
 
 
@@ -177,7 +178,7 @@ def test_the_plan_tells_the_rates_and_what_batch_norms_do(tmp_path: Path) -> Non
     kept = "keep the weights' statistics, moved 30% towards those of 12 training images"
     assert plan_of(begun)["Batch norms"] == kept
     head, body = (f"{0.1 * params_of(begun)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
-    rates = f"; {head} for the new last layer; {body} before it, the most that filters so short bear"
+    rates = f"; {head} for the new last layer; {body} before it, all that such weights bear in 5 epochs"
     assert plan_of(begun)["Peak rate"].endswith(rates)
     assert float(body) < 0.1
     assert "Batch norms" not in plan_of(fresh)
@@ -188,7 +189,7 @@ def test_without_a_new_head_batch_norms_follow_the_images(tmp_path: Path) -> Non
     inputs = inputs_of(tmp_path, False, CATEGORIES, "mobilenet_v3_small")
     network = build("mobilenet_v3_small", False, 3)
     before = copy.deepcopy(network.state_dict())
-    begin_fine_tuning(model_of(network), inputs, 0.001, 16, ALONE)
+    begin_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
     torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
     set_training_mode(network)
     assert all(module.training for module in network.modules())
@@ -200,6 +201,17 @@ def test_a_higher_rate_is_not_made_higher_for_the_head_and_a_lower_one_stays_low
     assert factor_of(inputs, network, 0.0001) == usual
     assert factor_of(inputs, network, 0.002) == pytest.approx(usual / 2, rel=0.05)
     assert factor_of(inputs, network, 1.0) == pytest.approx(usual / 1000, rel=0.05)
+
+
+@pytest.mark.parametrize(("epochs", "share"), [(1, 1.0), (10, 1.0), (20, 0.5), (100, 0.1)])
+def test_a_longer_training_goes_no_further_than_one_of_ten_epochs(
+    tmp_path: Path, epochs: int, share: float
+) -> None:
+    inputs, network = inputs_of(tmp_path), Mean(10.0)
+    usual = factor_of(inputs, network)
+    assert factor_of(inputs, network, epochs=epochs) == pytest.approx(share * usual, rel=0.05)
+    factors = begin_fine_tuning(model_of(network), inputs, TrainConfig(epochs=epochs), ALONE)
+    assert {factors[parameter] for parameter in network.body.parameters()} == {share}
 
 
 def test_images_that_cannot_be_read_say_nothing_of_the_head(tmp_path: Path) -> None:

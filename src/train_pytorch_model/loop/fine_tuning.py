@@ -48,13 +48,15 @@ MAX_RATE = 0.003
 # ImageNet's, 354 cut-out photographs of eight categories were 46 % right, and 71 % with this. Three times as
 # much is as good there, and loses 14 points where the weights are of few small images.
 HEAD_STEP = 4.0
+# Longer trainings are to go no further, in finer steps: few images are known by heart by then.
+FULL_RATE_EPOCHS = 10
 MAX_FACTOR = 100.0  # for features that say next to nothing
 MAX_IMAGES = 16  # looked at: the squares of single photographs differ by a fifth
 MAX_PIXELS = MAX_IMAGES << 18  # of all of them: a step that is trained in parts leaves no room for more
 
 
 def begin_fine_tuning(
-    model: nn.Module, inputs: TrainingInputs, peak_lr: float, batch_size: int, world: World
+    model: nn.Module, inputs: TrainingInputs, config: TrainConfig, world: World
 ) -> dict[nn.Parameter, float]:
     """Settle batch norms and head; return how fast all learn: parameter → multiple of the schedule's rate.
 
@@ -71,17 +73,18 @@ def begin_fine_tuning(
     keep_statistics(model)
     square = 0.0
     if world.is_main:
-        images = some_images(inputs, num_looked_at(inputs, batch_size)).to(world.device)
+        images = some_images(inputs, num_looked_at(inputs, config.batch_size)).to(world.device)
         if len(images) > 1:  # of which batch norms can make something
             if not inputs.recipe.freeze_backbone:  # or the filters could not follow: up to 7 points fewer
                 blend_statistics(model, images, SHARE)
             square = mean_square(model, head, images)
     square, shared = world.share((square, running_statistics(model).cpu()))
     set_running_statistics(model, shared)
-    factors = dict.fromkeys(model.parameters(), _two_digits(min(1.0, max_rate(model) / peak_lr)))
+    peak_lr, slower = config.learning_rate * world.size, min(1.0, FULL_RATE_EPOCHS / config.epochs)
+    factors = dict.fromkeys(model.parameters(), _two_digits(min(slower, max_rate(model) / peak_lr)))
     # Who learns slowly wants a slow head, too; who learns fast, or with many processes, gets no faster one.
     fast = HEAD_STEP / (square * max(peak_lr, TrainConfig.learning_rate)) if square > 0 else 1.0
-    return factors | dict.fromkeys(head.parameters(), _two_digits(min(MAX_FACTOR, fast)))
+    return factors | dict.fromkeys(head.parameters(), _two_digits(min(MAX_FACTOR, slower * fast)))
 
 
 def max_rate(model: nn.Module) -> float:

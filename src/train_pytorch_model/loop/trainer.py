@@ -114,8 +114,7 @@ class Trainer:
         self.length = RunLength(len(inputs.training), pixels, self.steps_per_epoch, is_on_cpu)
         model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)
         self._model = model.to(world.device).to(memory_format=torch.channels_last)
-        peak_lr, batch_size = self.schedule.peak_lr, config.batch_size
-        factors = begin_fine_tuning(self._model, inputs, peak_lr, batch_size, world)
+        factors = begin_fine_tuning(self._model, inputs, config, world)
         optimizer, scaler = make_optimizer(self.network, factors), self.precision.scaler(world.device)
         self.state = TrainState(self.network, optimizer, scaler, config.patience, world.device)
         self.state.position.bad_images += inputs.bad_images

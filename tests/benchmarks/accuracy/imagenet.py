@@ -23,7 +23,13 @@ from torch import Tensor, nn
 from torchvision.models._api import BUILTIN_MODELS
 
 from tests.benchmarks.accuracy import ours, peers
-from tests.benchmarks.accuracy.candidates import batch_norm_momentum, head_rate, random_head
+from tests.benchmarks.accuracy.candidates import (
+    averaged,
+    batch_norm_momentum,
+    by_recipe,
+    head_rate,
+    random_head,
+)
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.loop import fine_tuning
@@ -145,6 +151,13 @@ CONTENDERS = (
     ),
     *(Contender(f"head step {step}", with_constant("HEAD_STEP", step)) for step in (2.0, 8.0, 16.0)),
     Contender("filters without a limit", with_constant("MAX_RATE", math.inf)),
+    Contender("long trainings at full rates", with_constant("FULL_RATE_EPOCHS", math.inf)),
+    Contender("no crops", by_recipe(precision="float32", augmentation="none")),
+    Contender(
+        "crops of 35 to 100 %",
+        by_recipe(precision="float32", augmentation="random-resized-crop", crop_area=0.35),
+    ),
+    Contender("weights averaged, 0.99", functools.partial(train, prepare=averaged(0.99))),
 )
 
 
