@@ -34,7 +34,7 @@ def _imagenet_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.save(torchvision.models.resnet18().state_dict(), folder / name)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     sha256_start = name.removesuffix(".pth").rpartition("-")[2]
-    monkeypatch.setattr(pretrained, "_sha256", lambda _: sha256_start)
+    monkeypatch.setattr(pretrained, "sha256_of", lambda _: sha256_start)
 
 
 @pytest.mark.usefixtures("_imagenet_weights")

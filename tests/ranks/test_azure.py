@@ -281,7 +281,7 @@ def test_a_launch_that_cannot_become_one_world_is_refused(
             "ParameterError",
         ),
         (
-            ("score", "--trained-model=none", "--dataset=none", "--scored-dataset=none"),
+            ("score", "--trained-model=none", "--dataset=none", "--scored-dataset=scores"),
             "InvalidModelDirectoryError",
         ),
     ],
