@@ -16,6 +16,8 @@ import yaml
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import FEW_IMAGES, assert_refused, run_program, train_arguments
+from train_pytorch_model.loop.metrics import Metrics
+from train_pytorch_model.loop.trainer import Trainer
 
 METRICS = (
     "Train images per second",
@@ -293,6 +295,16 @@ def test_a_dry_run_that_fails_writes_nothing(folders: Path, untrained: Path, tmp
     arguments = train_arguments(folders, untrained, tmp_path / "trained", "--learning-rate", "1e30")
     assert_refused(run_program(*arguments, "--dry-run"), 4, "TrainingError: The training loss is ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_whose_validation_is_no_number_fails(
+    folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "validate", lambda *_, **__: Metrics(math.nan, 0.0, 0.0, 1))
+    arguments = train_arguments(folders, untrained, tmp_path / "trained")
+    assert_refused(
+        run_program(*arguments, "--dry-run"), 4, "TrainingError: The validation loss is nan within"
+    )
 
 
 def test_a_failed_training_leaves_its_record_and_no_model(
