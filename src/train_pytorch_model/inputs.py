@@ -238,7 +238,7 @@ def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInp
 
 def _are_copies(one: ImageDirectory, other: ImageDirectory) -> bool:
     """Whether two directories name the same images, and some of these files are of the same size."""
-    if one.fingerprint() != other.fingerprint():
+    if len(one) != len(other) or one.fingerprint() != other.fingerprint():
         return False
     indices = np.linspace(0, len(one) - 1, NUM_COMPARED, dtype=np.int64).tolist()
     with suppress(OSError):
@@ -250,9 +250,15 @@ def _seen_before(inputs: ScoringInputs) -> Iterator[str]:
     """Whether labelled images are, by their names, those that the model comes from."""
     run, own = published_fingerprint(inputs.model.root) or {}, inputs.images.fingerprint()
     if own == run.get("training_dataset"):
-        yield "These are the images that the model has learned: their accuracy is not that of others."
+        yield (
+            "These images have the names of those that the model has learned. If they are the same, the"
+            " accuracy is not that of others."
+        )
     elif own == run.get("validation_dataset"):
-        yield "These images chose the epoch of the model: others tell more honestly how good it is."
+        yield (
+            "These images have the names of those that chose the model's epoch. If they are the same, others"
+            " tell more honestly how good it is."
+        )
 
 
 def _classifier_spec(model: ModelDirectory, categories: tuple[str, ...], decided: Recipe) -> ClassifierSpec:

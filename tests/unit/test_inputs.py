@@ -202,8 +202,8 @@ def test_random_weights_of_which_only_the_last_layer_is_trained_are_a_warning(
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [
-        ("training_dataset", "These are the images that the model has learned: "),
-        ("validation_dataset", "These images chose the epoch of the model: "),
+        ("training_dataset", "These images have the names of those that the model has learned. "),
+        ("validation_dataset", "These images have the names of those that chose the model's epoch. "),
         ("another", ""),
     ],
 )

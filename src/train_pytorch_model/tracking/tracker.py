@@ -90,9 +90,11 @@ class MlflowTracker:
             self._is_left_alone = True  # what it finds from now on is that all is over
 
     def log(self, record: Mapping[str, float]) -> None:
+        """An epoch: `epoch`, counted from 1, `step`, and the metrics under their documented names."""
         self._queue.put(_Epoch(record, _now_ms()))
 
     def attach(self, attachment: Attachment) -> None:
+        """A file, which is sent at the end."""
         self._attachments.append(attachment)
 
     def _warn_of_metrics(self, reason: object) -> None:
