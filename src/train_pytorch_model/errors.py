@@ -39,7 +39,7 @@ class OutputDirectoryError(UserError):
 
 
 class UnfinishedOutputError(OutputDirectoryError):
-    """The output directory was begun and could not be filled, for a full disk, say. It is empty again."""
+    """The output directory was begun and could not be filled, for a full disk, say. Nothing is left of it."""
 
     exit_status = 4
 

@@ -85,8 +85,8 @@ def test_a_process_that_only_looks_writes_nothing(tmp_path: Path, monkeypatch: p
     check_output(tmp_path, "--output", by_writing=False)
 
 
-def test_a_full_disk_leaves_an_empty_directory_and_says_so(tmp_path: Path) -> None:
-    output = tmp_path / "output"
+def test_a_full_disk_leaves_nothing_and_says_so(tmp_path: Path) -> None:
+    output = tmp_path / "deep/output"
 
     def write() -> None:
         with writing_directory(output, {}, "--output") as root:
@@ -97,10 +97,10 @@ def test_a_full_disk_leaves_an_empty_directory_and_says_so(tmp_path: Path) -> No
         write()
     assert raised.value.exit_status == 4
     assert str(raised.value) == (
-        f"--output {output} cannot be finished, and is empty again: [Errno 28] No space left on device:"
-        " 'half'."
+        f"--output {output} cannot be finished, and nothing is left of it: [Errno 28] No space left on"
+        " device: 'half'."
     )
-    assert list(output.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_is_marked_until_its_meta_closes_it(tmp_path: Path) -> None:
@@ -114,9 +114,14 @@ def test_a_directory_is_marked_until_its_meta_closes_it(tmp_path: Path) -> None:
     assert (output / META).read_text() == "type: X\n"
 
 
+@pytest.mark.parametrize("existed", [True, False])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_after_an_error_nothing_of_the_result_is_left(tmp_path: Path, error: type[BaseException]) -> None:
+def test_after_an_error_nothing_of_the_result_is_left(
+    tmp_path: Path, error: type[BaseException], existed: bool
+) -> None:
     output = tmp_path / "output"
+    if existed:
+        output.mkdir()
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/data").touch()
 
@@ -129,7 +134,8 @@ def test_after_an_error_nothing_of_the_result_is_left(tmp_path: Path, error: typ
 
     with pytest.raises(error):
         write()
-    assert list(output.iterdir()) == []
+    assert output.exists() == existed
+    assert list(tmp_path.glob("output/*")) == []
     assert (tmp_path / "precious/data").exists()
 
 

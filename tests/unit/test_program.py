@@ -12,6 +12,7 @@ from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.init_transformation import InitTransformation
 from train_pytorch_model.commands.program import activation, run_verbs, without_boolean_values
 from train_pytorch_model.commands.score import Score
+from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.train import Train
 from train_pytorch_model.config import TrainConfig
 
@@ -65,6 +66,20 @@ def test_a_command_line_without_a_verb_is_refused_in_one_message(
     assert end.value.code == 2
     assert message.startswith(f"ParameterError: {told}")
     assert message.count("\n") == 1
+
+
+def test_an_option_of_another_verb_is_told_with_that_verb(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["score", "--architecture=resnet18", "--pretrained", "--top-k", "3", "--no-such-option"]
+    monkeypatch.setattr(sys, "argv", ["program", *arguments])
+    with pytest.raises(SystemExit) as end:
+        run_verbs({"init-model": InitModel, "submit": Submit, "score": Score}, "program", "")
+    assert end.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "--architecture is not an option of score, but of init-model and submit.",
+        "--pretrained is not an option of score, but of init-model and submit.",
+    ]
 
 
 def test_an_environment_that_is_not_active_is_activated_first(

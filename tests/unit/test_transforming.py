@@ -291,7 +291,7 @@ def test_where_nothing_can_be_read_there_is_no_output(tmp_path: Path) -> None:
         images.path(index).write_bytes(b"no image")
     with pytest.raises(InvalidDatasetError, match="no image can be read of category 'blue'"):
         run(images, tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_where_nothing_fits_the_transformation_is_to_blame(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_where_nothing_fits_the_transformation_is_to_blame(tmp_path: Path) -> No
         f"\n  blue/1.png: RandomCrop cannot be applied to 12 x 10 pixels: {reason}"
         "\n Put a Resize before that operation, or change its arguments."
     )
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_where_most_are_damaged_the_images_are_to_blame(tmp_path: Path) -> None:
@@ -320,4 +320,4 @@ def test_an_interrupted_transformation_leaves_nothing(tmp_path: Path) -> None:
     images = open_painted(tmp_path, 20)
     with pytest.raises(KeyboardInterrupt):
         run(images, tmp_path / "out", voice=Interrupting())
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()

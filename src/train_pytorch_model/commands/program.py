@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -70,7 +70,7 @@ def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str
     if name == "--version":
         print(__version__)
     elif name in commands:
-        _run(lambda: _parse(commands[name], f"{prog} {name}", rest))
+        _run(lambda: _parse_verb(name, commands, prog, rest))
     elif name in ("-h", "--help"):
         _run(lambda: _parse_verbs(commands, prog, description))
     else:
@@ -106,6 +106,18 @@ def _parse(command: type[Command], prog: str, arguments: Sequence[str]) -> Comma
     description = f"{inspect.getdoc(command)}\n\nExample:\n  {prog} {command.EXAMPLE}"
     spelled = without_boolean_values(arguments, command)
     return tyro.cli(command, prog=prog, description=description, args=spelled)
+
+
+def _parse_verb(
+    name: str, commands: Mapping[str, type[Command]], prog: str, arguments: Sequence[str]
+) -> Command:
+    try:
+        return _parse(commands[name], f"{prog} {name}", arguments)
+    except SystemExit as end:
+        if end.code:
+            for sentence in _options_of_others(name, commands, arguments):
+                print(sentence, file=sys.stderr)
+        raise
 
 
 def _parse_verbs(commands: Mapping[str, type[Command]], prog: str, description: str) -> Command:
@@ -149,7 +161,9 @@ def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]
     Azure ML can write a boolean input only as a value, of `az ml job create --set` as it was typed; an option
     that is on by default becomes `--no-…`.
     """
-    defaults = _booleans(command)
+    defaults = {
+        option.name: option.default for option in _options(command) if isinstance(option.default, bool)
+    }
     spelled: list[str] = []
     rest = list(arguments)
     while rest:
@@ -164,15 +178,24 @@ def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]
     return spelled
 
 
-def _booleans(command: type) -> dict[str, bool]:
-    """The boolean options of a command, those of its groups too, with their defaults."""
-    found: dict[str, bool] = {}
-    for field in fields(command):
-        if isinstance(field.default, bool):
-            found[field.name] = field.default
-        elif field.default_factory is not MISSING and is_dataclass(field.default_factory):
-            found |= _booleans(cast(type, field.default_factory))
-    return found
+def _options(command: type) -> Iterator[Field[Any]]:
+    """The options of a command, those of its groups too."""
+    for option in fields(command):
+        if option.default_factory is not MISSING and is_dataclass(option.default_factory):
+            yield from _options(cast(type, option.default_factory))
+        else:
+            yield option
+
+
+def _options_of_others(name: str, commands: Mapping[str, type], arguments: Sequence[str]) -> Iterator[str]:
+    """A sentence for each option of a verb's command line that only other verbs have."""
+    for argument in arguments:
+        option = argument.partition("=")[0].removeprefix("--").replace("-", "_")
+        verbs = [
+            verb for verb, command in commands.items() if option in {own.name for own in _options(command)}
+        ]
+        if argument.startswith("--") and verbs and name not in verbs:
+            yield f"{argument.partition('=')[0]} is not an option of {name}, but of {' and '.join(verbs)}."
 
 
 def _run(parse: Callable[[], Command]) -> None:

@@ -15,7 +15,7 @@ from train_pytorch_model.formats.copying import (
     read_chunks,
     write_chunks,
 )
-from train_pytorch_model.formats.files import empty_directory
+from train_pytorch_model.formats.files import missing_directories, take_away
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     ImageDirectoryWriter,
@@ -90,12 +90,13 @@ def write_parts(
         writing_image_directory(output, schema_content, flag)
         for output, flag in zip(outputs, FLAGS, strict=True)
     )
+    made = missing_directories(outputs[1])
     with ExitStack() as undo:
         with voice.bar(sum(map(len, parts)), "Splitting") as bar, first as first_writer:
             _fill(first_writer, parts[0], bar)
             with second as second_writer:
                 _fill(second_writer, parts[1], bar)
-            undo.callback(empty_directory, outputs[1])  # whole, but the first is not yet
+            undo.callback(take_away, outputs[1], made)  # whole, but the first is not yet
         undo.pop_all()
 
 

@@ -273,12 +273,14 @@ def writing_directory(path: Path, meta: Mapping[str, Any], flag: str, token: str
     """The new or empty directory `path`, for the caller to fill; `_meta.yaml` closes it.
 
     Until then the file `_incomplete` marks it, with the `token` of a writer that may come back. On an error
-    everything written is taken away again. Raises `OutputDirectoryError` where it is not empty, and of that
-    `UnfinishedOutputError` where it cannot be made or filled.
+    everything written is taken away again, and so are the directories made for it. Raises
+    `OutputDirectoryError` where it is not empty, and of that `UnfinishedOutputError` where it cannot be made
+    or filled.
     """
     check_output(path, flag, token=token)
     if is_unfinished(path, token):
         empty_directory(path)
+    made = missing_directories(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         (path / INCOMPLETE).write_text(token)
@@ -287,17 +289,18 @@ def writing_directory(path: Path, meta: Mapping[str, Any], flag: str, token: str
         _read_back(path / META, lambda: (path / META).read_text() == _yaml(meta))
         (path / INCOMPLETE).unlink()
     except OSError as error:
-        empty_directory(path)
+        take_away(path, made)
         raise UnfinishedOutputError(
-            f"{flag} {path} cannot be finished, and is empty again: {error}."
+            f"{flag} {path} cannot be finished, and nothing is left of it: {error}."
         ) from error
     except BaseException:
-        empty_directory(path)
+        take_away(path, made)
         raise
 
 
 def _try_writing(path: Path) -> None:
-    made = _make_directories(path)
+    made = missing_directories(path)
+    path.mkdir(parents=True, exist_ok=True)
     probe = path / INCOMPLETE
     probe.touch()
     probe.unlink()
@@ -305,11 +308,17 @@ def _try_writing(path: Path) -> None:
         directory.rmdir()
 
 
-def _make_directories(path: Path) -> list[Path]:
-    """Make what is missing of `path`; returns what was made, the innermost first."""
-    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    return missing
+def missing_directories(path: Path) -> list[Path]:
+    """What has to be made for a directory to be there, the innermost first: for `take_away`."""
+    return [directory for directory in (path, *path.parents) if not directory.exists()]
+
+
+def take_away(path: Path, made: Sequence[Path]) -> None:
+    """Empty an output that cannot be finished, and remove those directories that were made for it."""
+    empty_directory(path)
+    with suppress(OSError):  # what another process has put there stays
+        for directory in made:
+            directory.rmdir()
 
 
 def empty_directory(path: Path) -> None:
