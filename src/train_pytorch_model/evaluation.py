@@ -180,7 +180,7 @@ class Evaluation:
         return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def counted(evaluation: Evaluation) -> str:
+def accuracy_in_images(evaluation: Evaluation) -> str:
     """The accuracy in images, and how far chance may have moved it."""
     lowest, highest = evaluation.accuracy_interval
     interval = f"95% confidence interval {lowest:.1%} to {highest:.1%}"

@@ -14,6 +14,7 @@ from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.wording import counted
 
 BAD_IMAGES = "bad_images.csv"
 MAX_HEADERS = 20_000  # a header costs 0.05 ms; beyond, an evenly spaced sample of this many is read
@@ -123,7 +124,7 @@ def readable_images(directory: ImageDirectory, bad: dict[int, str]) -> tuple[Ima
 def left_out(bad_images: Sequence[BadImage]) -> str:
     """The images that were left out, for a warning."""
     lines = [f"{image.port}: {image}" for image in bad_images]
-    subject = "1 unreadable image is" if len(lines) == 1 else f"{len(lines):,} unreadable images are"
+    subject = counted(len(lines), "unreadable image is", "unreadable images are")
     return f"{subject} left out:{listed(lines)}"
 
 

@@ -29,6 +29,7 @@ from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageCla
 from train_pytorch_model.inputs import ScoringInputs
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.progress import Voice
+from train_pytorch_model.wording import counted
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,10 @@ def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> It
     """
     images, spec = inputs.images, inputs.spec
     classifier = ImageClassifier(spec, build_model(inputs.model, len(spec.categories)), world.device)
+    size = f"{spec.framing.height} x {spec.framing.width} px ({inputs.size_reason})"
     voice.say(
-        f"{title} {len(images):,} images at {spec.framing.height} x {spec.framing.width} px"
-        f" ({inputs.size_reason}), {len(spec.categories)} categories, on {world.size} x {world.device.type}"
+        f"{title} {counted(len(images), 'image', 'images')} at {size},"
+        f" {counted(len(spec.categories), 'category', 'categories')}, on {world.size} x {world.device.type}"
     )
     rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, some may have no batch
     with (

@@ -34,6 +34,7 @@ from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, with_picture
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
 from train_pytorch_model.time_budget import TimeBudget, budget_of
 from train_pytorch_model.tracking.tracker import Attachment
+from train_pytorch_model.wording import counted
 
 TITLE = "Report"
 MAX_MATRIX = 1000  # categories; the file of a larger matrix, nearly all zeros, is beyond 2 MB
@@ -56,7 +57,7 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     looked_at = num_looked_at(inputs, config.batch_size)
     kept = f"keep the weights' statistics, moved {SHARE:.0%} towards those of {looked_at} training images"
     norms = {"Batch norms": kept} if keeps and not recipe.freeze_backbone else {}
-    processes = f"{world.size} {'process' if world.size == 1 else 'processes'}"
+    processes = counted(world.size, "process", "processes")
     images_a_step = config.batch_size * world.size
     up_to = "up to " if len(inputs.training) % images_a_step else ""
     warmup = f"{trainer.schedule.warmup_steps:,} warmup steps"
@@ -140,7 +141,7 @@ def stopped_early(trainer: Trainer) -> str:
     small = trainer.training_framings[done - 1] != last
     unseen = f", and images would have become {last.height} x {last.width} px" if small else ""
     return (
-        f"Stopped early: {spent} {'epoch' if spent == 1 else 'epochs'} in a row without a lower validation"
+        f"Stopped early: {counted(spent, 'epoch', 'epochs')} in a row without a lower validation"
         f" loss. That gave up {epochs - done} of {epochs} epochs, in which the learning rate would have gone"
         f" on from {rate:.2g}, {share:.0%} of its peak{unseen}; a larger --patience lets them be trained."
     )

@@ -31,6 +31,7 @@ from train_pytorch_model.reporting import budget, params_of, plan_of, report_on,
 from train_pytorch_model.time_budget import duration
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
+from train_pytorch_model.wording import counted
 
 DRY_RUN_STEPS = 3
 
@@ -154,7 +155,7 @@ def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Vo
     with start_readers(world) as readers, trainer.loader(readers) as loader:
         trained = trainer.train(loader, lambda _: None, max_steps=DRY_RUN_STEPS)
         validated = trainer.validate(loader, max_steps=DRY_RUN_STEPS)
-    steps = f"{trained.step} {'step' if trained.step == 1 else 'steps'}"
+    steps = counted(trained.step, "step", "steps")
     for kind, loss in (("training", trained.metrics.loss), ("validation", validated.loss)):
         if not math.isfinite(loss):
             raise TrainingError(

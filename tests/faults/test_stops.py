@@ -40,6 +40,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
     never = ("constants", every)  # but for the one that is asked for
     stopped = bench.train(output, injections=[never, (injection, options)], ranks=ranks)
     assert stopped.statuses == [128 + number] * ranks
+    assert stopped.stdout.count("Asked to stop: a checkpoint is written first.\n") == 1
     assert stopped.stderr == (
         f"\nStopped by {number.name}. The same command goes on from here; what is needed for that is in"
         f" {run_folder_of(output) / 'checkpoints'}.\n"

@@ -73,8 +73,8 @@ def test_a_model_that_cannot_be_written_is_written_by_the_same_command(
     failed = bench.train(output, injections=[full])
     assert failed.statuses == [4], failed
     assert failed.stderr.startswith(
-        f"TrainingError: The model is trained, but: --trained-model {output} cannot be finished, and nothing is"
-        " left of it: [Errno 28] No space left on device: "
+        f"TrainingError: The model is trained, but: --trained-model {output} cannot be finished, and nothing"
+        " is left of it: [Errno 28] No space left on device: "
     )
     assert failed.stderr.endswith(" The same command writes it without training again.\n")
     assert f"What is left of the run is in {run_folder_of(output)}\n" in failed.stdout

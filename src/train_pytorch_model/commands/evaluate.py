@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from train_pytorch_model.commands.processes import opened_once, spelled, work_or_start_workers
 from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.evaluation import TOP_K, Evaluation, counted, worst_categories
+from train_pytorch_model.evaluation import TOP_K, Evaluation, accuracy_in_images, worst_categories
 from train_pytorch_model.formats.evaluation_directory import PAGE
 from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.inputs import open_evaluation_inputs
@@ -73,7 +73,7 @@ class Evaluate:
 
 def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
     """The lines of a small table; `categories` are the names by class index."""
-    yield f"Accuracy             {evaluation.accuracy:7.1%}  {counted(evaluation)}"
+    yield f"Accuracy             {evaluation.accuracy:7.1%}  {accuracy_in_images(evaluation)}"
     always = "" if len(categories) > TOP_K else f"  always so with {len(categories)} categories"
     yield f"Top 5 accuracy       {evaluation.top5:7.1%}{always}"
     yield f"Balanced accuracy    {evaluation.balanced_accuracy:7.1%}  mean recall of the categories"

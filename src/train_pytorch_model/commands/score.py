@@ -12,6 +12,7 @@ from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.inputs import open_scoring_inputs
 from train_pytorch_model.launch import rank_of
 from train_pytorch_model.progress import make_voice
+from train_pytorch_model.wording import counted
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed import World
@@ -64,9 +65,11 @@ class Score:
                 voice.warn(warning)
             scored = scoring.score(agreed, self.scored_dataset, self.top_k, world, voice)
             if scored.labelled:
-                accuracy = scored.correct / scored.labelled
-                voice.say(f"Accuracy {accuracy:.1%}: {scored.correct} of {scored.labelled} images")
-            voice.say(f"The scores of {scored.images:,} images are in {self.scored_dataset}/scores.csv")
+                share = scored.correct / scored.labelled
+                labelled = counted(scored.labelled, "image", "images")
+                voice.say(f"Accuracy {share:.1%}: {scored.correct:,} of {labelled}")
+            images = counted(scored.images, "image", "images")
+            voice.say(f"The scores of {images} are in {self.scored_dataset}/scores.csv")
 
         work_or_start_workers(work, arguments, inputs, voice)
 

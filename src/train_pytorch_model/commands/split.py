@@ -10,6 +10,7 @@ from train_pytorch_model.errors import ParameterError, listed, out_of_range
 from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.progress import make_voice
+from train_pytorch_model.wording import counted
 
 FRACTION = "Fraction of images in the first output"  # the parameter's name in the designer
 PORT = "Input image directory"
@@ -70,4 +71,4 @@ class Split:
         voice.say(f"Splitting {len(images):,} images{without} into {len(parts[0]):,} and {len(parts[1]):,}")
         write_parts(parts, outputs, voice)
         for part, output in zip(parts, outputs, strict=True):
-            voice.say(f"{len(part):,} {'image is' if len(part) == 1 else 'images are'} in {output}")
+            voice.say(f"{counted(len(part), 'image is', 'images are')} in {output}")

@@ -32,6 +32,7 @@ from train_pytorch_model.formats.listing import (
     first_rows,
 )
 from train_pytorch_model.formats.packed import Packer
+from train_pytorch_model.wording import counted
 
 TYPE = "ImageDirectory"
 BLANK_LINE = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
@@ -130,7 +131,7 @@ def _read_rows(
         text for _, _, text in sorted([*rows.problems, *rows.absent_files(root), *rows.contradictions()])
     ]
     if problems:
-        rows_cannot = "1 row cannot" if len(problems) == 1 else f"{len(problems):,} rows cannot"
+        rows_cannot = counted(len(problems), "row cannot", "rows cannot")
         raise MalformedFileError(f"{rows_cannot} be used:{listed(problems)}\n")
     if rows.unlabelled:
         raise UnlabelledRowsError(f"{len(rows.unlabelled)} rows lack it:{listed(rows.unlabelled)}")

@@ -182,6 +182,7 @@ class Checkpointer:
         self.write(wait=True)
 
     def _stopped(self, number: int) -> StoppedError:
+        self._voice.say("Asked to stop: a checkpoint is written first.")
         return StoppedError(number, self._folder, is_saved=self.write(wait=True))
 
     def _finish_writing(self, wait: bool) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from train_pytorch_model import __version__
-from train_pytorch_model.evaluation import TOP_K, Confusion, Evaluation, counted
+from train_pytorch_model.evaluation import TOP_K, Confusion, Evaluation, accuracy_in_images
 from train_pytorch_model.formats.evaluation_directory import (
     CategoryRow,
     Mistake,
@@ -19,6 +19,7 @@ from train_pytorch_model.formats.evaluation_directory import (
 )
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.pages.page import cut, png, render_page, thumbnail
+from train_pytorch_model.wording import counted
 
 MAX_MISTAKES = 24  # with their pictures, about 5 kB each
 MAX_ROWS = 1000  # of categories; the table is 8 elements a row
@@ -116,7 +117,7 @@ def figures(evaluation: Evaluation) -> list[Figure]:
         Figure(
             "Accuracy",
             f"{evaluation.accuracy:.1%}",
-            counted(evaluation),
+            accuracy_in_images(evaluation),
         ),
         Figure(
             "Top 5 accuracy",
@@ -126,7 +127,7 @@ def figures(evaluation: Evaluation) -> list[Figure]:
         Figure(
             "Balanced accuracy",
             f"{evaluation.balanced_accuracy:.1%}",
-            f"mean recall of {present:,} {'category' if present == 1 else 'categories'}",
+            f"mean recall of {counted(present, 'category', 'categories')}",
         ),
         Figure("Macro F1", f"{evaluation.macro.f1:.3f}", f"weighted by images: {evaluation.weighted.f1:.3f}"),
         Figure("Loss", f"{evaluation.loss:.3f}", "mean cross entropy, in nats"),

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.wording import counted
 
 MAX_NAME = 100  # characters; a longer name is cut
 THUMBNAIL_SIDE = 160  # px
@@ -29,6 +30,7 @@ def render_page(template: str, **values: object) -> str:
         lstrip_blocks=True,
     )
     environment.filters["cut"] = cut
+    environment.globals["counted"] = counted
     script = environment.get_template("page.js").render()
     page = environment.get_template(template).render(
         script=script,

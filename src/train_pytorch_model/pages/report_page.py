@@ -25,6 +25,7 @@ from train_pytorch_model.pages.evaluation_page import (
 from train_pytorch_model.pages.page import render_page
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.time_budget import TimeBudget, duration
+from train_pytorch_model.wording import counted
 
 MAX_BALANCE = 24  # categories that are all listed; of more, the largest and the smallest
 MAX_ENDS = 10  # of each of these
@@ -205,7 +206,7 @@ def _notes(report: Report) -> Iterator[str]:
         )
     if report.rollbacks:
         yield (
-            f"The loss was not finite {report.rollbacks} {'time' if report.rollbacks == 1 else 'times'}: the"
+            f"The loss was not finite {counted(report.rollbacks, 'time', 'times')}: the"
             " training went back and halved the learning rate. A lower --learning-rate avoids it."
         )
     lost = sum(not math.isfinite(record["Valid loss"]) for record in report.history)

@@ -1,0 +1,6 @@
+"""Words that depend on a number."""
+
+
+def counted(count: int, one: str, more: str) -> str:
+    """`1 image`, `2,000 images`."""
+    return f"{count:,} {one if count == 1 else more}"
