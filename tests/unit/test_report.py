@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.pages import HOSTILE, Page
-from tests.reports import SECTIONS, make_history, make_report
+from tests.reports import SECTIONS, evaluation_of, make_history, make_report
 
 from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.inputs import imbalance
@@ -228,6 +228,11 @@ def test_problems_of_the_data_are_named() -> None:
 def test_what_one_should_know_is_noted(changes: dict[str, object], note: str) -> None:
     assert note in page_of(make_report(**changes)).text  # type: ignore[arg-type]
     assert note not in page_of(make_report(training=training_of(20, 21, 22))).text
+
+
+def test_a_good_model_needs_no_advice() -> None:
+    good = replace(evaluation_of(3, 60), balanced_accuracy=0.95)
+    assert "Few images." not in page_of(make_report(advice=["Few images."], evaluation=good)).text
 
 
 @pytest.mark.parametrize(

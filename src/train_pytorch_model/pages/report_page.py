@@ -31,6 +31,7 @@ MAX_BALANCE = 24  # categories that are all listed; of more, the largest and the
 MAX_ENDS = 10  # of each of these
 MAX_BAD_IMAGES = 50
 MAX_EPOCH_ROWS = 200
+GOOD = 0.95  # balanced accuracy, from which on nobody needs advice
 LARGE_GAP = 0.2  # between training and validation accuracy
 FEW_IMAGES = 10  # validation images of a category; below, its numbers are accidents
 
@@ -74,7 +75,7 @@ class Report:
     stopped: str
     """Why it ended before the last epoch, and what that gave up; empty where it did not."""
     advice: Sequence[str]
-    """What to know of the training images, in sentences, with options between backticks."""
+    """What would make it better, in sentences, with options between backticks; shown where it is not good."""
     rollbacks: int
     """How often the loss was not finite and the learning rate was halved."""
     training: DataSet
@@ -212,7 +213,8 @@ def _notes(report: Report) -> Iterator[str]:
     lost = sum(not math.isfinite(record["Valid loss"]) for record in report.history)
     if lost:
         yield f"The validation loss was not finite in {lost} of {len(report.history)} epochs."
-    yield from report.advice
+    if report.evaluation.balanced_accuracy < GOOD:
+        yield from report.advice
     if gap := _gap(report):
         yield gap
     few = int((report.validation.counts < FEW_IMAGES).sum())
