@@ -1,8 +1,8 @@
-"""What a step of ResNet-50 costs on 8 and on 64 GPUs, computed: compute, all-reduce, input.
+"""Model of a ResNet-50 training step on 8 and 64 GPUs: compute, all-reduce, input.
 
     python -m tests.benchmarks.cost_model [--batch-size 64] [--parameters 25557032] [--decoded-per-core 419]
 
-The tables of .github/SCALING.md, which says where the figures come from and how far they can be trusted.
+Prints the tables of .github/SCALING.md, which gives the sources of the figures and how far to trust them.
 """
 
 import argparse
@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-BACKWARD = 2 / 3  # of the compute of a step: twice the forward pass
-BUCKET_BYTES = 25 << 20  # DistributedDataParallel's; what is in one is reduced at once
-GRADIENT_BYTES = 4  # float32, whatever the forward pass computes in
-HOP_S = 5e-6  # from one GPU of a ring to the next, whatever the size of the message
-USABLE_NETWORK = 0.8  # of the line rate, after protocols
+BACKWARD = 2 / 3  # share of a step's compute: twice the forward pass
+BUCKET_BYTES = 25 << 20  # DistributedDataParallel's default; a bucket is reduced as a whole
+GRADIENT_BYTES = 4  # float32, whatever the precision of the forward pass
+HOP_S = 5e-6  # from one GPU of a ring to the next, whatever the message size
+USABLE_NETWORK = 0.8  # share of the line rate, after protocol overhead
 TRAINING_IMAGES, VALIDATION_IMAGES = 1_281_167, 50_000  # ImageNet's
 IMAGE_BYTES = 110_000  # the mean of its JPEGs
 EPOCHS = 50
@@ -22,17 +22,17 @@ EPOCHS = 50
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes of one size, and how fast one of their GPUs trains ResNet-50 at 224 px in 16 bits."""
+    """Nodes of one type, with the rate of a GPU that trains ResNet-50 at 224 px in 16 bits."""
 
     name: str
     gpu: str
     images_per_second: float
-    """Of one GPU in a node where all of them train."""
+    """Of one GPU, while all GPUs of its node train."""
     gpus_per_node: int
     link_bytes_per_second: float
-    """What an all-reduce within a node gets out of NVLink."""
+    """Bandwidth that an all-reduce within a node reaches over NVLink."""
     network_bytes_per_second: float
-    """Line rate of all network cards of a node."""
+    """Line rate of all network cards of a node together."""
     cores: int
 
 
@@ -45,14 +45,14 @@ CLASSIC = {8: ("1,670", "12 h 21 min"), 16: ("3,200", "6 h 22 min")}  # V100s â†
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, and how fast a core decodes."""
+    """The model to train, and the rates of a core that prepares images."""
 
     batch_size: int = 64
     parameters: int = 25_557_032
     decoded_per_core: float = 419
-    """Images per second, from the JPEG to the crop."""
+    """Images per second, from JPEG to crop."""
     cropped_per_core: float = 4783
-    """The same of images that were decoded before and are still in memory."""
+    """Images per second, from an image in the decode cache to its crop."""
 
     @property
     def gradient_bytes(self) -> int:
@@ -61,34 +61,34 @@ class Job:
 
 @dataclass(frozen=True)
 class Step:
-    """The seconds of one step, and what its images ask of a node."""
+    """Durations of one step, and the images it needs."""
 
     compute_s: float
     all_reduce_s: float
     exposed_s: float
-    """What of the all-reduce the backward pass does not hide."""
+    """Part of the all-reduce that the backward pass does not hide."""
     input_s: float
-    """What all cores of a node need for its images."""
+    """Time that all cores of a node need to prepare its images."""
     images: int
     """Of all GPUs."""
     images_of_a_node: int
 
     @property
     def wanted_s(self) -> float:
-        """With images always there."""
+        """Duration of the step if it never waits for images."""
         return self.compute_s + self.exposed_s
 
     @property
     def seconds(self) -> float:
-        """The images of the next steps are decoded while this one computes."""
+        """Duration of the step; the images of the next steps are decoded meanwhile."""
         return max(self.wanted_s, self.input_s)
 
 
 def step_of(job: Job, cluster: Cluster, num_gpus: int, is_cached: bool = False) -> Step:
-    """One step of so many GPUs, on as few nodes as hold them."""
+    """Return one step on `num_gpus` GPUs, on as few nodes as hold them."""
     compute_s = job.batch_size / cluster.images_per_second
     reduce_s = all_reduce_s(job.gradient_bytes, cluster, num_gpus)
-    last_share = min(1.0, BUCKET_BYTES / job.gradient_bytes)  # is ready when the backward pass is over
+    last_share = min(1.0, BUCKET_BYTES / job.gradient_bytes)  # the last bucket, ready after the backward pass
     images_of_a_node = job.batch_size * min(num_gpus, cluster.gpus_per_node)
     per_core = job.cropped_per_core if is_cached else job.decoded_per_core
     return Step(
@@ -102,9 +102,10 @@ def step_of(job: Job, cluster: Cluster, num_gpus: int, is_cached: bool = False) 
 
 
 def all_reduce_s(gradient_bytes: int, cluster: Cluster, num_gpus: int) -> float:
-    """A ring: each GPU sends 2 (n - 1) / n of the gradients, in 2 (n - 1) messages a bucket.
+    """Return the duration of a ring all-reduce.
 
-    Of a ring over several nodes, every node has one neighbour outside: its network carries what a GPU sends.
+    Each of n GPUs sends 2 (n - 1) / n of the gradients, in 2 (n - 1) messages per bucket. In a ring over
+    several nodes, each node has one neighbour outside, so its network carries what one GPU sends.
     """
     bandwidth = cluster.link_bytes_per_second
     if num_gpus > cluster.gpus_per_node:
@@ -115,7 +116,7 @@ def all_reduce_s(gradient_bytes: int, cluster: Cluster, num_gpus: int) -> float:
 
 
 def first_exposed(job: Job, cluster: Cluster) -> int:
-    """From so many GPUs on the all-reduce takes longer than the backward pass that hides it."""
+    """Return the smallest number of GPUs whose all-reduce outlasts the backward pass that hides it."""
     backward_s = BACKWARD * job.batch_size / cluster.images_per_second
     num_gpus = 2
     while all_reduce_s(job.gradient_bytes, cluster, num_gpus) <= backward_s:
@@ -124,24 +125,24 @@ def first_exposed(job: Job, cluster: Cluster) -> int:
 
 
 def smallest_batch(job: Job, cluster: Cluster, num_gpus: int) -> int:
-    """Images per GPU that take as long to go backward as their gradients to be reduced."""
+    """Return the images per GPU whose backward pass takes as long as the all-reduce of the gradients."""
     reduce_s = all_reduce_s(job.gradient_bytes, cluster, num_gpus)
     return math.ceil(reduce_s * cluster.images_per_second / BACKWARD)
 
 
 def training_s(job: Job, cluster: Cluster, num_gpus: int) -> float:
-    """All epochs on ImageNet with their validations, which have no backward pass."""
+    """Return the duration of all ImageNet epochs, including validation, which has no backward pass."""
     rate = rate_of(step_of(job, cluster, num_gpus))
     return EPOCHS * (TRAINING_IMAGES + (1 - BACKWARD) * VALIDATION_IMAGES) / rate
 
 
 def rate_of(step: Step) -> float:
-    """Images per second of all GPUs."""
+    """Return images per second of all GPUs together."""
     return step.images / step.seconds
 
 
 def step_table(job: Job) -> Iterator[str]:
-    """Where the time of a step goes."""
+    """Yield the table of a step's time."""
     yield (
         "| nodes of | GPUs | compute, ms | all-reduce, ms | of it not hidden, ms | input, ms | step, ms"
         " | images/s | of ideal |"
@@ -160,7 +161,7 @@ def step_table(job: Job) -> Iterator[str]:
 
 
 def input_table(job: Job) -> Iterator[str]:
-    """What a node has to decode and to read so that its GPUs never wait."""
+    """Yield the table of what a node has to decode and read so that its GPUs never wait."""
     yield "| nodes of | images/s a node | cores to decode them | once decoded | it has | MB/s to read |"
     yield "|---|---|---|---|---|---|"
     for cluster in CLUSTERS:
@@ -174,7 +175,7 @@ def input_table(job: Job) -> Iterator[str]:
 
 
 def limit_table(job: Job) -> Iterator[str]:
-    """Where the all-reduce begins to show."""
+    """Yield the table of where the all-reduce stops being hidden."""
     yield "| nodes of | shows from so many GPUs on | images per GPU that hide it on 64 |"
     yield "|---|---|---|"
     for cluster in CLUSTERS:
@@ -182,7 +183,7 @@ def limit_table(job: Job) -> Iterator[str]:
 
 
 def classic_table(job: Job) -> Iterator[str]:
-    """ResNet-50, 50 epochs of ImageNet: the classic component's published figures and ours, computed."""
+    """Yield the table of 50 epochs of ImageNet: the classic component's published times and ours."""
     yield "| GPUs | classic component | this one, computed |"
     yield "|---|---|---|"
     for num_gpus, (rate, time) in CLASSIC.items():
@@ -219,7 +220,7 @@ def main() -> None:
 
 
 def _round(value: float) -> str:
-    """To three digits: nothing here is known better."""
+    """Format to three digits: nothing here is known more precisely."""
     digits = 2 - math.floor(math.log10(value))
     return f"{round(value, digits):,.0f}"
 

@@ -1,4 +1,4 @@
-"""Decoding and cropping on one core: as most scripts do, as the program does, and once it has decoded."""
+"""Decoding and cropping on one core: as most scripts do, as the program does, and from its decode cache."""
 
 import io
 import random
@@ -24,7 +24,7 @@ SIZE = 224
 def main() -> None:
     """Print images per second of each way."""
     parser = arguments(__doc__)
-    parser.add_argument("--count", type=int, default=100, help="images; the first of the folder")
+    parser.add_argument("--count", type=int, default=100, help="number of images, the first of the folder")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ def _ways(files: list[bytes]) -> Mapping[str, Measure]:
     def measure(way: Callable[[int], object]) -> Mapping[str, float]:
         random.seed(0)
         torch.manual_seed(0)
-        started_at = time.process_time()  # of this process alone, whatever else the machine does
+        started_at = time.process_time()  # of this process alone, so that other load does not count
         for index in range(len(files)):
             way(index)
         return {"images per second of processor time": len(files) / (time.process_time() - started_at)}

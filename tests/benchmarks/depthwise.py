@@ -1,4 +1,4 @@
-"""Training steps of networks with depthwise filters on a CPU: float32, bfloat16, and as they are here."""
+"""Training steps of depthwise networks on a CPU: float32, bfloat16, and bfloat16 except depthwise filters."""
 
 import time
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ ARCHITECTURES = ("mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", 
 
 
 def main() -> None:
-    """Print images per second of each."""
+    """Print images per second of each way."""
     parser = arguments(__doc__, images=False)
     parser.add_argument("--architectures", nargs="+", default=ARCHITECTURES)
     parser.add_argument("--threads", type=int, default=1)

@@ -1,8 +1,8 @@
-"""Training from image files: the program beside a plain script, timm, and its own rate without images.
+"""Training from image files: the program, a plain script, timm, and the program's rate without images.
 
-By default the program trains on smaller images than it predicts: in few epochs before the last of them, in
-many on random crops, which have a row of their own. The others train at the size that they are given, as the
-program does in one more row.
+By default the program trains on smaller images than it predicts: in short trainings until the last epochs, in
+long ones on random crops, which have their own row. The other programs train at the full size, as the program
+does in one more row.
 """
 
 import statistics
@@ -22,13 +22,13 @@ CONTENDERS = Path(__file__).with_name("contenders")
 
 
 def main() -> None:
-    """Run all in turn; print the tables."""
+    """Run all contenders in turn; print the tables."""
     parser = arguments(__doc__)
     parser.add_argument("--architecture", default="resnet18")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--timm-python", type=Path, help="a Python that has timm; left out if not given")
+    parser.add_argument("--timm-python", type=Path, help="a Python that has timm; else timm is left out")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         images = chosen.images or paint_photos(Path(folder) / "images", 60)
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def _measure(*command: object) -> dict[str, float]:
-    """With the time from the command to its end: of this program with checkpoints, metrics and the model."""
+    """Return rates and wall time of a command; this program's includes checkpoints, metrics and the model."""
     started_at = time.perf_counter()
     rates = _rates(*command)
     return {**rates, "whole run, s": time.perf_counter() - started_at}

@@ -1,4 +1,4 @@
-"""The training step alone on a GPU: computed as it comes, played back, and played back compiled."""
+"""The training step alone on a GPU: eager, replayed as a CUDA graph, and compiled and replayed."""
 
 import argparse
 import sys
@@ -33,8 +33,8 @@ def main() -> None:
     parser.add_argument("--architecture", default="resnet50")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--pretrained", action="store_true", help="with batch norms as behind such weights")
-    parser.add_argument("--compile", action="store_true", help="measure this, too: it takes a minute or two")
+    parser.add_argument("--pretrained", action="store_true", help="with batch norms as in fine-tuning")
+    parser.add_argument("--compile", action="store_true", help="measure this too; it takes a minute or two")
     chosen = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("There is no GPU here.")
@@ -74,7 +74,7 @@ def _batch(chosen: argparse.Namespace, world: World) -> Batch:
 
 
 def _recorded(trainer: Trainer, batch: Batch, is_long: bool) -> Callable[[], object]:
-    """A step that is recorded by now, compiled before if the training is long."""
+    """Return a step that has been captured; compiled first if the training is long."""
     framing, world = trainer.inputs.framing, trainer.world
     trials = Trials(trainer._model, trainer.state, framing, trainer.precision, world, Silence())
     step = RecordedStep(trainer._step, lambda: 1 << 40 if is_long else 0, trials.compiled)

@@ -1,10 +1,10 @@
-"""A hundred million images: what their list, the order of an epoch and one rank's share of it cost.
+"""A hundred million images: the cost of their list, of an epoch's order and of one rank's share of it.
 
     python -m tests.benchmarks.hundred_million_rows [--rows 100000000] [--ranks 64] [--batch-size 64]
 
-The ranks of a large job do it before their first step: one of a node reads the list, each makes its own plan.
-The list is as long as it says; its rows name the same 50,000 files again and again. It takes 10 GB of disk
-(--folder) and 7 GB of memory.
+The ranks of a large job do this before their first step: one rank per node reads the list, and each makes its
+own plan. The list has all its rows, but they repeat the same 50,000 files. It takes 10 GB of disk (--folder)
+and 7 GB of memory.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument(
-        "--folder", type=Path, help="where the list is made; the temporary folder if not given"
+        "--folder", type=Path, help="where to make the list; the temporary folder if not given"
     )
     chosen = parser.parse_args()
     print(f"{chosen.rows:,} rows, {chosen.ranks} ranks of {chosen.batch_size} images")
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def make_long_list(root: Path, rows: int) -> None:
-    """An ImageDirectory of so many rows, to the next 50,000."""
+    """Write an ImageDirectory of `rows` rows, rounded down to a multiple of 50,000."""
     make_rows(root, min(rows, LINKS), CATEGORIES)
     image_list = root / "images.lst"
     block = image_list.read_bytes()
@@ -65,7 +65,7 @@ def make_long_list(root: Path, rows: int) -> None:
 
 @contextmanager
 def measured(title: str) -> Iterator[None]:
-    """A row of the table."""
+    """Time the body and print a row of the table."""
     started_at, processor_at = time.perf_counter(), time.process_time()
     yield
     elapsed_s, processor_s = time.perf_counter() - started_at, time.process_time() - processor_at

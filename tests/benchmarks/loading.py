@@ -1,4 +1,4 @@
-"""Batches of random crops, no network: made by threads, as for a CPU, and by processes, as for a GPU."""
+"""Batches of random crops, without a network: by threads, as for a CPU, and by processes, as for a GPU."""
 
 import tempfile
 import time
@@ -30,7 +30,7 @@ ALONE = World(0, 1, 0, 1, torch.device("cpu"))
 
 
 def main() -> None:
-    """Print images per second in the first epoch, and in the best later one."""
+    """Print images per second in the first epoch and in the best later one."""
     parser = arguments(__doc__)
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--batch-size", type=int, default=256)
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: bool) -> Mapping[str, float]:
-    """The processes have imported what they need before the first epoch begins."""
+    """Return the rates of one run. Reader processes finish their imports before the first epoch starts."""
     datasets = (images, PREPARED), (images, preparation.for_inference(FRAMING))
     plan = plan_cache(*datasets, EPOCHS, ALONE, threads if has_readers else 0)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Memory of a training after each epoch: it grows while images are decoded, and not from then on."""
+"""Memory of a training after each epoch: it grows only until all images are decoded."""
 
 import tempfile
 from pathlib import Path
@@ -12,7 +12,7 @@ from train_pytorch_model.recipe import Recipe
 
 
 def main() -> None:
-    """Print the resident memory, and how much of it is the process's own, after each epoch."""
+    """Print the resident memory after each epoch, and how much of it is files and shared memory."""
     parser = arguments(__doc__)
     parser.add_argument("--epochs", type=int, default=6)
     chosen = parser.parse_args()

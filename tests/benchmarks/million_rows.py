@@ -1,4 +1,4 @@
-"""1.28 million rows: an ImageDirectory and plain folders, opened and checked, each in its own process."""
+"""1.28 million rows, opened and checked: an ImageDirectory and plain folders, each in its own process."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_check import read_headers
 
-LINKS = 50_000  # of one file: ext4 allows 65,000
+LINKS = 50_000  # per file: ext4 allows 65,000
 
 
 def main() -> None:
@@ -37,19 +37,19 @@ def main() -> None:
 
 
 def arguments_of_rows(description: str | None) -> argparse.ArgumentParser:
-    """The flags of a benchmark that makes rows, and opens them in processes of its own."""
+    """Return a parser with the flags of benchmarks that make rows and open them in child processes."""
     parser = arguments(description, images=False)
     parser.add_argument("--rows", type=int, default=1_280_000)
     parser.add_argument("--categories", type=int, default=1000)
     parser.add_argument(
-        "--folder", type=Path, help="where the files are made; the temporary folder if not given"
+        "--folder", type=Path, help="where to make the files; the temporary folder if not given"
     )
     parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)
     return parser
 
 
 def open_and_check(root: Path) -> dict[str, float]:
-    """What training does before it loads PyTorch."""
+    """Do what training does before it loads PyTorch; return times and peak memory."""
     started_at = time.perf_counter()
     directory = open_image_directory(root, "Training dataset")
     opened_at = time.perf_counter()
@@ -64,7 +64,7 @@ def open_and_check(root: Path) -> dict[str, float]:
 
 
 def make_rows(root: Path, rows: int, categories: int) -> None:
-    """Hard links of one small JPEG, in the order in which a shuffled list would have them."""
+    """Write an ImageDirectory of hard links to a small JPEG; categories alternate, as in a shuffled list."""
     for category in range(categories):
         (root / "image" / f"n{category:08d}").mkdir(parents=True)
     with (root / "images.lst").open("w") as image_list:

@@ -1,4 +1,4 @@
-"""1.28 million rows in several processes of a node: read by one for all, and by each for itself."""
+"""1.28 million rows in several processes of a node: read by one process for all, or by each for itself."""
 
 import functools
 import os
@@ -17,7 +17,7 @@ from train_pytorch_model.image_check import read_headers
 
 
 def main() -> None:
-    """Print the seconds until the last has them, and the memory of all together."""
+    """Print the seconds until the last process has them, and the total memory of all processes."""
     parser = arguments_of_rows(__doc__)
     parser.add_argument("--processes", type=int, default=4)
     chosen = parser.parse_args()
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def open_in_all(root: Path, processes: int, is_launch: bool) -> Mapping[str, float]:
-    """One run: of processes that somebody has started for one node, or of as many that are alone."""
+    """Run once: processes launched together on one node, or as many independent ones."""
     command = [sys.executable, "-m", "tests.benchmarks.rows_of_a_node", "--open", str(root)]
     launch = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1"} if is_launch else {}
     started_at = time.perf_counter()
@@ -56,7 +56,7 @@ def open_in_all(root: Path, processes: int, is_launch: bool) -> Mapping[str, flo
         if not process.stdout.readline():
             sys.exit("a process has failed")
     elapsed_s = time.perf_counter() - started_at
-    # While all are there: what several have mapped counts once, in parts.
+    # While all are alive: memory mapped by several processes counts once, shared among them.
     memory = sum(proportional_bytes(process.pid) for process in running)
     for process in running:
         process.communicate("")
@@ -64,7 +64,7 @@ def open_in_all(root: Path, processes: int, is_launch: bool) -> Mapping[str, flo
 
 
 def open_and_stay(root: Path) -> None:
-    """One of the processes: as training does before it loads PyTorch."""
+    """Run one of the processes: what training does before it loads PyTorch, then wait."""
 
     def opened() -> ImageDirectory:
         directory = open_image_directory(root, "Training dataset")
@@ -77,11 +77,11 @@ def open_and_stay(root: Path) -> None:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Of a process's memory, what is its own, and its part of what it shares."""
+    """Return a process's private memory plus its part of shared memory (PSS), in bytes."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
-    raise ValueError(f"the system tells nothing of process {pid}")
+    raise ValueError(f"the system reports no PSS of process {pid}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a person waits for: help, a refusal, the first line, the first step."""
+"""Start-up times: help, a refused command, the first line, the checked images, the plan."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from train_pytorch_model.commands.init_model import InitModel
 
 
 def main() -> None:
-    """Print seconds."""
+    """Print seconds until each."""
     chosen = arguments(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         images = chosen.images or paint_photos(Path(folder) / "images", 10)
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _seconds_until(line: str, command: list[str]) -> Mapping[str, float]:
-    """Until a line begins so is printed; to the end of the program for no line."""
+    """Seconds until a line that starts with `line` is printed; without `line`, until the program ends."""
     started_at = time.perf_counter()
     program = [sys.executable, "-m", "train_pytorch_model", *command]
     with subprocess.Popen(

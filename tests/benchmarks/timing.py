@@ -1,4 +1,4 @@
-"""What all benchmarks share: contenders measured in turn, and one table of what came out."""
+"""Shared by all benchmarks: contenders measured in turn, and tables of the results."""
 
 import argparse
 import json
@@ -17,11 +17,11 @@ from train_pytorch_model.machine.cores import usable_cores
 ROOT = Path(__file__).parents[2]
 
 Measure = Callable[[], Mapping[str, float]]
-"""One run of a contender: what was measured → the value."""
+"""One run of a contender: name of a measurement → value."""
 
 
 def arguments(description: str | None, images: bool = True) -> argparse.ArgumentParser:
-    """The flags that all have."""
+    """Return a parser with the flags that all benchmarks share."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--repeats", type=int, default=3, help="runs of each contender, in turn")
     if images:
@@ -30,7 +30,7 @@ def arguments(description: str | None, images: bool = True) -> argparse.Argument
 
 
 def measure_in_turn(contenders: Mapping[str, Measure], repeats: int) -> dict[str, dict[str, list[float]]]:
-    """What was measured → contender → its values. In turn, so that a busy minute slows all alike."""
+    """Return measurement → contender → values. Taking turns, all suffer alike from a busy minute."""
     found: dict[str, dict[str, list[float]]] = {}
     for _ in range(repeats):
         for contender, measure in contenders.items():
@@ -40,7 +40,7 @@ def measure_in_turn(contenders: Mapping[str, Measure], repeats: int) -> dict[str
 
 
 def show(found: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-    """A table for each thing measured: medians, spread, and the ratio to the first contender."""
+    """Print a table per measurement: medians, spread, and the ratio to the first contender."""
     print(machine())
     for what, values in found.items():
         print(f"\n| {what} | median | lowest to highest | ratio |\n|---|---|---|---|")
@@ -52,7 +52,7 @@ def show(found: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
 
 
 def machine() -> str:
-    """The processor, what of it may be used, and the versions that matter."""
+    """Describe the machine: usable cores, processor, GPUs, and the versions that matter."""
     import torch
     import torchvision
 
@@ -69,7 +69,7 @@ def machine() -> str:
 
 
 def run_json(*command: str | Path) -> dict[str, float]:
-    """The JSON object on the last line that a program prints."""
+    """Run a program and return the JSON object on its last line of output; exit if it fails."""
     ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, cwd=ROOT)
     if ended.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{ended.stderr}")
@@ -78,7 +78,7 @@ def run_json(*command: str | Path) -> dict[str, float]:
 
 
 def paint_photos(root: Path, per_category: int, size: tuple[int, int] = (500, 375)) -> Path:
-    """Class folders of JPEG files as heavy as photographs of that size: about 100 kB at 500 x 375."""
+    """Write class folders of JPEG files as large as photographs of that size: about 100 kB at 500 x 375."""
     random = np.random.default_rng(0)
     for category in ("one", "two", "three", "four"):
         (root / category).mkdir(parents=True)

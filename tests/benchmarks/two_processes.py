@@ -1,7 +1,7 @@
-"""One process on one core and on all, beside two processes: training and validation from image files.
+"""Two processes compared with one process on one core and on two: training and validation from image files.
 
-Two runs that have nothing to do with each other, a core each, show what the machine has for two at most: the
-last epoch of one may be without the other.
+Two independent runs, on a core each, show the most that the machine can give two processes; one may run its
+last epoch alone.
 """
 
 import os
@@ -17,7 +17,7 @@ OURS = Path(__file__).with_name("contenders") / "ours.py"
 
 
 def main() -> None:
-    """Print the rates of each."""
+    """Print images per second of each contender."""
     parser = arguments(__doc__)
     parser.add_argument("--architecture", default="resnet18")
     parser.add_argument("--batch-size", type=int, default=16)
@@ -29,7 +29,7 @@ def main() -> None:
 
         images = chosen.images or paint_photos(Path(folder) / "images", 24)
         untrained = Path(folder) / "untrained"
-        recipe = Recipe(augmentation="random-resized-crop")  # of one size in all epochs
+        recipe = Recipe(augmentation="random-resized-crop")  # one size in all epochs
         InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
 
         usable = sorted(os.sched_getaffinity(0))
@@ -37,7 +37,7 @@ def main() -> None:
         def measure(processes: int, cores: Sequence[int], batch_size: int) -> Mapping[str, float]:
             launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
             own = (OURS, untrained, images, batch_size, chosen.epochs)
-            os.sched_setaffinity(0, cores)  # of this thread, and of what it starts
+            os.sched_setaffinity(0, cores)  # of this thread and its child processes
             try:
                 found = run_json(sys.executable, *launcher, *map(str, own))
             finally:

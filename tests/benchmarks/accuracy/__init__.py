@@ -1,1 +1,1 @@
-"""How good the trained models are: recipes side by side, on real images, over several seeds."""
+"""Accuracy of trained models: recipes compared on real images over several seeds."""

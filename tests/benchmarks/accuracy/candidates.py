@@ -1,6 +1,6 @@
-"""What might be better than the program's defaults, each alone on top of them.
+"""Candidates for better defaults: each is one change on top of the program's defaults.
 
-What is no option of the recipe is done by hooks of PyTorch, from outside.
+Changes that the recipe has no option for are made with PyTorch hooks, from outside.
 """
 
 import copy
@@ -25,12 +25,12 @@ from train_pytorch_model.recipe import Recipe
 
 
 def by_recipe(**entries: object) -> Callable[[Setting], Iterator[Epoch]]:
-    """Another entry of the recipe."""
+    """Train with these entries of the recipe."""
     return functools.partial(ours.train, recipe=Recipe.from_mapping(entries))
 
 
 def trained_at(share: float) -> Callable[[Setting], Iterator[Epoch]]:
-    """Random crops of this share of the side, a multiple of 16 px, are judged at the whole of it."""
+    """Train on random crops of this share of the side, to a multiple of 16 px; evaluate at the full side."""
 
     def train(setting: Setting) -> Iterator[Epoch]:
         size, smaller = _sizes(setting, share)
@@ -41,7 +41,7 @@ def trained_at(share: float) -> Callable[[Setting], Iterator[Epoch]]:
 
 
 def early_at(share: float) -> Callable[[Setting], Iterator[Epoch]]:
-    """Images that are not cropped have this share of the side before the last fifth of the epochs."""
+    """Train without crops, at this share of the side until the last fifth of the epochs."""
 
     def train(setting: Setting) -> Iterator[Epoch]:
         size, early = _sizes(setting, share)
@@ -59,7 +59,7 @@ def _sizes(setting: Setting, share: float) -> tuple[int, int]:
 
 
 def batch_norm_momentum(momentum: float) -> Prepare:
-    """How fast the running statistics follow; PyTorch's is 0.1."""
+    """Set the momentum of the running statistics; PyTorch's default is 0.1."""
 
     def prepare(trainer: Trainer) -> nn.Module:
         for module in trainer.network.modules():
@@ -71,7 +71,7 @@ def batch_norm_momentum(momentum: float) -> Prepare:
 
 
 def averaged(decay: float) -> Prepare:
-    """An exponential moving average of the weights is what is judged."""
+    """Evaluate an exponential moving average of the weights."""
 
     def prepare(trainer: Trainer) -> nn.Module:
         network, average = trainer.network, copy.deepcopy(trainer.network)
@@ -81,7 +81,7 @@ def averaged(decay: float) -> Prepare:
         def follow(*_: object) -> None:
             nonlocal steps
             steps += 1
-            weight = 1 - min(decay, steps / (steps + 10))  # or the first weights would weigh for long
+            weight = 1 - min(decay, steps / (steps + 10))  # else the initial weights would dominate for long
             for parameter, followed in zip(average.parameters(), network.parameters(), strict=True):
                 parameter.lerp_(followed, weight)
             for buffer, copied in zip(average.buffers(), network.buffers(), strict=True):
@@ -94,7 +94,7 @@ def averaged(decay: float) -> Prepare:
 
 
 def growing(epochs_share: float, smallest: float) -> Prepare:
-    """Training images grow from a share of their side to all of it over the first epochs."""
+    """Grow training images from the share `smallest` of their side to all of it over the first epochs."""
 
     def prepare(trainer: Trainer) -> nn.Module:
         def shrink(network: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
@@ -112,7 +112,10 @@ def growing(epochs_share: float, smallest: float) -> Prepare:
 
 
 def head_rate(factor: float, body_from: int = 1) -> Prepare:
-    """The head learns faster by a factor, whatever the default; the body from an epoch on."""
+    """Multiply the schedule's learning rate for the head; train the rest from epoch `body_from`.
+
+    The factor replaces the head's default one.
+    """
 
     def prepare(trainer: Trainer) -> nn.Module:
         optimizer = trainer.state.optimizer
@@ -134,7 +137,7 @@ def head_rate(factor: float, body_from: int = 1) -> Prepare:
 
 
 def hidden_layers_for_relu(trainer: Trainer) -> nn.Module:
-    """Linear layers before the head begin with the length that ReLU wants (He and others, 2015)."""
+    """Initialise linear layers before the head for ReLU (He et al., 2015)."""
     head = ours.head_of(trainer.network, trainer.inputs.model.architecture)
     for module in trainer.network.modules():
         if isinstance(module, nn.Linear) and module is not head:
@@ -143,13 +146,13 @@ def hidden_layers_for_relu(trainer: Trainer) -> nn.Module:
 
 
 def random_head(trainer: Trainer) -> nn.Module:
-    """The head begins as PyTorch has it."""
+    """Initialise the head as PyTorch does."""
     ours.head_of(trainer.network, trainer.inputs.model.architecture).reset_parameters()
     return trainer.network
 
 
 def head_of_length(length: float) -> Prepare:
-    """The weights of each category begin random and this long."""
+    """Start the head's weights at random, scaled so that their mean norm per category is `length`."""
 
     def prepare(trainer: Trainer) -> nn.Module:
         weight = ours.head_of(trainer.network, trainer.inputs.model.architecture).weight
@@ -163,7 +166,7 @@ def head_of_length(length: float) -> Prepare:
 
 
 def zero_head(trainer: Trainer) -> nn.Module:
-    """The head begins with zeros."""
+    """Start the head from zeros."""
     with torch.no_grad():
         for parameter in ours.head_of(trainer.network, trainer.inputs.model.architecture).parameters():
             parameter.zero_()
@@ -171,7 +174,7 @@ def zero_head(trainer: Trainer) -> nn.Module:
 
 
 def all_of(*changes: Prepare) -> Prepare:
-    """Several changes that judge the network itself."""
+    """Combine changes that evaluate the network itself."""
 
     def prepare(trainer: Trainer) -> nn.Module:
         for change in changes:
@@ -182,7 +185,7 @@ def all_of(*changes: Prepare) -> Prepare:
 
 
 def filters_of_length(length: float | None) -> Prepare:
-    """Filters before a batch norm begin with this length, or as the model directory has them."""
+    """Start filters before a batch norm at this norm, or with None as the model directory has them."""
 
     def prepare(trainer: Trainer) -> nn.Module:
         given = build_model(trainer.inputs.model, len(trainer.inputs.categories)).state_dict()
@@ -196,7 +199,7 @@ def filters_of_length(length: float | None) -> Prepare:
 
 
 def decay_all(trainer: Trainer) -> nn.Module:
-    """Biases and batch norms, too."""
+    """Apply weight decay to biases and batch norms too."""
     groups = trainer.state.optimizer.param_groups
     for group in groups:
         group["weight_decay"] = max(each["weight_decay"] for each in groups)
@@ -262,7 +265,7 @@ CONTENDERS = (
         "hidden layers for ReLU, momentum 0.2",
         functools.partial(ours.train, prepare=all_of(hidden_layers_for_relu, batch_norm_momentum(0.2))),
     ),
-    # What the defaults have from 15 epochs up where the images have one common size, left out.
+    # Removes what the defaults do from 15 epochs where the images have one common size.
     Contender("no label smoothing", by_recipe(label_smoothing=0.0)),
     *(
         Contender(f"at {side} px", by_recipe(image_size=side, augmentation="none", crop_fraction=1.0))

@@ -1,7 +1,7 @@
-"""Contenders trained in turn by the same seeds, first weights and images, and one table of what they learned.
+"""Compare contenders that train in turn from the same seeds, initial weights and images; print one table.
 
 Every held-out image is judged by an epoch that it did not help to choose: where a contender keeps its best
-epoch, that of one half of the held-out images is chosen by the other half.
+epoch, each half of the held-out images is judged by the epoch that is best on the other half.
 """
 
 import argparse
@@ -36,30 +36,30 @@ JUDGED_AT_ONCE = 100
 
 @dataclass(frozen=True)
 class Epoch:
-    """What the network after an epoch makes of the held-out images, in their order."""
+    """Losses and hits of the network after an epoch, for each held-out image in order."""
 
     losses: np.ndarray
     """(N,), nats."""
     hits: np.ndarray
-    """(N,), bool."""
+    """(N,), bool: whether the top prediction is right."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all contenders of a seed have in common."""
+    """Everything that the contenders of a seed share."""
 
     images: Images
     architecture: str
     weights: Path | None
-    """To begin with; None from scratch."""
+    """A state dict to start from; None from scratch."""
     config: TrainConfig
     untrained: Path
-    """Where an untrained model directory can be written."""
+    """Path for an untrained model directory."""
     device: torch.device
-    """To train and to judge on."""
+    """Device of training and evaluation."""
 
     def open(self, recipe: Recipe, zero_init: bool = False) -> TrainingInputs:
-        """The inputs of a training by a recipe, from the first weights that all of this seed have."""
+        """Return the training inputs for a recipe, with the initial weights that all contenders share."""
         initialize(
             self.architecture,
             option=zero_init,
@@ -79,41 +79,41 @@ class Contender:
 
     name: str
     train: Callable[[Setting], Iterator[Epoch]]
-    """Yields every epoch until it is over."""
+    """Yields each epoch until the training is over."""
     keep: Keep = "lowest loss"
     """Which epoch becomes the model."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One contender, one seed: fractions and nats over all held-out images."""
+    """One contender, one seed: accuracies as fractions and loss in nats, over all held-out images."""
 
     contender: str
     seed: int
     top1: float
     loss: float
     balanced: float
-    """Mean of the categories' top-1."""
+    """Mean of the per-category top-1 accuracies."""
     curve: Sequence[float]
     """Held-out loss of each epoch."""
     curve_top1: Sequence[float]
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """The flags that all comparisons have."""
+    """Return a parser with the flags that all comparisons share."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--images", type=Path, help="class folders in train/ and val/; digits if not given")
-    parser.add_argument("--image-size", type=int, help="px; the images' own if not given")
-    parser.add_argument("--per-category", type=int, nargs="+", help="training images of each, in turn")
-    parser.add_argument("--categories", default=":", help="some of them, such as 5: or :5")
+    parser.add_argument("--image-size", type=int, help="side in px; the images' own size if not given")
+    parser.add_argument("--per-category", type=int, nargs="+", help="training images per category, in turn")
+    parser.add_argument("--categories", default=":", help="a slice of the categories, such as 5: or :5")
     parser.add_argument("--architecture", default="resnet18")
-    parser.add_argument("--weights", type=Path, help="a state dict to begin with; from scratch if not given")
+    parser.add_argument("--weights", type=Path, help="a state dict to start from; from scratch if not given")
     parser.add_argument("--epochs", type=int, default=TrainConfig.epochs)
     parser.add_argument("--batch-size", type=int, default=TrainConfig.batch_size)
     parser.add_argument("--learning-rate", type=float, default=TrainConfig.learning_rate)
     parser.add_argument("--patience", type=int, default=TrainConfig.patience)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", type=int, nargs="+", help="contenders, counted from 0")
+    parser.add_argument("--only", type=int, nargs="+", help="numbers of contenders, counted from 0")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", type=torch.device, default="cpu", help="to train on, such as cuda:0")
     parser.add_argument("--record", type=Path, help="JSON lines of all results; those in it are not repeated")
@@ -121,7 +121,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 
 
 def compare(contenders: Sequence[Contender], chosen: argparse.Namespace) -> None:
-    """Train them all and print the table; the first is what the others are compared with."""
+    """Train all contenders and print the table; the first one is the baseline."""
     if chosen.only:
         contenders = [contenders[number] for number in chosen.only]
     key = _key(chosen)
@@ -137,7 +137,7 @@ def compare(contenders: Sequence[Contender], chosen: argparse.Namespace) -> None
 
 @contextmanager
 def setting_of(chosen: argparse.Namespace, seed: int) -> Iterator[Setting]:
-    """What the flags say, for a seed; its files are gone afterwards."""
+    """The setting that the flags describe, for a seed; its temporary files are deleted on exit."""
     torch.set_num_threads(chosen.threads)
     config = TrainConfig(
         epochs=chosen.epochs,
@@ -160,7 +160,7 @@ def setting_of(chosen: argparse.Namespace, seed: int) -> Iterator[Setting]:
 
 
 def judged(network: nn.Module, pixels: Tensor, targets: Tensor) -> Epoch:
-    """A network on uint8 images (N, 3, H, W) of its device, in float32 as `score` and `evaluate` do it."""
+    """Evaluate a network on uint8 images (N, 3, H, W), in float32 as `score` and `evaluate` do."""
     network.eval()
     with torch.inference_mode():
         logits = torch.cat([network(some) for some in torch.split(pixels, JUDGED_AT_ONCE)]).float()
@@ -169,7 +169,7 @@ def judged(network: nn.Module, pixels: Tensor, targets: Tensor) -> Epoch:
 
 
 def kept(epochs: Sequence[Epoch], keep: Keep, seed: int) -> Epoch:
-    """Every image as the epoch sees it that became the model, chosen without this image."""
+    """Return each image's loss and hit from the epoch that is kept, chosen without that image."""
     if keep == "last":
         return epochs[-1]
     num_images = len(epochs[0].losses)
@@ -190,7 +190,7 @@ def show(
     key: Mapping[str, object],
     device: torch.device,
 ) -> None:
-    """Means, spread over the seeds, and what each has more than the first, seed by seed."""
+    """Print means, spread over the seeds, and seed-by-seed differences to the first contender."""
     print(f"{machine()}, trained on {device}")
     print(", ".join(f"{name} {value}" for name, value in key.items() if value is not None), end="\n\n")
     print("| | top-1, % | balanced, % | loss | epochs | top-1 against the first | loss against the first |")
@@ -243,7 +243,7 @@ def _run(contender: Contender, chosen: argparse.Namespace, seed: int) -> Result:
 
 
 def _key(chosen: argparse.Namespace) -> dict[str, Any]:
-    """What results have to agree in to be compared."""
+    """Return the settings that comparable results share."""
     return {
         "images": chosen.images.name if chosen.images else "digits",
         "image_size": chosen.image_size,

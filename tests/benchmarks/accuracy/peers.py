@@ -1,8 +1,8 @@
-"""Recipes of others, written down here in plain PyTorch, beside the program's own at its defaults.
+"""Other projects' recipes, written in plain PyTorch, compared with the program's defaults.
 
-Facts: the classic component's as its users saw them; torchvision's from `references/classification`, as it is
-without options; timm's from its `train.py` without options, timm 1.0. All take the same batch size, learning
-rate, number of epochs and first weights as the program, and are judged at the same pixels.
+Sources: the classic component as its users saw it; torchvision's `references/classification` without options;
+`train.py` of timm 1.0 without options. All use the program's batch size, learning rate, number of epochs and
+initial weights, and are evaluated on the same pixels.
 """
 
 import functools
@@ -30,12 +30,12 @@ HALF = (0.5, 0.5, 0.5)
 
 @dataclass(frozen=True)
 class Peer:
-    """A recipe with a learning rate per epoch, in float32."""
+    """A recipe in float32 with one learning rate per epoch."""
 
     rate: Callable[[float, int, int], float]
     """Peak, epoch counted from 0, epochs → learning rate."""
     transform: Callable[[tuple[int, int]], v2.Transform] | None = None
-    """Height and width → what training does to an image; None for what validation does."""
+    """(height, width) → transform of training images; None for that of validation."""
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
     weight_decay: float = 1e-4
@@ -44,29 +44,29 @@ class Peer:
     label_smoothing: float = 0.0
     drop_last: bool = False
     zero_init: bool = False
-    """The last norm of residual blocks, when from scratch."""
+    """Whether the last norm of residual blocks starts from zero, when training from scratch."""
     stops_early: bool = False
 
 
 def classic_rate(peak: float, epoch: int, epochs: int) -> float:
-    """Power 2, down to 1e-7."""
+    """Polynomial decay of power 2, down to 1e-7."""
     return 1e-7 + (peak - 1e-7) * (1 - epoch / epochs) ** 2
 
 
 def timm_rate(peak: float, epoch: int, epochs: int) -> float:
-    """Five epochs from 1e-5 upwards, then the rest of a cosine over all epochs."""
+    """Linear warmup from 1e-5 over five epochs, then the rest of a cosine over all epochs."""
     if epoch < 5:
         return 1e-5 + (peak - 1e-5) * epoch / 5
     return peak * (1 + math.cos(math.pi * epoch / epochs)) / 2
 
 
 def resized_crop_and_flip(size: tuple[int, int]) -> v2.Compose:
-    """8 to 100 % of the area."""
+    """Random crops of 8 to 100 % of the area, and flips."""
     return v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip()])
 
 
 def timm_transform(size: tuple[int, int]) -> v2.Compose:
-    """The same and changed colours."""
+    """`resized_crop_and_flip` with colour jitter."""
     return v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.ColorJitter(0.4, 0.4, 0.4)])
 
 
@@ -85,7 +85,7 @@ TIMM = Peer(
 
 
 def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
-    """Every epoch of a training as the peer does it."""
+    """Yield each epoch of a training by a peer's recipe."""
     config, device = setting.config, setting.device
     inputs = setting.open(
         Recipe(image_size=setting.images.image_size), zero_init=peer.zero_init and setting.weights is None

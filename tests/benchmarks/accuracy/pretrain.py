@@ -1,4 +1,4 @@
-"""Weights to fine-tune, where none can be downloaded: of a training on other categories, or other images."""
+"""Make weights to fine-tune where none can be downloaded: train on other categories or other images."""
 
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from train_pytorch_model.recipe import Recipe
 
 
 def main() -> None:
-    """Train by the defaults, but with the normalisation of ImageNet's weights, and save the best epoch."""
+    """Train with the defaults, except ImageNet's normalisation, and save the best epoch."""
     parser = arguments(__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="the state dict")
+    parser.add_argument("--output", type=Path, required=True, help="where to save the state dict")
     chosen = parser.parse_args()
     with setting_of(chosen, seed=1) as setting:
         trainer = ours.make_trainer(setting, Recipe(mean=IMAGENET_MEAN, std=IMAGENET_STD))

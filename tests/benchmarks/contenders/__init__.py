@@ -1,1 +1,1 @@
-"""Programs that train one network on one folder of images, each in a process of its own."""
+"""Programs that train a network on a folder of images, each in its own process."""

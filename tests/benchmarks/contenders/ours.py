@@ -1,4 +1,4 @@
-"""`ours.py UNTRAINED IMAGES BATCH EPOCHS`: the program, as one types it; `--synthetic`: its step alone."""
+"""`ours.py UNTRAINED IMAGES BATCH EPOCHS`: the program's command line; `--synthetic`: its step alone."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from unittest.mock import patch
 
 
 def main() -> None:
-    """Print the rates."""
+    """Print images per second of each epoch as JSON."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--synthetic"]
     untrained, images = map(Path, arguments[:2])
     batch_size, epochs = map(int, arguments[2:])
     if "--synthetic" in sys.argv:
         print(json.dumps({"rates": synthetic_rates(untrained, images, batch_size, epochs)}))
         return
-    # Of all processes of one torchrun the same.
+    # The same for all processes of one torchrun.
     folder = Path(tempfile.gettempdir()) / f"train_pytorch_model-benchmark-{os.getppid()}"
     folder.mkdir(exist_ok=True)
     os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def train(untrained: Path, images: Path, output: Path, batch_size: int, epochs: int) -> None:
-    """The command line."""
+    """Run the program's `train` command in this process."""
     from train_pytorch_model.__main__ import main as program
 
     command = [
@@ -52,7 +52,7 @@ def train(untrained: Path, images: Path, output: Path, batch_size: int, epochs: 
 
 
 def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int) -> list[float]:
-    """The same for epochs of a batch of each size of images, which is there already."""
+    """Return images per second of epochs that repeat one batch per image size, made beforehand."""
     from train_pytorch_model.machine.priority import OPENMP, quick_turns
 
     for name, value in OPENMP.items():  # as the program does
@@ -68,7 +68,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
     from train_pytorch_model.progress import Silence
 
     class OneBatch(Loader):
-        """As many times as the pass has batches."""
+        """Yields the ready batch of the pass's image size, once per planned batch."""
 
         def batches(self, current: Pass, following: object = None) -> Iterator[Batch]:  # noqa: ARG002
             for _ in current.plan:
@@ -82,12 +82,12 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
             pixels = torch.randint(0, 256, (batch_size, framing.height, framing.width, 3))
             targets = torch.randint(0, len(inputs.categories), (batch_size,))
             pixels = pixels.byte().permute(0, 3, 1, 2).to(world.device)
-            # The targets stay here: the loop pins those of every batch on the way to a GPU.
+            # Targets stay on the CPU: the loop pins those of every batch for the copy to a GPU.
             made[framing] = Batch(pixels, targets, targets.numpy(), batch_size, {})
         trainer = Trainer(TrainConfig(batch_size=batch_size, epochs=epochs), inputs, world, Silence())
         rates = []
         for _ in range(epochs):
-            # Nothing waits for a GPU after a step, so only the end of the epoch tells how long it took.
+            # No step waits for the GPU, so only whole epochs can be timed.
             started_at = time.perf_counter()
             trained = trainer.train(loader, lambda _: None)
             rates.append(trained.metrics.images / (time.perf_counter() - started_at))

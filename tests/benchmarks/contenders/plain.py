@@ -1,7 +1,7 @@
-"""`plain.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS`: how most scripts train, after torchvision's reference.
+"""`plain.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS`: a typical script, after torchvision's reference.
 
-Pillow, float32 tensors made in worker processes, a contiguous model, a loss read at every step; on a GPU if
-there is one.
+Pillow, float32 tensors made in worker processes, a contiguous model, the loss read at every step. Trains on a
+GPU if there is one.
 """
 
 import json
@@ -19,7 +19,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def main() -> None:
-    """Train and validate; print the rates."""
+    """Train and validate; print images per second of each training epoch as JSON."""
     images, architecture, *numbers = sys.argv[1:]
     size, batch_size, epochs = map(int, numbers)
     normalize = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -45,7 +45,7 @@ def main() -> None:
             ]
         ),
     )
-    torch.backends.cudnn.benchmark = True  # as the reference has it without options
+    torch.backends.cudnn.benchmark = True  # as in the reference without options
     model = torchvision.models.get_model(architecture, num_classes=len(training.classes)).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, weight_decay=1e-4)
     loss_function = nn.CrossEntropyLoss()
@@ -70,7 +70,7 @@ def main() -> None:
 def loader(
     dataset: "Dataset[tuple[Tensor, int]]", batch_size: int, shuffle: bool
 ) -> "DataLoader[list[Tensor]]":
-    """Batches, made by as many processes as there are processors."""
+    """Return a loader with one worker process per usable core."""
     workers = len(os.sched_getaffinity(0))
     return DataLoader(
         dataset,  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def loader(
 
 
 def on_device(tensor: Tensor) -> Tensor:
-    """The same there, on its way from pinned memory to a GPU."""
+    """Copy a tensor to the device; asynchronously from pinned memory."""
     return tensor.to(DEVICE, non_blocking=True)
 
 

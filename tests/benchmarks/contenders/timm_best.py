@@ -1,8 +1,8 @@
-"""`timm_best.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--compile]`: timm's training at its best.
+"""`timm_best.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--compile]`: timm's training at its fastest.
 
-That is `train.py --amp --amp-dtype bfloat16 --channels-last --opt sgd` with as many workers as processors: on
-a CPU with `--no-prefetcher`, on a GPU with `--pin-mem`, and with `--torchcompile` if asked. No loss is read
-before an epoch ends, for a GPU would be waited for. Run it with a Python that has timm.
+That is `train.py --amp --amp-dtype bfloat16 --channels-last --opt sgd` with one worker per usable core:
+`--no-prefetcher` on a CPU, `--pin-mem` on a GPU, and `--torchcompile` on request. The loss is read only at
+the end of an epoch, as reading it waits for a GPU. Run it with a Python that has timm.
 """
 
 import json
@@ -19,14 +19,14 @@ from torch import nn
 
 
 def main() -> None:
-    """Train and validate; print the rates."""
+    """Train and validate; print images per second of each training epoch as JSON."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--compile"]
     images, architecture, *numbers = arguments
     size, batch_size, epochs = map(int, numbers)
     workers = len(os.sched_getaffinity(0))
     has_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if has_gpu else "cpu")
-    torch.backends.cudnn.benchmark = True  # as train.py has it
+    torch.backends.cudnn.benchmark = True  # as in train.py
     loaders = []
     for is_training in (True, False):
         dataset = timm.data.create_dataset("", images, is_training=is_training)
