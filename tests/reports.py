@@ -101,7 +101,7 @@ def make_report(
             mean=HALF,
             std=HALF,
         ),
-        plan={"Model": "resnet18", "Steps": "10 an epoch"},
+        plan={"Model": "resnet18", "Steps": "10 per epoch"},
         history=make_history(losses),
         best_epoch=int(np.nanargmin(losses)) + 1,
         stopped="",

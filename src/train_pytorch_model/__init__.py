@@ -1,3 +1,3 @@
-"""Train image classifiers from folders of images: the Azure ML component, and the same program at home."""
+"""Train image classifiers from folders of images: as an Azure ML component, or on any machine."""
 
 __version__ = "0.1.0"

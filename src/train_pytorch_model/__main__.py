@@ -5,7 +5,7 @@ from train_pytorch_model.commands.loading import ended_by_interrupts
 
 
 def main() -> None:
-    """Run the verb of this process's command line; exits with its status."""
+    """Run the verb on this process's command line; exits with its status."""
     with ended_by_interrupts():
         from train_pytorch_model.commands.program import run_verbs
         from train_pytorch_model.commands.verbs import VERBS
@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def console_script() -> None:
-    """The same, as all that this process does."""
+    """Run `main` and end the process without the slow teardown of loaded libraries."""
     with ended_by_interrupts():
         from train_pytorch_model.commands.program import leave_after
     leave_after(main)

@@ -1,4 +1,4 @@
-"""Inputs that all processes have alike: each has opened them by itself, maybe on a host of its own."""
+"""Make the inputs the same on all processes: each has opened them itself, possibly on its own host."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ T = TypeVar("T", TrainingInputs, ScoringInputs)
 def agree_on_training(
     config: TrainConfig, inputs: TrainingInputs, world: World, voice: Voice
 ) -> TrainingInputs:
-    """The same inputs on all processes. Raises `TrainingError` where they are not of one command."""
+    """The same inputs on all processes. Raises `TrainingError` if these run different commands."""
     if world.size == 1:
         return inputs
     own = inputs.fingerprint(config)
@@ -33,8 +33,8 @@ def agree_on_training(
     ]
     if others:
         raise TrainingError(
-            f"Not all processes were started by the command of rank 0:{listed(others)}\n"
-            "Start all of them by the same."
+            f"Not all processes were started with the command of rank 0:{listed(others)}\n"
+            "Start all of them with the same one."
         )
     agreed = _of_main(inputs, (inputs.training, inputs.validation), world, voice)
     return replace(
@@ -54,16 +54,16 @@ def agree_on_scoring(inputs: ScoringInputs, world: World, voice: Voice) -> Scori
 
 
 def _of_main(inputs: T, directories: Sequence[ImageDirectory], world: World, voice: Voice) -> T:
-    """The main process's, if not all have found the same images: what others miss, they reject as they read.
+    """The main process's inputs if not all have found the same images; missing ones are rejected when read.
 
-    The same images in other rows are not the same: what is kept of them is known by its row.
+    The same images in a different order do not count as the same: caches and results refer to rows.
     """
     found = [directory.fingerprint() + _sha256_of_rows(directory) for directory in directories]
-    everybodys = world.gather([found])
-    if all(one == everybodys[0] for one in everybodys):
+    all_found = world.gather([found])
+    if all(one == all_found[0] for one in all_found):
         return inputs
-    ranks = [str(rank) for rank, one in enumerate(everybodys) if one != everybodys[0]]
-    voice.warn(f"Other images are there, or can be read, for rank {', '.join(ranks)}; those of rank 0 count.")
+    ranks = [str(rank) for rank, one in enumerate(all_found) if one != all_found[0]]
+    voice.warn(f"Other images exist or are readable for rank {', '.join(ranks)}; those of rank 0 are used.")
     return world.share(inputs)
 
 

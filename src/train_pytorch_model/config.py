@@ -1,4 +1,4 @@
-"""The seven parameters of the component: names, ranges, defaults and the words of `--help`."""
+"""The seven parameters of the component: names, ranges, defaults and help texts."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import tyro
 
 from train_pytorch_model.errors import ParameterError, out_of_range
 
-# The component's documented name where it is not simply the field's: the flag and the port keep it.
+# The component's documented name, kept for the flag and the port, where it differs from the field's.
 WARMUP_FLAG = "warmup-step-number"
 
 

@@ -1,4 +1,4 @@
-"""What the data decide where a recipe leaves it open: sizes, crops, flips, smoothing, normalisation."""
+"""Decide from the data what a recipe leaves open: sizes, crops, flips, smoothing, normalisation."""
 
 import re
 from collections.abc import Sequence
@@ -10,26 +10,26 @@ from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.recipe import MIN_IMAGE_SIZE, Augmentation, Recipe, fits_into, sides
 
-MAX_COMMON_SIDE = 320  # px; larger images of one size are a camera's, not "already transformed"
+MAX_COMMON_SIDE = 320  # px; larger images of a common size come from a camera, not from preprocessing
 DEFAULT_SIZE = 224
 DEFAULT_CROP_FRACTION = 0.875
-# Objects look larger in random crops than in whole images. Trained on smaller crops, a network sees them at
-# one size in both, and a step costs less (Touvron et al. 2019). torchvision trains its own weights at 176 px
-# for 224. Small images lose by it: measured at 64 and 128 px.
+# Objects appear larger in random crops than in whole images. Training on smaller crops makes the sizes match,
+# and steps cheaper (Touvron et al. 2019). torchvision trains its own weights at 176 px for 224. Small images
+# lose accuracy this way: measured at 64 and 128 px.
 TRAINING_SHARE = 176 / 224
 MIN_TRAINING_SIDE = 176
-SIDE_MULTIPLE = 16  # networks halve the side four times or more: others waste computing on padding
-# Smaller images teach a network sooner what there is to see, in a third of the computing, and the last epochs
-# get it used to the size of its predictions (progressive resizing). Weights that know a size would have to
-# get used to two. In many epochs images that are not cropped are learned by heart, and patience may end a run
-# before the last ones.
+SIDE_MULTIPLE = 16  # networks halve the side four times or more: other sides waste computation on padding
+# Progressive resizing: the network learns faster from smaller images, at a third of the computation, and the
+# last epochs adapt it to the size of its predictions. Not for weights trained at one resolution, which would
+# have to adapt to two. Not in long runs: without crops they overfit, and early stopping may end them before
+# the last epochs.
 EARLY_SHARE = 128 / 224
 MIN_SHRUNK_SIDE = 176
-FULL_SIZE_SHARE = 1 / 5  # of the epochs, the last ones
+FULL_SIZE_SHARE = 1 / 5  # of the epochs, at the end of the run
 MIN_PADDED_CROP_SIDE = 32
-# In fewer epochs the network does not memorise the images, and what prevents that only slows it. Measured at
-# 5, 10 and 30 epochs; random crops, which cost at 10 and pay at 15, there too; smoothing at 5 and 30: on
-# photographs, which random crops keep new, it costs.
+# In fewer epochs the network does not overfit, and regularisation only slows it down. Measured at 5, 10 and
+# 30 epochs. Random crops, also measured at 15, cost accuracy at 10 epochs and add to it at 15. Smoothing,
+# measured at 5 and 30, costs accuracy on photographs, which random crops already vary.
 MIN_PADDED_CROP_EPOCHS = 10
 MIN_RANDOM_CROP_EPOCHS = 12
 MIN_SMOOTHED_EPOCHS = 15
@@ -48,7 +48,7 @@ def decide(
     """The model's recipe with sizes, augmentation and normalisation decided, and the reason for the size.
 
     `common_size` is the (height, width) of nearly all images, None when they differ. `categories` and
-    `epochs` are a training's. Flips stay "auto" where it takes a look at the images to decide (`chirality`).
+    `epochs` matter for training only. Flips stay "auto" if the pixels have to decide (`chirality`).
     """
     recipe = model.recipe
     fixed_side = FAMILY_OF[model.architecture].image_size
@@ -111,7 +111,7 @@ def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: s
         if not fits_into(asked, size):
             raise model.error(
                 f"its recipe names training_size {asked}; images are predicted at {size[0]} x {size[1]} px.",
-                "In init-model, name an --image-size as large, or a smaller --training-size, or neither.",
+                "In init-model, give a larger --image-size, or a smaller --training-size, or neither.",
             )
         return sides(asked)
     is_random_crop = augmentation == "random-resized-crop"
@@ -136,14 +136,14 @@ def _early_size(
             asked, (height, width) = recipe.early_size, training_size
             raise model.error(
                 f"its recipe names early_size {asked}; images are trained at {height} x {width} px.",
-                "In init-model, name a larger --training-size, or a smaller --early-size, or neither.",
+                "In init-model, give a larger --training-size, or a smaller --early-size, or neither.",
             )
         return sides(recipe.early_size)
-    knows_a_size = model.is_pretrained or model.is_trained
+    is_fine_tuned = model.is_pretrained or model.is_trained
     is_short = 1 < epochs < MIN_RANDOM_CROP_EPOCHS and augmentation == "none"
     is_shrunk = (
         is_short
-        and not knows_a_size
+        and not is_fine_tuned
         and recipe.training_size is None
         and FAMILY_OF[model.architecture].is_convolutional
         and min(training_size) >= MIN_SHRUNK_SIDE
@@ -155,14 +155,14 @@ def _early_size(
 
 
 def is_early(epoch: int, epochs: int) -> bool:
-    """Whether an epoch, counted from 1, is not one of the last, which have images of the training size."""
+    """Whether an epoch, counted from 1, uses the early size; the last epochs use the training size."""
     return epoch <= epochs - max(1, round(FULL_SIZE_SHARE * epochs))
 
 
 def flips_change_meaning(categories: Sequence[str]) -> bool:
-    """Whether mirrored images are of another category, or of none, as far as names tell.
+    """Whether mirroring would change an image's category or make it invalid, judging by the names alone.
 
-    That is so for digits and letters, each of one character, and where left or right is in a name.
+    It would for digits and letters, whose names have one character each, and for names with left or right.
     """
     if not categories:
         return False

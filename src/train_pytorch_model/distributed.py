@@ -1,4 +1,4 @@
-"""The processes of a run: who we are, and the few things we say to each other."""
+"""The processes of a distributed run: rank and device, collectives, and the detection of lost processes."""
 
 import functools
 import importlib
@@ -25,11 +25,11 @@ from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.machine.presence import Presence, listening
 from train_pytorch_model.machine.process_table import PROCESSES, is_stopped, start_of
 
-TIMEOUT = timedelta(minutes=10)  # of one collective: a rank that is silent for as long is lost
-LOST_S = 2.0  # that survivors stay: whoever has ended first is to be seen first, and tells the cause
-GONE_S = 15.0  # for it to end: with PyTorch loaded, Python takes seconds to, on a busy machine many
+TIMEOUT = timedelta(minutes=10)  # of one collective; a rank that is silent for longer is lost
+LOST_S = 2.0  # survivors wait before they exit: launchers report the first exit, which should be the cause
+GONE_S = 15.0  # for a failed process to exit: seconds with PyTorch loaded, more on a busy machine
 POLL_S = 0.1
-MAX_ASKED_AT_ONCE = 32  # a host that cannot be reached costs seconds
+MAX_ASKED_AT_ONCE = 32  # an unreachable host takes seconds
 
 T = TypeVar("T")
 
@@ -41,13 +41,13 @@ class Member:
     host: str
     pid: int
     started: str | None
-    """As its host tells it; None where that is not known."""
+    """Start time in clock ticks, as its host reports it; None if unknown."""
     presence: Presence | None
-    """Where other hosts can ask for it; None if there are none."""
+    """Where other hosts can probe it; None in a run on a single host."""
 
     @property
     def trouble(self) -> str:
-        """What keeps it from answering; empty if nothing, as far as this process can tell."""
+        """Why it does not respond, such as "has ended"; empty if it does, as far as this process can tell."""
         if self.host != socket.gethostname():
             return self.presence.trouble if self.presence else ""
         if self.started is None or not PROCESSES.exists():
@@ -59,7 +59,7 @@ class Member:
 
 @dataclass(frozen=True)
 class World:
-    """All processes of a run, seen from one of them. Alone, every exchange is with oneself."""
+    """All processes of a run, seen from one of them. With a single process, collectives do nothing."""
 
     rank: int
     size: int
@@ -67,34 +67,34 @@ class World:
     local_size: int
     device: torch.device
     members: tuple[Member, ...] = ()
-    """All processes in the order of the ranks; none when alone."""
+    """All processes, by rank; empty in a run of a single process."""
 
     @property
     def is_main(self) -> bool:
-        """Whether this process speaks and writes for all."""
+        """Whether this process logs and writes files for all."""
         return self.rank == 0
 
     @property
     def cores(self) -> int:
-        """The processors that are this process's share of its machine."""
+        """The number of CPU cores that are this process's share of its machine."""
         return max(1, usable_cores() // self.local_size)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all processes, on each of them."""
+        """The sum over all processes, on every process."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values)
         return values
 
     def max(self, values: Tensor) -> Tensor:
-        """The largest over all processes, element by element, on each of them."""
+        """The element-wise maximum over all processes, on every process."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
     def share(self, value: T) -> T:
-        """The main process's value, on each of them."""
+        """The main process's value, on every process."""
         if self.size == 1:
             return value
         shared = [value]
@@ -102,7 +102,7 @@ class World:
         return shared[0]
 
     def gather(self, values: Sequence[T]) -> list[T]:
-        """The values of all processes, in the order of the ranks, on each of them."""
+        """The values of all processes, in rank order, on every process."""
         if self.size == 1:
             return list(values)
         gathered: list[Sequence[T]] = [()] * self.size
@@ -110,7 +110,7 @@ class World:
         return [value for values in gathered for value in values]
 
     def gather_on_main(self, values: Sequence[T]) -> list[T]:
-        """The values of all processes, in the order of the ranks, on the main one; none on the others."""
+        """The values of all processes, in rank order, on the main process; an empty list on the others."""
         if self.size == 1:
             return list(values)
         gathered: list[Sequence[T]] | None = [()] * self.size if self.is_main else None
@@ -119,11 +119,11 @@ class World:
 
     @functools.cached_property
     def troubles(self) -> Mapping[int, str]:
-        """Rank → what keeps that process from answering, as far as this one can tell.
+        """Rank → why that process does not respond, as far as this one can tell.
 
-        Asked once, as soon as an exchange has failed: those that it has failed for end one after the other.
+        Determined once, as soon as a collective has failed: the other survivors exit one after the other.
         """
-        deadline = time.monotonic() + GONE_S  # whose connections are closed may not have ended yet
+        deadline = time.monotonic() + GONE_S  # a process whose connections are closed may not have exited yet
         with ThreadPoolExecutor(MAX_ASKED_AT_ONCE) as pool:
             while True:
                 answers = pool.map(lambda member: member.trouble, self.members)
@@ -133,39 +133,39 @@ class World:
                 time.sleep(POLL_S)
 
     def missing(self) -> str:
-        """Which processes do not answer, for the end of a sentence."""
-        missing = [(rank, self.members[rank], trouble) for rank, trouble in self.troubles.items()]
-        texts = [f"rank {rank} (process {who.pid} on {who.host}) {trouble}" for rank, who, trouble in missing]
+        """The processes that do not respond, for the end of an error message."""
+        lost = [(rank, self.members[rank], trouble) for rank, trouble in self.troubles.items()]
+        texts = [f"rank {rank} (process {one.pid} on {one.host}) {trouble}" for rank, one, trouble in lost]
         return ", ".join(texts) or "another process of the run does not answer"
 
     def speaks_for_survivors(self) -> bool:
-        """Whether this is the first process of its host that can."""
+        """Whether this is the lowest surviving rank of its host, which reports the loss."""
         here = self.members[self.rank].host
         before = enumerate(self.members[: self.rank])
         return not any(member.host == here and rank not in self.troubles for rank, member in before)
 
     def barrier(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have reached this point."""
         if self.size > 1:
             dist.barrier()
 
     def replicate(self, network: nn.Module) -> nn.Module:
-        """The network, its gradients averaged over the processes; all begin with rank 0's weights."""
+        """The network; with several processes in DDP: gradients are averaged, rank 0's weights broadcast."""
         if self.size == 1:
             return network
-        # Of a 1 x 1 kernel's gradient, which lies in memory as it should whatever its strides say.
+        # Raised for gradients of 1 x 1 kernels, whose memory layout is right whatever their strides say.
         warnings.filterwarnings("ignore", "Grad strides do not match bucket view", UserWarning)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # broadcast_buffers gets another name
+            warnings.simplefilter("ignore", FutureWarning)  # broadcast_buffers is being renamed
             return DistributedDataParallel(
                 network,
                 device_ids=[self.device] if self.device.type == "cuda" else None,
-                broadcast_buffers=False,  # they are averaged, once before each validation
+                broadcast_buffers=False,  # buffers are averaged before each validation
                 gradient_as_bucket_view=True,
             )
 
     def communicating(self, network: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-        """The context of a backward pass: the last one of a step averages all their gradients."""
+        """The context of a backward pass: only the last one of a step averages gradients over processes."""
         if is_last or not isinstance(network, DistributedDataParallel):
             return nullcontext()
         context: AbstractContextManager[None] = network.no_sync()
@@ -173,16 +173,16 @@ class World:
 
 
 def is_lost_connection(error: RuntimeError) -> bool:
-    """Whether an exchange has failed for want of the others, and not for what was said in it."""
+    """Whether a collective failed because another process is gone, rather than for another reason."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 @contextmanager
 def join_world() -> Iterator[World]:
-    """The world that RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe, for a `with`.
+    """Join the world that RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe, for a `with`.
 
-    Several processes meet at MASTER_ADDR:MASTER_PORT, by NCCL on GPUs and gloo on CPUs. Without these
-    variables the world is this process. Raises `LostRankError` where the work has lost another process.
+    Several processes meet at MASTER_ADDR:MASTER_PORT and use NCCL on GPUs, gloo on CPUs. Without these
+    variables the world is this process alone. Raises `LostRankError` if another process is lost meanwhile.
     """
     rank = int(os.environ.get("RANK", "0"))
     size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -211,7 +211,7 @@ def join_world() -> Iterator[World]:
             if not world.speaks_for_survivors():
                 raise SystemExit(LostRankError.exit_status) from error
             raise LostRankError(
-                f"The processes of the run have lost each other: {missing}. The same command goes on from the"
+                f"The processes of the run have lost each other: {missing}. The same command resumes from the"
                 " last checkpoint."
             ) from error
         finally:
@@ -220,23 +220,23 @@ def join_world() -> Iterator[World]:
 
 
 def _not_met(world: World, error: RuntimeError) -> LostRankError | SystemExit:
-    """What ends a process before all are there; one of each host tells."""
+    """The exception for a failed rendezvous, which one process of each host reports."""
     if world.local_rank > 0:
         return SystemExit(LostRankError.exit_status)
     address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
     reason = " ".join(str(error).split()).removesuffix(".")[:300]
     return LostRankError(
         f"The {world.size} processes of the run could not meet at MASTER_ADDR:MASTER_PORT, {address}:"
-        f" {reason}. Start all of them by the same address; if another program has the port, by another port."
+        f" {reason}. Give all of them the same address; if another program uses the port, another port."
     )
 
 
 def _joined(world: World, stack: ExitStack) -> World:
-    """The world, connected with its members, who may ask for this process until the stack ends."""
-    # It takes the group of the moment in which it is loaded, as DDP does, for a default argument. The group
-    # would outlive the interpreter, and a thread of it that drops a tensor then aborts the process.
+    """The world with its process group; other hosts can probe this process until the stack is closed."""
+    # On import, torch.distributed.nn captures the current process group as a default argument, and DDP would
+    # import it later. A group that outlives the interpreter aborts the process when its threads free tensors.
     importlib.import_module("torch.distributed.nn")
-    # A launcher that restarts its processes may give them the same store, with the addresses of those before.
+    # A launcher that restarts its processes may give them the same store, which holds the old addresses.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=TIMEOUT))
     has_gpu = world.device.type == "cuda"

@@ -1,7 +1,7 @@
-"""The mistakes a user can make, by their documented names, and the exit status of each.
+"""The errors that a user can fix, by their documented names, and the exit status of each.
 
 An error of this module ends the program with one message and no traceback. Its text says what is wrong,
-where, what was expected, what was found and what to do. Anything else that escapes is a fault of ours.
+where, what was expected, what was found and what to do. Any other exception that escapes is a bug.
 """
 
 import errno
@@ -13,14 +13,14 @@ DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError's `errno`
 
 
 class UserError(Exception):
-    """Abstract. What a user can put right; `exit_status` is the program's."""
+    """Abstract. An error that the user can fix; the program exits with `exit_status`."""
 
     exit_status: ClassVar[int]
     code: ClassVar[str]
-    """The designer's number for the error; empty where the designer has none."""
+    """The designer's number for the error; empty if it has none."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle: by its text, not by what `__init__` of each kind takes."""
+        """Pickle the text: each subclass's `__init__` takes other arguments."""
         return UserError.__new__, (type(self), *self.args), self.__dict__
 
 
@@ -39,7 +39,7 @@ class OutputDirectoryError(UserError):
 
 
 class UnfinishedOutputError(OutputDirectoryError):
-    """The output directory was begun and could not be filled, for a full disk, say. Nothing is left of it."""
+    """The output directory could not be completed, for example on a full disk. Nothing is left of it."""
 
     exit_status = 4
 
@@ -66,7 +66,7 @@ class NotLabeledDatasetError(UserError):
 
 
 class InvalidModelDirectoryError(UserError):
-    """A model directory is not one, is incomplete, or is not a PyTorch image classifier."""
+    """A directory is not a model directory, is incomplete, or holds no PyTorch image classifier."""
 
     exit_status = 3
     code = "0159"
@@ -76,7 +76,7 @@ class InvalidModelDirectoryError(UserError):
 
 
 class InvalidTransformationDirectoryError(UserError):
-    """A transformation is not one, or cannot be applied to images."""
+    """A directory holds no transformation, or one that cannot be applied to images."""
 
     exit_status = 3
     code = "0158"
@@ -86,7 +86,7 @@ class InvalidTransformationDirectoryError(UserError):
 
 
 class FailedToDownloadFilesError(UserError):
-    """Pretrained weights could not be fetched."""
+    """Pretrained weights could not be downloaded."""
 
     exit_status = 3
     code = "0162"
@@ -96,18 +96,18 @@ class FailedToDownloadFilesError(UserError):
 
 
 class TrainingError(UserError):
-    """Training began and could not go on."""
+    """Training started and could not continue."""
 
     exit_status = 4
     code = ""
 
 
 class CheckpointError(TrainingError):
-    """The run was begun before, and what it has left cannot be read."""
+    """The checkpoints of an interrupted run cannot be read."""
 
 
 class LostRankError(TrainingError):
-    """Another process of the run has ended or hangs. Told by one process of each host."""
+    """Another process of the run has ended or hangs. Reported by one process of each host."""
 
 
 class ModuleOutOfMemoryError(TrainingError):
@@ -120,16 +120,16 @@ class ModuleOutOfMemoryError(TrainingError):
             f"Memory has been exhausted, unable to complete running of module. Details: {details}"
         )
         self.images_at_once = images_at_once
-        """What the next start should try."""
+        """The micro-batch that the next start should try."""
 
 
 def out_of_range(parameter: str, rule: str, flag: str, value: object) -> str:
-    """The designer's sentence about a parameter; `rule` is such as "greater than 0"."""
+    """The designer's sentence about a parameter; `rule` is, for example, "greater than 0"."""
     return f'Parameter "{parameter}" value should be {rule}: {flag} is {value}.'
 
 
 def listed(problems: Sequence[str]) -> str:
-    """All problems of one kind in one text: the first ten, and how many more there are."""
+    """Problems as one text: the first ten, one per line, and the number of the rest."""
     lines = [f"\n  {problem}" for problem in problems[:MAX_LISTED_PROBLEMS]]
     if len(problems) > MAX_LISTED_PROBLEMS:
         lines.append(f"\n  and {len(problems) - MAX_LISTED_PROBLEMS} more")

@@ -1,4 +1,4 @@
-"""How good a model is on labelled images."""
+"""Evaluate a model on labelled images."""
 
 from pathlib import Path
 
@@ -24,12 +24,12 @@ TITLE = "Evaluating"
 
 
 def evaluate(inputs: ScoringInputs, output: Path, world: World, voice: Voice) -> Evaluation:
-    """Write the evaluation of all images that can be read; they have the categories of the model.
+    """Write the evaluation of all readable images, which have the categories of the model.
 
-    The main process does; the others `help_predicting`.
+    Called on the main process; the others call `help_predicting`.
 
-    Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` where too many
-    images turn out to be unreadable, `OutputDirectoryError`.
+    Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` if too many images
+    turn out to be unreadable, `OutputDirectoryError`.
     """
     categories = inputs.spec.categories
     with writing_directory(output, META_CONTENT, FLAG) as root:
@@ -49,7 +49,7 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World, voice: Voice) ->
 def _predict_all(
     inputs: ScoringInputs, world: World, voice: Voice
 ) -> tuple[Outcomes, np.ndarray, dict[int, str]]:
-    """Outcomes, the images they are of (N,), and the images that could not be read: index → reason."""
+    """Outcomes, the indices of their images (N,), and the unreadable images: index → reason."""
     outcomes: list[Outcomes] = []
     indices: list[np.ndarray] = []
     rejected: dict[int, str] = {}

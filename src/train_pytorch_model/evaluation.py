@@ -1,4 +1,4 @@
-"""How good predictions are: numbers from targets and probabilities, without torch."""
+"""Evaluation metrics, computed from targets and probabilities without torch."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -8,46 +8,46 @@ from itertools import pairwise
 import numpy as np
 
 TOP_K = 5
-DEVIATIONS = 1.96  # of a normal distribution, on either side, that hold 95 % of it
-NUM_BINS = 15  # as Guo et al. 2017
-# The least probability that counts in the loss, at 708 nats; those below lose digits. A higher limit, such as
-# scikit-learn's at 36 nats, would make another loss than that of the epochs, which is computed from logits.
+DEVIATIONS = 1.96  # standard deviations on either side of the mean hold 95 % of a normal distribution
+NUM_BINS = 15  # as in Guo et al. 2017
+# Probabilities are clamped to this in the loss, at 708 nats; smaller floats lose digits. A higher limit, such
+# as scikit-learn's at 36 nats, would give another loss than that of the epochs, which comes from logits.
 TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What is kept of N predictions: all else follows from it, and the N x C probabilities need not last."""
+    """What is kept of N predictions: all metrics follow from it, so the N x C probabilities can be freed."""
 
     targets: np.ndarray
     """(N,), int64: the true categories, as class indices."""
     predicted: np.ndarray
-    """(N,), int64: the most probable categories; of equals, the first."""
+    """(N,), int64: the most probable categories; of equal ones, the first."""
     confidences: np.ndarray
-    """(N,), float64: the probabilities of those."""
+    """(N,), float64: the probabilities of the predicted categories."""
     target_probabilities: np.ndarray
     """(N,), float64: the probabilities of the true categories."""
     target_ranks: np.ndarray
-    """(N,), int64: how many categories come before the true one, among equals the first; 0 is a hit."""
+    """(N,), int64: how many categories rank above the true one, ties by class index; 0 is a hit."""
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def select(self, places: np.ndarray) -> "Outcomes":
-        """Those at `places`, in that order."""
+        """The outcomes at `places`, in that order."""
         return Outcomes(*(getattr(self, field.name)[places] for field in fields(self)))
 
 
 @dataclass(frozen=True)
 class PerClass:
-    """One number a category; 0 where it is undefined, which the masks tell."""
+    """Metrics per category; 0 where undefined, as given by the masks."""
 
     precision: np.ndarray
-    """(C,), float64: of the images predicted as this category, the fraction that are of it."""
+    """(C,), float64: of the images predicted as this category, the fraction that belong to it."""
     recall: np.ndarray
     """(C,), float64: of the images of this category, the fraction predicted as it."""
     f1: np.ndarray
-    """(C,), float64: harmonic mean of both."""
+    """(C,), float64: harmonic mean of precision and recall."""
     support: np.ndarray
     """(C,), int64: images of this category."""
     predicted: np.ndarray
@@ -84,13 +84,13 @@ class Calibration:
     """Confidence against accuracy, in bins of equal width over (0, 1]; 0 where a bin is empty."""
 
     edges: np.ndarray
-    """(bins + 1,), float64: a bin reaches from one edge, exclusive, to the next, inclusive."""
+    """(bins + 1,), float64: a bin spans from one edge, exclusive, to the next, inclusive."""
     images: np.ndarray
     """(bins,), int64."""
     confidence: np.ndarray
-    """(bins,), float64: mean over the images of a bin."""
+    """(bins,), float64: mean confidence of the images in a bin."""
     accuracy: np.ndarray
-    """(bins,), float64: the same."""
+    """(bins,), float64: fraction of the images in a bin that are predicted correctly."""
     error: float
     """Expected calibration error, from 0 to 1: the mean distance of accuracy from confidence over all images
     (Guo et al. 2017, On Calibration of Modern Neural Networks, equation 3)."""
@@ -107,9 +107,9 @@ class ConfusedPair:
 
 @dataclass(frozen=True)
 class Confusion:
-    """The (C, C) matrix of true by predicted categories, as its K cells that are not empty, row by row.
+    """The (C, C) confusion matrix of true by predicted categories, as its K nonzero cells, row by row.
 
-    Whole, that of 20,000 categories takes 3 GiB.
+    Stored densely, the matrix of 20,000 categories takes 3 GiB.
     """
 
     num_classes: int
@@ -118,10 +118,10 @@ class Confusion:
     predicted: np.ndarray
     """(K,), int64: the columns, ascending within a row."""
     images: np.ndarray
-    """(K,), int64, from 1."""
+    """(K,), int64: counts, at least 1."""
 
     def rows(self) -> Iterator[np.ndarray]:
-        """The rows of the whole matrix, each (C,), int64."""
+        """The rows of the dense matrix, each (C,), int64."""
         starts = np.searchsorted(self.targets, np.arange(self.num_classes + 1))
         for start, end in pairwise(starts):
             row = np.zeros(self.num_classes, np.int64)
@@ -129,7 +129,7 @@ class Confusion:
             yield row
 
     def largest_mistakes(self, limit: int) -> list[ConfusedPair]:
-        """At most `limit` cells off the diagonal, by falling number of images."""
+        """At most `limit` cells off the diagonal, by decreasing number of images."""
         wrong = np.flatnonzero(self.targets != self.predicted)
         cells = wrong[np.argsort(-self.images[wrong], kind="stable")][:limit]
         return [
@@ -140,38 +140,38 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All there is to say about predictions of N images into C categories. Fractions are from 0 to 1."""
+    """The metrics of N images classified into C categories. Fractions are from 0 to 1."""
 
     images: int
     accuracy: float
     top5: float
-    """Fraction of images whose category is among the five most probable, or all where there are fewer."""
+    """Fraction of images whose category is among the five most probable; 1 with five categories or fewer."""
     loss: float
-    """Mean cross entropy in nats, of probabilities of at least `TINY`."""
+    """Mean cross-entropy in nats, of probabilities of at least `TINY`."""
     balanced_accuracy: float
     """Mean recall over the categories that have images."""
     mean_confidence: float
     """Mean probability of the predicted category."""
     macro: Averages
-    """Over the categories that have images or were predicted, each counting the same."""
+    """Unweighted mean over the categories that have images or were predicted."""
     weighted: Averages
-    """Over the categories, each counting as much as it has images."""
+    """Mean over the categories, weighted by their number of images."""
     per_class: PerClass
     confusion: Confusion
     calibration: Calibration
     mistakes: np.ndarray
-    """(M,), int64: the places, from 0 to N - 1, of all wrong predictions, the most confident first."""
+    """(M,), int64: the indices, from 0 to N - 1, of all wrong predictions, the most confident first."""
 
     @property
     def correct(self) -> int:
-        """Images whose category was predicted."""
+        """The number of correctly classified images."""
         return self.images - len(self.mistakes)
 
     @property
     def accuracy_interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval of the accuracy: what many more such images may show.
+        """The 95 % confidence interval of the accuracy.
 
-        Wilson's (1927), which holds for few images and near 0 and 1 as well.
+        It is Wilson's score interval (1927), which also holds for few images and for accuracies near 0 and 1.
         """
         weight = DEVIATIONS**2
         centre = (self.correct + weight / 2) / (self.images + weight)
@@ -181,14 +181,14 @@ class Evaluation:
 
 
 def accuracy_in_images(evaluation: Evaluation) -> str:
-    """The accuracy in images, and how far chance may have moved it."""
+    """The number of correctly classified images, and the confidence interval of the accuracy, in words."""
     lowest, highest = evaluation.accuracy_interval
     interval = f"95% confidence interval {lowest:.1%} to {highest:.1%}"
     return f"{evaluation.correct:,} of {evaluation.images:,} images, {interval}"
 
 
 def outcomes_of(targets: np.ndarray, probabilities: np.ndarray) -> Outcomes:
-    """Of targets (N,), class indices, and probabilities (N, C), float64, finite."""
+    """Reduce targets (N,), class indices, and probabilities (N, C), float64, finite, to outcomes."""
     places = np.arange(len(targets))
     predicted = probabilities.argmax(axis=1)
     of_target = probabilities[places, targets]  # (N,)
@@ -204,7 +204,7 @@ def outcomes_of(targets: np.ndarray, probabilities: np.ndarray) -> Outcomes:
 
 
 def joined(parts: Sequence[Outcomes]) -> Outcomes:
-    """One after the other; at least one."""
+    """Concatenate at least one part."""
     columns = {
         field.name: np.concatenate([getattr(part, field.name) for part in parts])
         for field in fields(Outcomes)
@@ -213,12 +213,12 @@ def joined(parts: Sequence[Outcomes]) -> Outcomes:
 
 
 def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:
-    """All numbers, of at least one image."""
+    """Compute all metrics of at least one image."""
     assert len(outcomes) > 0
     is_hit = outcomes.target_ranks == 0
     wrong = np.flatnonzero(~is_hit)
     per_class = _per_class(outcomes, is_hit, num_classes)
-    # The logarithm of the inverse: a perfect loss is 0, not -0.
+    # log(1/p) rather than -log(p): a perfect loss is 0, not -0.
     losses = np.log(1 / np.maximum(outcomes.target_probabilities, TINY))
     return Evaluation(
         images=len(outcomes),
@@ -237,7 +237,7 @@ def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:
 
 
 def worst_categories(per_class: PerClass) -> np.ndarray:
-    """Class indices of the categories that have images, int64, by rising F1, then by index."""
+    """Class indices, int64, of the categories that have images, by increasing F1, then by index."""
     present = np.flatnonzero(per_class.has_recall)
     return present[np.argsort(per_class.f1[present], kind="stable")]
 

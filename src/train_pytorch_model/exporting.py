@@ -1,7 +1,7 @@
-"""A trained directory as one file for other runtimes: ONNX or torch.export.
+"""Export a trained directory as one file for other runtimes: ONNX or torch.export.
 
-The exported program takes uint8 RGB images (N, 3, H, W) as they come out of a decoder, framed to the model's
-size, any N; normalisation and softmax are part of it. It returns probabilities (N, categories), float32.
+The exported program takes decoded uint8 RGB images (N, 3, H, W), framed to the model's size, for any N;
+normalisation and softmax are part of it. It returns probabilities (N, categories), float32.
 """
 
 import importlib.util
@@ -32,24 +32,24 @@ Format = Literal["onnx", "torch"]
 Predict = Callable[[Tensor], Tensor]
 """uint8 images (N, 3, H, W) → probabilities (N, categories), float32."""
 
-OPSET = 20  # the newest that onnxruntime 1.17 and everything later runs
-TOLERANCE = 1e-4  # largest difference of a probability from PyTorch's
-CHECKED_BATCHES = (1, 3)  # two sizes: an export may have frozen the one that it was traced with
+OPSET = 20  # the newest that onnxruntime 1.17 and later support
+TOLERANCE = 1e-4  # largest allowed difference of a probability from PyTorch's
+CHECKED_BATCHES = (1, 3)  # two batch sizes: an export may be specialised to the one it was traced with
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 INPUT, OUTPUT = "images", "probabilities"
 
 
 class ExportError(UserError):
-    """The exported program does not compute what the model does, or cannot be made."""
+    """The exported program does not compute what the model does."""
 
     exit_status = 4
     code = ""
 
 
 def export(model: ModelDirectory, spec: ClassifierSpec, kind: Format, output: Path) -> float:
-    """Write the file, after a check against PyTorch; returns the largest difference of a probability.
+    """Write the file after a check against PyTorch; returns the largest difference of a probability.
 
-    Raises `ExportError`, `ParameterError` without the packages of ONNX, `OutputDirectoryError`, and
+    Raises `ExportError`, `ParameterError` if the ONNX packages are missing, `OutputDirectoryError`, and
     `InvalidModelDirectoryError` for weights that do not fit.
     """
     if kind == "onnx":
@@ -77,7 +77,7 @@ def export(model: ModelDirectory, spec: ClassifierSpec, kind: Format, output: Pa
 
 
 def metadata(spec: ClassifierSpec) -> dict[str, str]:
-    """What travels in the file: names to texts, values that are not texts as JSON."""
+    """The metadata in the file: name → text; values that are not text are JSON."""
     return {
         "producer": f"train-pytorch-model {__version__}",
         "architecture": spec.architecture,
@@ -88,7 +88,7 @@ def metadata(spec: ClassifierSpec) -> dict[str, str]:
                 "height": spec.framing.height,
                 "width": spec.framing.width,
                 "crop_fraction": spec.framing.crop_fraction,
-                "resize": "bilinear, antialiased, proportions kept, then the centre; none at this very size",
+                "resize": "bilinear, antialiased, aspect ratio kept, then centre crop; none at this size",
                 "mean": spec.mean,
                 "std": spec.std,
                 "normalised": "inside the program",
@@ -101,7 +101,7 @@ def _write_onnx(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predict
     import onnxruntime
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's, of its own internals
+        warnings.simplefilter("ignore")  # the exporter warns of its own internals
         exported = torch.onnx.export(
             program,
             (_images(2, spec),),
@@ -128,7 +128,7 @@ def _write_torch(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predic
     exported = torch.export.export(
         program, (_images(2, spec),), dynamic_shapes=({0: torch.export.Dim("batch")},)
     )
-    buffer = io.BytesIO()  # PyTorch ends the process where the disk is full
+    buffer = io.BytesIO()  # writing to a full disk, PyTorch aborts the process
     torch.export.save(exported, buffer, extra_files={"metadata.json": json.dumps(metadata(spec))})
     path.write_bytes(buffer.getbuffer())
     with path.open("rb") as file:
@@ -146,7 +146,7 @@ def _largest_difference(program: nn.Module, predict: Predict, spec: ClassifierSp
 
 
 def _images(count: int, spec: ClassifierSpec) -> Tensor:
-    """Noise over the whole range, always the same: (count, 3, H, W), uint8."""
+    """The same uniform noise in every call: (count, 3, H, W), uint8, 0 to 255."""
     generator = torch.Generator().manual_seed(count)
     shape = (count, 3, spec.framing.height, spec.framing.width)
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)

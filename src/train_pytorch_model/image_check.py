@@ -1,4 +1,4 @@
-"""Reading image headers before anything expensive begins: sizes, and files that are no images."""
+"""Read image headers before anything expensive starts: image sizes, and files that are not images."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from train_pytorch_model.wording import counted
 BAD_IMAGES = "bad_images.csv"
 MAX_HEADERS = 20_000  # a header costs 0.05 ms; beyond, an evenly spaced sample of this many is read
 HEADERS_AT_ONCE = 100  # read by one thread
-MAX_BAD_SHARE = 0.05  # of a category or of the whole …
-MIN_BAD_IMAGES = 10  # … and at least this many make a data set too damaged to train on
-COMMON_SHARE = 0.99  # of the images have the size that is called common
+MAX_BAD_SHARE = 0.05  # of a category or of the whole dataset …
+MIN_BAD_IMAGES = 10  # … and at least this many unreadable images make a dataset too damaged to train on
+COMMON_SHARE = 0.99  # of the images must have a size for it to be the common size
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class BadImage:
     category: str
     reason: str
     original: str = ""
-    """What the file was called before it was converted or split; empty where nothing tells."""
+    """The file's name before it was converted or split; empty if unknown."""
 
     def __str__(self) -> str:
-        """For messages, without the port."""
+        """The image as messages show it, without the port."""
         original = f", originally {self.original!r}" if self.original else ""
         return f"{self.file_name!r}{original}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class Headers:
-    """What the headers of a directory's images say."""
+    """The sizes and unreadable images found in the headers of a directory."""
 
     common_size: tuple[int, int] | None
     """(height, width) in pixels of nearly all images, upright; None when they differ."""
@@ -61,7 +61,7 @@ def read_headers(directory: ImageDirectory) -> Headers:
     )
     sizes: Counter[tuple[int, int]] = Counter()
     bad: dict[int, str] = {}
-    # A future takes 1 kB: one for many headers.
+    # One future for many headers: each takes 1 kB.
     tasks = [indices[start : start + HEADERS_AT_ONCE] for start in range(0, len(indices), HEADERS_AT_ONCE)]
     with ThreadPoolExecutor(usable_cores()) as pool:
         results = pool.map(lambda task: [_size_or_reason(directory, index) for index in task], tasks)
@@ -80,7 +80,7 @@ def without_bad_images(
 ) -> tuple[ImageDirectory, list[BadImage]]:
     """The directory without its unreadable images, and a record of each.
 
-    Raises `InvalidDatasetError` when they are too many, or all of a category.
+    Raises `InvalidDatasetError` if there are too many, or all images of a category are unreadable.
     """
     kept, records = readable_images(directory, bad)
     if not bad:
@@ -110,7 +110,7 @@ def without_bad_images(
 
 
 def readable_images(directory: ImageDirectory, bad: dict[int, str]) -> tuple[ImageDirectory, list[BadImage]]:
-    """As `without_bad_images`, with no limit to how many. Raises `InvalidDatasetError` when all are."""
+    """Like `without_bad_images`, without a limit. Raises `InvalidDatasetError` if all are unreadable."""
     indices = np.array(sorted(bad), np.int64)
     records = [
         _record(directory, index, bad[index], original)
@@ -122,14 +122,14 @@ def readable_images(directory: ImageDirectory, bad: dict[int, str]) -> tuple[Ima
 
 
 def left_out(bad_images: Sequence[BadImage]) -> str:
-    """The images that were left out, for a warning."""
+    """The text of a warning that lists the images that were left out."""
     lines = [f"{image.port}: {image}" for image in bad_images]
     subject = counted(len(lines), "unreadable image is", "unreadable images are")
     return f"{subject} left out:{listed(lines)}"
 
 
 def write_bad_images(path: Path, bad_images: Sequence[BadImage]) -> None:
-    """One line per image that was left out, with the reason."""
+    """Write a CSV file with a row per image that was left out, and the reason."""
     with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         write_rows(file, [[field.name for field in fields(BadImage)], *map(astuple, bad_images)])
 

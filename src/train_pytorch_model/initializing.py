@@ -1,4 +1,4 @@
-"""An untrained model directory: an architecture, its first weights and a recipe."""
+"""Create an untrained model directory: an architecture, initial weights and a recipe."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from train_pytorch_model.networks.pretrained import fetched, named_weights
 from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.seeds import derive_seed
 
-NUM_CLASSES = 1000  # of an untrained directory, as the designer writes it; training puts in its own head
+NUM_CLASSES = 1000  # of an untrained directory, as in the designer; training replaces the head
 FLAG = "--output"
 
 
@@ -30,7 +30,7 @@ def initialize(
     output: Path,
     shows_download: bool = True,
 ) -> None:
-    """Write the untrained model directory. `shows_download`: prints how far one is.
+    """Write the untrained model directory; `shows_download` prints the progress of a download.
 
     Raises `FailedToDownloadFilesError`, `ParameterError` for a weights file that does not fit,
     `OutputDirectoryError`.
@@ -43,7 +43,7 @@ def initialize(
         weights = named_weights(architecture, weights_name)
         file = fetched(weights, shows_download)
         _load(network, architecture, file, f"{file}, which holds the weights {weights.name},")
-        if recipe.mean is None:  # what these weights were trained with; not always ImageNet's
+        if recipe.mean is None:  # as these weights were trained; not always ImageNet's
             preset = weights.transforms()
             recipe = replace(recipe, mean=tuple(preset.mean), std=tuple(preset.std))
     is_pretrained = weights_name is not None or weights_file is not None

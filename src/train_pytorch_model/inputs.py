@@ -1,4 +1,4 @@
-"""The three inputs and the output of a training run, opened and checked against each other, without torch."""
+"""The inputs of training, scoring and evaluation, opened and checked against each other, without torch."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -30,9 +30,9 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, Recipe, sides
 
-IMBALANCE = 10  # times as many images as another category: the rare one is hardly learned
-NUM_COMPARED = 16  # files of two directories that may be copies
-FEW_TRAINING_IMAGES = 500  # of a category on average; fewer teach a network little from scratch
+IMBALANCE = 10  # largest to smallest category; from this ratio on, rare categories are hardly learned
+NUM_COMPARED = 16  # files whose sizes are compared to detect a copied directory
+FEW_TRAINING_IMAGES = 500  # per category on average; with fewer, training from scratch learns little
 
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"
@@ -47,20 +47,20 @@ EVALUATION_LABELS_HINT = (
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """What a run trains on. Both datasets have the categories of the training dataset, in its order."""
+    """The inputs of a training run. Both datasets have the training dataset's categories, in its order."""
 
     model: ModelDirectory
     training: ImageDirectory
     validation: ImageDirectory
     recipe: Recipe
-    """With every entry decided that the data decide, flips by `chirality`."""
+    """With all data-dependent entries decided; "auto" flips only once `with_flips_decided` has run."""
     spec: ClassifierSpec
-    """Of the model that comes out."""
+    """Describes the trained model."""
     size_reason: str
     bad_images: tuple[BadImage, ...]
     warnings: tuple[str, ...]
     flip_reason: str = ""
-    """What the images have that forbids to mirror them, where they were looked at."""
+    """Why `chirality` found that the images must not be mirrored; empty otherwise."""
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -68,16 +68,16 @@ class TrainingInputs:
 
     @property
     def framing(self) -> Framing:
-        """Of validation, and of all that the model predicts."""
+        """Framing of validation images, and of all images that the model predicts."""
         return self.spec.framing
 
     @property
     def training_framing(self) -> Framing:
-        """Of training in its last epochs, whose images are the largest."""
+        """Framing of training images in the last epochs, when they are largest."""
         return self._framing_at(self.recipe.training_size)
 
     def training_framings(self, epochs: int) -> list[Framing]:
-        """Of training in each epoch, of `epochs`."""
+        """Framing of training images in each of `epochs` epochs."""
         early = self._framing_at(self.recipe.early_size)
         return [early if is_early(epoch, epochs) else self.training_framing for epoch in range(1, epochs + 1)]
 
@@ -87,9 +87,9 @@ class TrainingInputs:
         return replace(self.spec.framing, height=height, width=width)
 
     def fingerprint(self, config: TrainConfig) -> dict[str, str]:
-        """What makes this run this run: parameters, decided recipe, and the sha256 of model and images.
+        """The run's identity: parameters, decided recipe, and the sha256 of the model and of each image list.
 
-        Not the flips: who opens the inputs has not looked at images yet.
+        Excludes flips: they are decided later, from the pixels.
         """
         recipe = {
             flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
@@ -108,7 +108,7 @@ class TrainingInputs:
 def open_training_inputs(
     untrained_model: Path, training_dataset: Path, validation_dataset: Path, epochs: int = TrainConfig.epochs
 ) -> TrainingInputs:
-    """Open all three; how many `epochs` are trained has a say in the augmentation.
+    """Open all three; the number of `epochs` influences sizes, augmentation and label smoothing.
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
@@ -140,7 +140,7 @@ def open_training_inputs(
 def open_training_datasets(
     training_dataset: Path, validation_dataset: Path
 ) -> tuple[ImageDirectory, ImageDirectory]:
-    """Both, labelled, with the categories of the training dataset, in its order.
+    """Open both, which must be labelled; both get the training dataset's categories, in its order.
 
     Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
@@ -154,7 +154,7 @@ def open_training_datasets(
 
 @dataclass(frozen=True)
 class ScoringInputs:
-    """What is scored, and by what."""
+    """The model and the images of scoring or evaluation."""
 
     model: ModelDirectory
     images: ImageDirectory
@@ -170,7 +170,7 @@ def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 
 
 def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
-    """Open both; the images have the categories of the model, in its order.
+    """Open both; the images get the model's categories, in its order.
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
@@ -189,7 +189,7 @@ def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 
 
 def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[ModelDirectory, ClassifierSpec]:
-    """A trained directory without images; `image_size` is for one that does not tell its own.
+    """Open a trained directory without images; `image_size` is for one that does not record its own.
 
     Raises `InvalidModelDirectoryError`, `ParameterError`.
     """
@@ -201,8 +201,8 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
     known = model.recipe.image_size or FAMILY_OF[model.architecture].image_size
     if known is None and image_size is None:
         raise ParameterError(
-            f"{model.port} {model.root} does not tell the size of its images, as the designer's do not."
-            " Give it: --image-size."
+            f"{model.port} {model.root} does not record its image size; the designer's models never do."
+            " Give it with --image-size."
         )
     if known is not None and image_size is not None and sides(known) != sides(image_size):
         raise ParameterError(f"--image-size is {image_size}; the model's is {known}.")
@@ -224,7 +224,7 @@ def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInp
     warnings = _data_warnings(images)
     headers = read_headers(images)
     images, bad_images = without_bad_images(images, headers.bad)
-    # A directory of the designer does not tell its size: the designer scores images at their own.
+    # A model of the designer does not record its image size: the designer scores images at their own size.
     recipe, size_reason = decide(model, headers.common_size, max_common_side=MAX_IMAGE_SIZE)
     return ScoringInputs(
         model=model,
@@ -237,7 +237,7 @@ def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInp
 
 
 def _are_copies(one: ImageDirectory, other: ImageDirectory) -> bool:
-    """Whether two directories name the same images, and some of these files are of the same size."""
+    """Whether two directories list the same images, and a sample of the files agrees in size."""
     if len(one) != len(other) or one.fingerprint() != other.fingerprint():
         return False
     indices = np.linspace(0, len(one) - 1, NUM_COMPARED, dtype=np.int64).tolist()
@@ -247,17 +247,17 @@ def _are_copies(one: ImageDirectory, other: ImageDirectory) -> bool:
 
 
 def _seen_before(inputs: ScoringInputs) -> Iterator[str]:
-    """Whether labelled images are, by their names, those that the model comes from."""
+    """A warning if images have the names of those that the model was trained or validated on."""
     run, own = published_fingerprint(inputs.model.root) or {}, inputs.images.fingerprint()
     if own == run.get("training_dataset"):
         yield (
-            "These images have the names of those that the model has learned. If they are the same, the"
-            " accuracy is not that of others."
+            "These images have the names of the model's training images. If they are the same, the accuracy"
+            " does not hold for new images."
         )
     elif own == run.get("validation_dataset"):
         yield (
-            "These images have the names of those that chose the model's epoch. If they are the same, others"
-            " tell more honestly how good it is."
+            "These images have the names of the validation images that chose the model's epoch. If they are"
+            " the same, the accuracy is optimistic: evaluate on other images."
         )
 
 
@@ -296,20 +296,20 @@ def _check_categories(training: ImageDirectory, validation: ImageDirectory) -> N
 
 
 def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The names, quoted, that are not among the others."""
+    """The names, quoted, that are not among `others`."""
     known = set(map(comparable, others))
     return [repr(name) for name in names if comparable(name) not in known]
 
 
 def _sameness_warnings(training: ImageDirectory, validation: ImageDirectory) -> list[str]:
-    by_heart = (
-        "validation tells how well its images are known by heart, not how good the model is. `split` divides"
-        " a directory."
+    overfit = (
+        "validation then measures how well the model memorises its training images, not how good it is."
+        " `split` divides a directory."
     )
     if training.root.samefile(validation.root):
-        return [f"Training and validation dataset are the same directory: {by_heart}"]
+        return [f"Training and validation dataset are the same directory: {overfit}"]
     if _are_copies(training, validation):
-        return [f"Training and validation dataset hold the same images: {by_heart}"]
+        return [f"Training and validation dataset hold the same images: {overfit}"]
     if len(validation) > len(training):
         return [
             f"More images to validate on ({len(validation):,}) than to train on ({len(training):,}): are"
@@ -319,23 +319,23 @@ def _sameness_warnings(training: ImageDirectory, validation: ImageDirectory) -> 
 
 
 def imbalance(counts: np.ndarray, recipe: Recipe) -> str:
-    """What to know of categories that differ much in size; empty where nothing is to be done.
+    """A warning about categories of very different sizes; empty if none is needed.
 
-    `counts` (number of categories,) are the training images of each.
+    `counts` (number of categories,) holds the number of training images of each.
     """
     counts = counts[counts > 0]
     if len(counts) == 0 or counts.max() < IMBALANCE * counts.min() or recipe.balance_classes:
         return ""
     return (
         f"The largest category has {counts.max() / counts.min():,.0f} times as many training images as the"
-        " smallest. `init-model --balance-classes` learns to tell the rare ones as well."
+        " smallest. `init-model --balance-classes` compensates for that."
     )
 
 
 def learning_warnings(counts: np.ndarray, model: ModelDirectory, recipe: Recipe) -> list[str]:
-    """What to know of training images from which less will be learned than could be.
+    """Warnings about training data that limits how well the model can learn.
 
-    `counts` (number of categories,) are those of each.
+    `counts` (number of categories,) holds the number of training images of each.
     """
     warnings = []
     if uneven := imbalance(counts, recipe):
@@ -344,14 +344,14 @@ def learning_warnings(counts: np.ndarray, model: ModelDirectory, recipe: Recipe)
     if recipe.freeze_backbone and is_random:
         return [
             *warnings,
-            "Only the last layer is trained, and the weights before it are random. Give it some that know"
-            " images: `init-model --pretrained`, or `--weights-file`.",
+            "Only the last layer is trained, and the weights before it are random. Start from pretrained"
+            " weights: `init-model --pretrained`, or `--weights-file`.",
         ]
     average = counts.mean()
     if average < FEW_TRAINING_IMAGES and is_random:
         number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
         warnings.append(
-            f"Training images of a category: {number} on average, few to train from scratch. Pretrained"
+            f"Training images per category: {number} on average, few to train from scratch. Pretrained"
             " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
         )
     return warnings

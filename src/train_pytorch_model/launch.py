@@ -1,6 +1,6 @@
-"""Who started this process, and whether it starts others.
+"""How this process was launched, and whether it starts worker processes itself.
 
-`decide` is a pure function of the environment and the number of GPUs; a table of cases tests it.
+`decide` is a pure function of the environment and the number of GPUs, tested by a table of cases.
 """
 
 import logging
@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from train_pytorch_model.errors import UserError
+from train_pytorch_model.wording import counted
 
 PROGRAM = "train_pytorch_model"
 DEFAULT_PORT = 6105  # Azure ML's
 LOCALHOST = "127.0.0.1"
-LAUNCHER = "TRAIN_PYTORCH_MODEL_LAUNCHER"  # the process that has started the workers, for them
+LAUNCHER = "TRAIN_PYTORCH_MODEL_LAUNCHER"  # tells workers the process id of their launcher
 
 
 class LaunchError(UserError):
@@ -28,7 +29,7 @@ class LaunchError(UserError):
 
 @dataclass(frozen=True)
 class Worker:
-    """This process trains: alone, or as one of the processes that somebody has started."""
+    """This process trains: alone, or as one rank of a group that has been launched."""
 
     rank: int = 0
     size: int = 1
@@ -37,7 +38,7 @@ class Worker:
     master_addr: str = LOCALHOST
     master_port: int = DEFAULT_PORT
     note: str = ""
-    """What was found, for the log."""
+    """How the process was launched, for the log."""
     warning: str = ""
 
     def environment(self) -> dict[str, str]:
@@ -64,7 +65,7 @@ class Agent:
     note: str = ""
 
     def torchrun_line(self, arguments: Sequence[str]) -> str:
-        """The command by which one would start these processes oneself."""
+        """The torchrun command that starts the same processes."""
         where = (
             ["--standalone"]
             if self.num_nodes == 1
@@ -80,7 +81,7 @@ class Agent:
 
 
 def decide(environment: Mapping[str, str], num_gpus: int) -> Worker | Agent:
-    """What this process is. Raises `LaunchError` where a node of several would take itself for alone."""
+    """The role of this process. Raises `LaunchError` if the environment is inconsistent or incomplete."""
     if "TORCHELASTIC_RUN_ID" in environment:
         return _checked(_worker_of_launcher(environment, "torchrun"), num_gpus)
     if "OMPI_COMM_WORLD_SIZE" in environment:
@@ -89,26 +90,26 @@ def decide(environment: Mapping[str, str], num_gpus: int) -> Worker | Agent:
         return _of_azure_or_other(environment, num_gpus)
     _refuse_half_launched(environment)
     if num_gpus > 1:
-        return Agent(num_gpus, note=f"{num_gpus} GPUs and nobody has started a process for each.")
+        return Agent(num_gpus, note=f"{num_gpus} GPUs, and no launcher has started a process for each.")
     return Worker()
 
 
 def rank_of(environment: Mapping[str, str]) -> int:
-    """This process's rank as far as its environment tells, before anything is checked; 0 when alone."""
+    """This process's rank according to its environment, unchecked; 0 when alone."""
     rank = environment.get("RANK", environment.get("OMPI_COMM_WORLD_RANK", "0"))
     return int(rank) if rank.isdecimal() else 0
 
 
 def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
-    """Start this node's workers through torchrun's own launcher and wait; returns the exit status.
+    """Start this node's workers with torchrun's launcher and wait for them; returns the exit status.
 
-    Without restarts: a restarted group of torch reads the addresses of the one before.
+    Without restarts: a restarted process group would read the addresses of the previous one.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    # Its report of a failed worker would stand beside ours. The second has a level of its own.
+    # Its report of a failed worker would duplicate ours. The second logger has its own level.
     for name in ("torch.distributed.elastic", "torch.distributed.elastic.agent.server.api"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     is_alone = agent.num_nodes == 1
@@ -127,7 +128,7 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
     try:
         elastic_launch(config, sys.executable)("-m", PROGRAM, *arguments)
     except ChildFailedError as error:
-        # The first to fail, but not one of those that the launcher has ended because of it.
+        # The first worker to fail, rather than one that the launcher terminated because of it.
         ended = -signal.SIGTERM, 128 + signal.SIGTERM
         rank, failure = min(
             error.failures.items(), key=lambda item: (item[1].exitcode in ended, item[1].timestamp)
@@ -140,13 +141,13 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
                 file=sys.stderr,
             )
             return 128 + number
-        if status not in (2, 3, 4):  # of these, the rank has told already
+        if status not in (2, 3, 4):  # these the rank has reported itself
             print(f"Rank {rank} ended with exit code {status}.", file=sys.stderr)
         return status
     except SignalException as error:
         return 128 + int(error.sigval)
     finally:
-        del os.environ[LAUNCHER]  # of these workers, and not of what this process may start later
+        del os.environ[LAUNCHER]  # it must not reach processes that are started later
     return 0
 
 
@@ -184,7 +185,7 @@ def _worker_of_mpi(environment: Mapping[str, str], num_gpus: int) -> Worker:
             " address of the first node."
         )
     idle = num_gpus - local_size
-    port = environment.get("MASTER_PORT", "") or port  # the user's word before that of Azure Batch
+    port = environment.get("MASTER_PORT", "") or port  # the user's choice overrides Azure Batch's
     return Worker(
         rank=_integer(environment, "OMPI_COMM_WORLD_RANK"),
         size=size,
@@ -192,8 +193,8 @@ def _worker_of_mpi(environment: Mapping[str, str], num_gpus: int) -> Worker:
         local_size=local_size,
         master_addr=address or LOCALHOST,
         master_port=int(port) if port.isdecimal() else DEFAULT_PORT,
-        note=f"MPI has started {size} processes, {local_size} on this node.",
-        warning=f"{idle} of {num_gpus} GPUs are idle: MPI started {local_size} processes on this node."
+        note=f"MPI has started {_processes(size)}, {local_size} on this node.",
+        warning=f"{idle} of {num_gpus} GPUs are idle: MPI started {_processes(local_size)} on this node."
         if idle > 0
         else "",
     )
@@ -205,8 +206,8 @@ def _of_azure_or_other(environment: Mapping[str, str], num_gpus: int) -> Worker 
         return _checked(
             replace(
                 worker,
-                warning="RANK and WORLD_SIZE are set, by neither torchrun nor Azure ML: this process"
-                " takes itself for one of that many and starts no other.",
+                warning="RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as"
+                " that rank and starts no other processes.",
             ),
             num_gpus,
         )
@@ -224,7 +225,7 @@ def _of_azure_or_other(environment: Mapping[str, str], num_gpus: int) -> Worker 
             node_rank=_integer(environment, "NODE_RANK", worker.rank),
             master_addr=worker.master_addr,
             master_port=worker.master_port,
-            note=f"Azure ML has started one process on each of {num_nodes} nodes; this one has"
+            note=f"Azure ML has started one process per node, on {_nodes(num_nodes)}; this one has"
             f" {num_gpus} GPUs and gets a process for each.",
         )
     return _checked(
@@ -232,11 +233,19 @@ def _of_azure_or_other(environment: Mapping[str, str], num_gpus: int) -> Worker 
             worker,
             local_rank=_integer(environment, "LOCAL_RANK", worker.rank % per_node),
             local_size=per_node,
-            note=f"Azure ML has started {per_node} processes on each of {num_nodes} nodes;"
+            note=f"Azure ML has started {_processes(per_node)} per node, on {_nodes(num_nodes)};"
             " no more are started.",
         ),
         num_gpus,
     )
+
+
+def _processes(count: int) -> str:
+    return counted(count, "process", "processes")
+
+
+def _nodes(count: int) -> str:
+    return counted(count, "node", "nodes")
 
 
 def _refuse_half_launched(environment: Mapping[str, str]) -> None:
@@ -254,7 +263,7 @@ def _refuse_half_launched(environment: Mapping[str, str]) -> None:
             " train alone and write the same output. Add `distribution: {type: pytorch}` to the job."
         )
     if ("RANK" in environment) != ("WORLD_SIZE" in environment):
-        raise LaunchError("Of RANK and WORLD_SIZE one is set and the other is not. Set both or none.")
+        raise LaunchError("Only one of RANK and WORLD_SIZE is set. Set both or neither.")
 
 
 def _checked(worker: Worker, num_gpus: int) -> Worker:

@@ -1,14 +1,14 @@
-"""What all processes of a node need alike: one of them makes it, the others map it into their memory.
+"""Share a value between the processes of a node: one of them makes it, the others map it into memory.
 
-It is in a file of the temporary folder, whose large parts are mapped and not copied: a node has one copy of a
-million file names. An empty file of its name is there before, for its lock. Nobody writes over what others
-may have mapped: what is made takes the name of what was there. It goes when the last process has read it.
-Whatever is wrong with it, a process makes its own; so does each on systems without `/proc`.
+The value is in a file of the temporary folder, whose large parts are mapped and not copied: a node holds a
+single copy of a million file names. The file is created empty first, to be locked. A file that others may
+have mapped is never overwritten, but replaced by a new one of the same name. It is deleted once the last
+process has read it. If it is unusable, a process makes its own value; so do all on systems without `/proc`.
 
-    int64           how many processes have yet to read it; 0 while it is made, -1 if there was no room for it
-    int64, int64    the process that makes it: its number, and when it began, as numbers are used again
+    int64           processes that have yet to read it; 0 while it is being made, -1 if it cannot be written
+    int64, int64    the process that makes it: its id, and its start time, as ids are reused
     int64           bytes of the pickle
-    pickle          (bytes of each large part, all else pickled)
+    pickle          (bytes of each large part, pickle of everything else)
     large parts     each at a multiple of 64 bytes
 """
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 PREFIX = "train_pytorch_model-inputs-"
 POLL_S = 0.05
-PATIENCE_S = 60.0  # in all that the others wait for one that does nothing, as after SIGSTOP
+PATIENCE_S = 60.0  # total wait for a process that makes no progress, as after SIGSTOP
 ALIGNMENT = 64
 NO_ROOM = -1
 
@@ -52,12 +52,12 @@ class Launch:
     """The processes of one command on one node."""
 
     name: str
-    """Of any length; the same for all of them, and for no others."""
+    """Any length; the same for all processes of the launch, and for no others."""
     num_processes: int
 
 
 def once_per_node(launch: Launch, make: Callable[[], T]) -> T:
-    """What `make` returns or, of `UserError`, raises; one process of the launch calls it, for all.
+    """The result of `make`, or the `UserError` that it raises; one process of the launch calls it, for all.
 
     Large parts that pickle out of band, such as arrays, come back read-only.
     """
@@ -76,7 +76,7 @@ def once_per_node(launch: Launch, make: Callable[[], T]) -> T:
 
 @contextmanager
 def offered(launch: Launch, value: object) -> Iterator[None]:
-    """For a `with` in which the processes of the launch find it made, by one that is none of them."""
+    """Offer a value to the processes of the launch for a `with`; this process is not one of them."""
     with ExitStack() as at_the_end:
         with _locked(launch) as place:
             if place is not None:
@@ -88,7 +88,7 @@ def offered(launch: Launch, value: object) -> Iterator[None]:
 def _made(make: Callable[[], T]) -> T | UserError:
     try:
         return make()
-    except UserError as error:  # all processes find the same mistake
+    except UserError as error:  # the same for all processes
         return error
 
 
@@ -104,7 +104,7 @@ class _Header(NamedTuple):
 
     @classmethod
     def read(cls, file: int) -> "_Header":
-        """Of zeros where there is none yet. Raises `OSError`."""
+        """The header of a file; all zeros if it has none yet. Raises `OSError`."""
         header = os.pread(file, _HEADER.size, 0)
         return cls(*_HEADER.unpack(header)) if len(header) == _HEADER.size else cls()
 
@@ -117,21 +117,21 @@ class _Header(NamedTuple):
 
 
 class _Place:
-    """The file, which this process has locked."""
+    """The file of a launch, locked by this process."""
 
     def __init__(self, path: Path, file: int) -> None:
         self.path, self.file = path, file
         self._header = _Header.read(file)
         if not self._header.is_of_living_process:
             self._header = _Header.of_this_process(readers=0)
-            self._header.write(file)  # for those who wait
+            self._header.write(file)  # tells waiting processes who is working
 
     @property
     def has_room(self) -> bool:
         return self._header.readers != NO_ROOM
 
     def read(self) -> Any:
-        """What a living process has made, for one more reader; None if nothing."""
+        """The value that a living process has made, counting one reader off; None if there is none."""
         left = self._header.readers - 1
         if left < 0:
             return None
@@ -145,7 +145,7 @@ class _Place:
         return value
 
     def keep(self, value: T, readers: int) -> T:
-        """Keep it for others. Returns the same, mapped; itself if it cannot be kept."""
+        """Write the value for other processes. Returns it mapped, or as given if it cannot be written."""
         parts: list[pickle.PickleBuffer] = []
         rest = pickle.dumps(value, protocol=5, buffer_callback=parts.append)
         views = [part.raw() for part in parts]
@@ -171,7 +171,7 @@ class _Place:
 
 @contextmanager
 def _locked(launch: Launch) -> Iterator[_Place | None]:
-    """Its place, for a `with` in which nobody else has it; None where that cannot be."""
+    """The launch's place, locked for a `with`; None if it cannot be locked."""
     place, idle_s = None, 0.0
     with ExitStack() as held:
         with suppress(OSError):
@@ -192,35 +192,35 @@ def _locked(launch: Launch) -> Iterator[_Place | None]:
 
 
 def _take(path: Path, flags: int = 0) -> int | None:
-    """The file, opened and locked; None while another has it. Raises `OSError` where that cannot be."""
+    """The file, opened and locked; None while another process holds it. Raises `OSError` if unusable."""
     if fcntl is None or start_of(os.getpid()) is None:
-        raise OSError(errno.ENOTSUP, "nothing locks files here, or nothing tells which processes live")
+        raise OSError(errno.ENOTSUP, "this system has no file locks or no /proc")
     with ExitStack() as unless_taken:
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
         unless_taken.callback(os.close, file)
         status = os.fstat(file)
         is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink <= 1
         if not is_ours or status.st_mode & 0o077:
-            raise PermissionError(errno.EPERM, "others may have written what would be unpickled", str(path))
+            raise PermissionError(errno.EPERM, "another user may have written the pickle", str(path))
         with suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(path.lstat(), status):  # or it is another's by now, or gone
+            if os.path.samestat(path.lstat(), status):  # else it was replaced or deleted meanwhile
                 unless_taken.pop_all()
                 return file
     return None
 
 
 def _release(file: int) -> None:
-    fcntl.flock(file, fcntl.LOCK_UN)  # a map of it would hold the lock
+    fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a map of the file keeps the lock
     os.close(file)
 
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[int]:
-    """A file for a `with` that fills it; it has the name afterwards, or is gone if the `with` fails."""
+    """A temporary file for a `with` to fill; then renamed to `path`, or deleted if the `with` fails."""
     file, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)  # or another launch might sweep it away
+        fcntl.flock(file, fcntl.LOCK_EX)  # otherwise another launch might sweep it away
         yield file
         Path(name).replace(path)
     except BaseException:
@@ -231,7 +231,7 @@ def _new_file(path: Path) -> Iterator[int]:
 
 
 def _is_at_work(path: Path) -> bool:
-    """Whether who has the file lives and is not stopped."""
+    """Whether the process that works on the file is alive and not stopped."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -260,14 +260,14 @@ def _aligned(offset: int) -> int:
 
 
 def _take_away(path: Path, status: os.stat_result) -> None:
-    """The file of that status, if it still has the name."""
+    """Delete the file of that status, if the path still names it."""
     with suppress(OSError):
         if os.path.samestat(path.lstat(), status):
             path.unlink()
 
 
 def _sweep(folder: Path) -> None:
-    """Take away what processes that were killed have left."""
+    """Delete the files that killed processes have left."""
     for path in folder.glob(f"{PREFIX}*"):
         with suppress(OSError):
             file = _take(path)

@@ -1,4 +1,4 @@
-"""Probabilities for every image of a directory, batch by batch: what scoring and evaluation share."""
+"""Predict every image of a directory, batch by batch; shared by scoring and evaluation."""
 
 import math
 from collections.abc import Iterator
@@ -34,12 +34,12 @@ from train_pytorch_model.wording import counted
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the model says of one batch."""
+    """The predictions for one batch."""
 
     indices: np.ndarray
     """(B,), int64: which images of the dataset, ascending over all batches; B may be 0."""
     probabilities: np.ndarray
-    """(B, C), float64; each row sums to one. C counts the categories of the model."""
+    """(B, C), float64; each row sums to one. C is the number of the model's categories."""
     rejected: dict[int, str]
     """Images that could not be read: index → reason. They are not in the batch."""
 
@@ -47,8 +47,8 @@ class Predicted:
 def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> Iterator[Predicted]:
     """Predict all images; `title` says what for, such as `Scoring`.
 
-    The main process gets the batches of all, in the order of the images. The others have to ask, too, and get
-    none. Raises `InvalidModelDirectoryError` for weights that do not fit, or that give no finite number.
+    The main process gets the batches of all processes, in image order. The others must iterate as well, and
+    get none. Raises `InvalidModelDirectoryError` if weights do not fit, or probabilities are not finite.
     """
     images, spec = inputs.images, inputs.spec
     classifier = ImageClassifier(spec, build_model(inputs.model, len(spec.categories)), world.device)
@@ -57,7 +57,7 @@ def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> It
         f"{title} {counted(len(images), 'image', 'images')} at {size},"
         f" {counted(len(spec.categories), 'category', 'categories')}, on {world.size} x {world.device.type}"
     )
-    rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, some may have no batch
+    rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, a process may have no batch
     with (
         start_readers(world) as readers,
         Loader(num_threads(world), readers) as loader,
@@ -74,7 +74,7 @@ def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> It
 def _predict_share(
     classifier: ImageClassifier, images: ImageDirectory, loader: Loader, world: World
 ) -> Iterator[Predicted]:
-    """Predict the batches that are this process's, without a word to the others."""
+    """Predict this process's batches, without communicating with the others."""
     framing = classifier.spec.framing
     plan = plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
     read = read_for_inference(images, framing)
@@ -83,7 +83,7 @@ def _predict_share(
 
 
 def help_predicting(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> None:
-    """Of a process that is not the main one: predict its share of the images."""
+    """Predict this process's share of the images; for all processes but the main one."""
     for _ in predict(inputs, title, world, voice):
         raise AssertionError("only the main process gets batches")
 
@@ -100,16 +100,16 @@ def _check_finite(predicted: Predicted, inputs: ScoringInputs) -> None:
     if not finite.all():
         first = inputs.images.file_names[int(predicted.indices[finite.argmin()])]
         raise inputs.model.error(
-            f"its weights give probabilities that are not finite, such as for {first!r}.",
+            f"its weights give probabilities that are not finite, for example for {first!r}.",
             "Train it again.",
         )
 
 
 def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path, voice: Voice) -> int:
-    """Warn of the images that were left out, and list them in `bad_images.csv`; returns their number.
+    """Warn about the images that were left out, and list them in `bad_images.csv`; returns their number.
 
-    `rejected` were found while predicting, and count with those found before. Raises `InvalidDatasetError`
-    when they are too many.
+    `rejected` images were found while predicting, and are added to those found before. Raises
+    `InvalidDatasetError` if they are too many.
     """
     _, late = without_bad_images(inputs.images, rejected)
     bad_images = [*inputs.bad_images, *late]

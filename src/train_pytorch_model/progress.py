@@ -1,4 +1,4 @@
-"""What a person sees of a run: lines in a log, a bar on a terminal, nothing from ranks other than 0."""
+"""Console output of a run: lines in a log, a progress bar on a terminal, nothing from ranks other than 0."""
 
 import codecs
 import os
@@ -15,49 +15,49 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-TITLE_WIDTH = 12  # of the column of titles
-MIN_WIDTH = 40  # of a terminal that words are wrapped for; a narrower one breaks them itself
-USUAL_WIDTH = 80  # a narrower terminal shows as many facts of an epoch as this one, in two lines
+TITLE_WIDTH = 12  # columns
+MIN_WIDTH = 40  # columns; on a narrower terminal, text is wrapped to this width
+USUAL_WIDTH = 80  # columns; a narrower terminal shows as many facts of an epoch, over two lines
 CONSOLE_ERRORS = "in_other_letters"
-MIN_BAR = 8  # columns of the bar itself; the facts that have no room beside it stand below
-BELOW = "  "  # before what stands there
-REFRESHES_PER_SECOND = 4  # enough for the eye; each takes the lock that the decoding threads want, too
+MIN_BAR = 8  # columns of the bar itself; facts that do not fit beside it go below
+BELOW = "  "  # indents that line
+REFRESHES_PER_SECOND = 4  # smooth enough; each takes the GIL, which the decoding threads need too
 
 
 class Bar(Protocol):
-    """The steps of one pass."""
+    """Progress through the steps of one pass."""
 
     def advance(self) -> None:
-        """One more step is done."""
+        """Count one more step as done."""
 
     def show(self, step: int, *facts: str) -> None:
-        """How it goes after a step, counted from 1; the most important first, in case room is short."""
+        """Show facts after a step, counted from 1; the most important first, in case not all fit."""
 
 
 class Voice(Protocol):
-    """Where a program says what it does."""
+    """Where a program writes what it does."""
 
     def say(self, text: str) -> None:
-        """A line that stays, as it is: a command can be copied."""
+        """Write a permanent line without wrapping it, so that a command can be copied."""
 
     def tell(self, text: str, title: str = "") -> None:
-        """The same of words, which are wrapped where the terminal is narrow; a title gets its own column."""
+        """Write permanent text, wrapped to the terminal's width; a title gets its own column."""
 
     def sum_up(self, title: str, *facts: str) -> None:
-        """A line that stays, the most important fact first: a terminal leaves out what it has no room for."""
+        """Write a permanent line of facts, the most important first: a terminal omits what does not fit."""
 
     def warn(self, text: str) -> None:
-        """A line that asks for attention."""
+        """Write a warning."""
 
     def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> AbstractContextManager[Bar]:
-        """A `with` around one pass of `total` steps, of which some are `done`.
+        """A progress bar for a `with` around one pass of `total` steps, of which `done` are complete.
 
-        A log has a line of what is shown after every `lines_every` steps only; a terminal has all of it.
+        A log gets a line every `lines_every` steps only; a terminal shows every update.
         """
 
 
 class Silence:
-    """Of the ranks whose words would only repeat rank 0's."""
+    """No output: for ranks that would only repeat rank 0."""
 
     def say(self, text: str) -> None:
         pass
@@ -104,7 +104,7 @@ class Log:
 
 
 class Recorded:
-    """Another voice, and all it is told in a file: what it has no words for as well."""
+    """Another voice whose output also goes to a file, including what that voice does not show."""
 
     def __init__(self, voice: Voice, path: Path) -> None:
         self._voice, self._path = voice, path
@@ -131,15 +131,15 @@ class Recorded:
             yield _RecordedBar(total, title, lines_every, bar, self)
 
     def record(self, text: str) -> None:
-        """A line for the file alone."""
-        with suppress(OSError):  # a full disk must not end what it tells of
+        """Write a line to the file only."""
+        with suppress(OSError):  # a full disk must not end the run
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n")
 
 
 class Terminal:
-    """Lines, and a bar below them that moves."""
+    """Lines, with a live progress bar below them."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
@@ -200,7 +200,7 @@ def make_voice(is_main: bool, quiet: bool = False) -> Voice:
 
 
 def write_what_the_console_can() -> None:
-    """Letters that the console does not have become others: they are no error."""
+    """Replace characters that the console cannot encode, instead of raising an error."""
     codecs.register_error(CONSOLE_ERRORS, _in_other_letters)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -260,7 +260,7 @@ class _RecordedBar(_LogBar):
 
 
 class _TwoLines(Progress):
-    """A bar, and a line below it."""
+    """A progress bar with a line of text below it."""
 
     below = ""
 
@@ -278,7 +278,7 @@ class _TerminalBar:
     def advance(self) -> None:
         self._progress.advance(self._task)
 
-    def show(self, step: int, *facts: str) -> None:  # noqa: ARG002, the bar itself has got there
+    def show(self, step: int, *facts: str) -> None:  # noqa: ARG002, the bar counts steps itself
         task, width = self._progress.tasks[self._task], self._progress.console.width
         counts = f"{task.description}  {task.total}/{task.total} "
         beside = _fitting(facts, width - len(counts) - MIN_BAR)
@@ -288,7 +288,7 @@ class _TerminalBar:
 
 
 def _fitting(facts: Sequence[str], room: int, between: str = "  ") -> Sequence[str]:
-    """The first of the facts, as many as fit beside each other."""
+    """The first facts, as many as fit into `room` columns."""
     count = 0
     while count < len(facts) and len(between.join(facts[: count + 1])) <= room:
         count += 1

@@ -1,4 +1,4 @@
-"""The trained directory: everything of it, and `_meta.yaml` when everything is there."""
+"""Write the trained model directory, `_meta.yaml` last, once everything else is there."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -43,10 +43,10 @@ def publish(
     mlflow: Mlflow,
     voice: Voice,
 ) -> None:
-    """Write the trained directory, of the best epoch, with its report, if there is one.
+    """Write the trained directory of the best epoch, with the report if there is one.
 
-    It is built on this machine and copied: the output may be a mounted storage. What the run of this `token`
-    has left there, unfinished, is replaced. Raises `OutputDirectoryError` where it cannot be written.
+    It is built in the temporary folder and then copied: the output may be on mounted storage. An unfinished
+    output of the run with this `token` is replaced. Raises `OutputDirectoryError` if it cannot be written.
     """
     with ExitStack() as stack:
         try:
@@ -59,12 +59,12 @@ def publish(
             copy_tree(built, root, last=MANIFEST)
             sync_folder(root)
     sync_tree(output)
-    sync_folder(output.parent)  # from here on, nothing else of the run is needed
+    sync_folder(output.parent)  # from here on, the run folder is no longer needed
 
 
 @contextmanager
 def _folder_of(token: str) -> Iterator[Path]:
-    """A folder on this machine. What an earlier start has left of it, a whole model maybe, is replaced."""
+    """A local temporary folder for a `with`. It replaces one that an earlier start of the run has left."""
     folder = Path(gettempdir()) / f"train_pytorch_model-{token}"
     rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
@@ -77,15 +77,15 @@ def _folder_of(token: str) -> Iterator[Path]:
 def _build(
     root: Path, inputs: TrainingInputs, state: TrainState, report: str, mlflow: Mlflow, voice: Voice
 ) -> Mapping[str, object]:
-    """All files but the manifest and `_meta.yaml`, whose content is returned. Raises `OSError`."""
+    """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
     model, categories = inputs.model, inputs.categories
     write_state_dict(root / MODEL, state.best.weights)
     meta = write_spec(
         root,
         architecture=model.architecture,
         option=model.option,
-        is_pretrained=False,  # nobody has to download anything to load it
-        # Another training of it decides anew what depends on its images and its number of epochs.
+        is_pretrained=False,  # loading it downloads nothing
+        # Entries that depend on the images and the number of epochs are decided anew by another training.
         recipe=replace(
             inputs.recipe,
             training_size=model.recipe.training_size,
@@ -108,11 +108,11 @@ def _build(
 
 
 def samples_of(images: ImageDirectory, voice: Voice) -> list[dict[str, Any]]:
-    """The first rows for `_samples.json`; none, and a warning, where they cannot be read any more."""
+    """The first rows for `_samples.json`; none, with a warning, if they can no longer be read."""
     paths = (images.path(index) for index in range(len(images)))
     try:
         return schema.image_samples(zip(paths, images.read_rows(), strict=False))
-    except Exception as error:  # whatever became of the list in the hours since: the model does not need it
+    except Exception as error:  # the list may have changed during training; the model does not need it
         reason = str(error).removesuffix(".")
         voice.warn(f"{schema.SAMPLES} shows no images: {reason}. The model is not affected.")
         return []
@@ -128,9 +128,9 @@ def _write_report(path: Path, report: str, voice: Voice) -> None:
 
 
 def _example(inputs: TrainingInputs) -> str:
-    """A validation image no larger than the model sees it, as base64 of a JPEG."""
+    """A validation image, no larger than the model's input, as a base64-encoded JPEG."""
     framing = inputs.framing
-    image = Image.new("RGB", (framing.width, framing.height))  # if they are all gone by now
+    image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
     for index in range(len(inputs.validation)):
         with suppress(UnreadableImageError):
             image = decode(inputs.validation.path(index), framing.short_side)

@@ -1,4 +1,4 @@
-"""The whole pipeline on real data that needs no download: scikit-learn's handwritten digits."""
+"""Real data for trying the whole pipeline without a download: scikit-learn's handwritten digits."""
 
 import io
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from sklearn.datasets import load_digits
 
 from train_pytorch_model.formats.image_directory import write_image_directory
 
-IMAGE_SIDE = 32  # px; the scans of 8 x 8 are enlarged to it
+IMAGE_SIDE = 32  # px; the 8 x 8 scans are enlarged to it
 FRACTIONS = {"training": 0.7, "validation": 0.15, "held_out": 0.15}
 SEED = 1
-# In words: the designer's Score Image Model takes figures for numbers, and training warns of such names.
+# As words: the designer's Score Image Model turns digits into numbers, and training warns about such names.
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 FLAG = "--output"
 

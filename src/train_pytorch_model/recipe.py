@@ -1,4 +1,4 @@
-"""What shapes a run besides the seven parameters; it travels in the untrained model directory."""
+"""The settings of a run besides the seven parameters; stored in the untrained model directory."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -13,22 +13,22 @@ from train_pytorch_model.errors import ParameterError, listed
 
 MAX_IMAGE_SIZE = 4096
 MIN_IMAGE_SIZE = 8
-MIN_EARLY_SIZE = 64  # in smaller images, weights meet only padding that later meet the image
+MIN_EARLY_SIZE = 64  # in smaller images, some kernel weights see only padding until the last epochs
 
 Augmentation = Literal["auto", "none", "padded-crop", "random-resized-crop"]
 
 
 def _shown(metavar: str) -> Any:
-    """How `--help` shows a value that may be missing."""
+    """How `--help` shows an optional value."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
 def _parsed(words: list[str]) -> int | tuple[int, int] | None:
-    """Of a command line. Raises `ValueError`."""
+    """Parse a size on the command line. Raises `ValueError`."""
     if words == ["None"]:
         return None
     if len(words) not in (1, 2) or not all(word.isdecimal() for word in words):
-        raise ValueError("a side is a number of pixels, as 96; height and width are two, as 96 128")
+        raise ValueError("expected a side in pixels, such as 96, or height and width, such as 96 128")
     return int(words[0]) if len(words) == 1 else (int(words[0]), int(words[1]))
 
 
@@ -52,46 +52,46 @@ Size = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The recipe. Every default trains well."""
+    """The settings of a run besides the seven parameters. The defaults train well."""
 
     image_size: Size = None
     """A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else 224."""
 
     training_size: Size = None
-    """The same for training. By default the image size, but 176 px for 176 to 224 in random crops."""
+    """Size of training images. By default the image size, but 176 px for 176 to 224 in random crops."""
 
     early_size: Size = None
-    """Side of training images until the last fifth of the epochs. By default the same; in short runs 4/7."""
+    """Training size before the last fifth of the epochs. By default the same; in short runs 4/7 of it."""
 
     crop_fraction: Annotated[float | None, _shown("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
 
     augmentation: Augmentation = "auto"
-    """Crops in training. auto: none in short runs, else padded at a common size, random-resized otherwise."""
+    """Training crops. auto: none in short runs, else padded at a common size, random-resized otherwise."""
 
     crop_area: float = 0.08
     """Smallest share of an image's area that random-resized-crop takes."""
 
     horizontal_flip: Literal["auto"] | bool = "auto"
-    """Mirror half of the training images. auto: unless mirror images can be told, as of digits and text."""
+    """Mirror half of the training images. auto: unless left and right matter, as in digits and text."""
 
     label_smoothing: Annotated[float | None, _shown("FLOAT")] = None
-    """Smooths training targets; below 1. By default 0.1 at a common size from 15 epochs up, else 0."""
+    """Label smoothing in training; below 1. By default 0.1 at a common size from 15 epochs up, else 0."""
 
     balance_classes: bool = False
-    """Learn as if all categories had equally many training images."""
+    """Train as if all categories had equally many images."""
 
     freeze_backbone: bool = False
     """Train the last layer only."""
 
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of training and validation. auto: bfloat16 or else float16 where the hardware has it, else float32."""
+    """Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else float32."""
 
     mean: Annotated[tuple[float, float, float] | None, _shown("RED GREEN BLUE")] = None
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
 
     std: Annotated[tuple[float, float, float] | None, _shown("RED GREEN BLUE")] = None
-    """What pixels are divided by after that. Give both --mean and --std, or neither."""
+    """Divides pixels after the mean is subtracted. Give both --mean and --std, or neither."""
 
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every entry that is out of range."""
@@ -143,13 +143,13 @@ class Recipe:
             raise ParameterError("\n".join(problems))
 
     def _is_of_one_size(self) -> bool:
-        """Whether the early images are as large as the others: then they may be as small as those."""
+        """Whether early images are as large as later ones: then `MIN_EARLY_SIZE` does not apply."""
         early, full = self.early_size, self.training_size or self.image_size
         return early is not None and full is not None and sides(early) == sides(full)
 
     @classmethod
     def from_mapping(cls, entries: Mapping[str, Any]) -> "Recipe":
-        """The recipe in a model directory. Raises `ParameterError`."""
+        """The recipe stored in a model directory. Raises `ParameterError`."""
         known = [field.name for field in fields(cls)]
         unknown = [str(name) for name in entries if name not in known]
         if unknown:
@@ -162,7 +162,7 @@ class Recipe:
             raise ParameterError(f"Recipe: {error}.") from error
 
     def as_mapping(self) -> dict[str, Any]:
-        """What a model directory records: entries that differ from their defaults, in plain values."""
+        """What a model directory stores: the entries that differ from their defaults, as plain values."""
         defaults = asdict(Recipe())
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -172,12 +172,12 @@ class Recipe:
 
 
 def sides(size: int | tuple[int, int]) -> tuple[int, int]:
-    """(height, width) of a size in px; one number is both."""
+    """(height, width) of a size in px; a single number stands for both."""
     return size if isinstance(size, tuple) else (size, size)
 
 
 def fits_into(size: int | tuple[int, int], outer: int | tuple[int, int]) -> bool:
-    """Whether neither side is longer."""
+    """Whether neither side is longer than that of `outer`."""
     return all(map(le, sides(size), sides(outer)))
 
 

@@ -1,4 +1,4 @@
-"""What is told of a run: its plan before it, and its report after it."""
+"""The plan that is printed before a run, and the report that is written after it."""
 
 import platform
 import shlex
@@ -37,12 +37,12 @@ from train_pytorch_model.tracking.tracker import Attachment
 from train_pytorch_model.wording import counted
 
 TITLE = "Report"
-MAX_MATRIX = 1000  # categories; the file of a larger matrix, nearly all zeros, is beyond 2 MB
+MAX_MATRIX = 1000  # categories; a larger matrix, nearly all zeros, makes a file above 2 MB
 PACKAGES = ("torch", "torchvision", "numpy", "pillow")
 
 
 def plan_of(trainer: Trainer) -> dict[str, str]:
-    """What will be done, by title: every derived number with its reason."""
+    """The plan of a run, title → text, which gives the reason for every derived number."""
     config, inputs, world = trainer.config, trainer.inputs, trainer.world
     recipe, framing = inputs.recipe, inputs.framing
     kind = "pretrained " if inputs.model.is_pretrained else ""
@@ -52,10 +52,10 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     flip = " and flip" if recipe.horizontal_flip else flip
     augmenting = "flip, no crop" if recipe.horizontal_flip and crop == "none" else f"{crop}{flip}"
     share = recipe.label_smoothing
-    smoothing = {"Smoothing": f"{share:g} of the target over all categories, in training"} if share else {}
+    smoothing = {"Smoothing": f"label smoothing {share:g}, in the training loss only"} if share else {}
     keeps = any(norm.momentum == KEPT for norm in batch_norms(trainer.network))
     looked_at = num_looked_at(inputs, config.batch_size)
-    kept = f"keep the weights' statistics, moved {SHARE:.0%} towards those of {looked_at} training images"
+    kept = f"use frozen pretrained statistics, moved {SHARE:.0%} towards those of {looked_at} training images"
     norms = {"Batch norms": kept} if keeps and not recipe.freeze_backbone else {}
     processes = counted(world.size, "process", "processes")
     images_a_step = config.batch_size * world.size
@@ -65,17 +65,17 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     head, body = _lr_factors(trainer)
     rates = f"; {head * peak_lr:.2g} for the new last layer" if head != 1 else ""
     if body != 1:
-        rates += f"; {body * peak_lr:.2g} before it, all that such weights bear in {config.epochs} epochs"
+        rates += f"; {body * peak_lr:.2g} for the backbone, the most it tolerates in {config.epochs} epochs"
     readers = num_readers(world)
-    decoding = f"{readers} processes for images" if readers else f"{world.cores} threads for decoding"
+    decoding = f"{readers} processes for loading images" if readers else f"{world.cores} threads for decoding"
     return {
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
         "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason}){_training_sizes(trainer)}",
         "Augmenting": augmenting,
         **smoothing,
-        "Steps": f"{trainer.steps_per_epoch:,} an epoch, {trainer.schedule.total_steps:,} in all:"
-        f" {up_to}{images_a_step} images a step = batch size {config.batch_size} x {processes}",
+        "Steps": f"{trainer.steps_per_epoch:,} per epoch, {trainer.schedule.total_steps:,} in total:"
+        f" {up_to}{images_a_step} images per step = batch size {config.batch_size} x {processes}",
         "Peak rate": f"{peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
         f" {warmup}, then polynomial decay{rates}",
         **norms,
@@ -86,7 +86,7 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
 
 
 def _training_sizes(trainer: Trainer) -> str:
-    """Where images are not trained at the size that the model predicts."""
+    """The training resolutions, as a phrase; empty if they are the resolution for predictions."""
     by_epoch = trainer.training_framings
     first, last = by_epoch[0], by_epoch[-1]
     if first == last == trainer.inputs.framing:
@@ -98,7 +98,7 @@ def _training_sizes(trainer: Trainer) -> str:
 
 
 def _lr_factors(trainer: Trainer) -> tuple[float, float]:
-    """The rates of the head and of all before it, as multiples of the schedule's; 1 of what is frozen."""
+    """Learning rates of head and backbone, as multiples of the schedule's; 1 for a frozen backbone."""
     factors = {
         parameter: float(group[LR_FACTOR])
         for group in trainer.state.optimizer.param_groups
@@ -110,7 +110,7 @@ def _lr_factors(trainer: Trainer) -> tuple[float, float]:
 
 
 def params_of(trainer: Trainer) -> dict[str, Any]:
-    """What tells one run from another where runs are compared: parameters, model, images, decided recipe."""
+    """What to compare runs by, such as in MLflow: parameters, model, images, decided recipe."""
     inputs, world = trainer.inputs, trainer.world
     head, body = _lr_factors(trainer)
     return {
@@ -130,7 +130,7 @@ def params_of(trainer: Trainer) -> dict[str, Any]:
 
 
 def stopped_early(trainer: Trainer) -> str:
-    """Why a run has ended before its last epoch, and what that gave up; empty where it has not."""
+    """Why a run ended before its last epoch, and what it skipped; empty if it did not."""
     state, epochs = trainer.state, trainer.config.epochs
     done = len(state.position.history)
     if not state.patience.is_exhausted or done >= epochs:
@@ -142,13 +142,13 @@ def stopped_early(trainer: Trainer) -> str:
     unseen = f", and images would have become {last.height} x {last.width} px" if small else ""
     return (
         f"Stopped early: {counted(spent, 'epoch', 'epochs')} in a row without a lower validation"
-        f" loss. That gave up {epochs - done} of {epochs} epochs, in which the learning rate would have gone"
-        f" on from {rate:.2g}, {share:.0%} of its peak{unseen}; a larger --patience lets them be trained."
+        f" loss. This skipped {epochs - done} of {epochs} epochs, in which the learning rate would have"
+        f" continued from {rate:.2g}, {share:.0%} of its peak{unseen}; a larger --patience trains them."
     )
 
 
 def budget(trainer: Trainer) -> TimeBudget:
-    """Where the time of the run went, up to now."""
+    """Where the time of the run has gone so far."""
     trainer.take_time()
     return budget_of(trainer.state.position.times, trainer.state.position.run_s)
 
@@ -156,10 +156,10 @@ def budget(trainer: Trainer) -> TimeBudget:
 def report_on(
     trainer: Trainer, output: Path, loader: Loader, before_batch: Callable[[], None]
 ) -> list[Attachment]:
-    """The report of a run that is over, and the matrix that goes with it; nothing where it cannot be made.
+    """Make the report and the confusion matrix of a finished run; empty if there is no report.
 
-    It is of the best epoch's validation, as it was computed then; the main process has the result. Whatever
-    goes wrong is a warning: the model is trained.
+    They show the best epoch's validation, as computed at that time. Only the main process returns them. Every
+    failure is just a warning, because the model is already trained.
     """
     if trainer.state.best.epoch == 0:
         return []
@@ -169,13 +169,13 @@ def report_on(
         if not trainer.world.is_main:
             return []
         return _report(trainer, output, looks)
-    except Exception as error:  # of a page that nobody needs for using the model
-        trainer.voice.warn(f"There is no {REPORT}: {_reason(error)}. The model is not affected.")
+    except Exception as error:  # the model works without the page
+        trainer.voice.warn(f"{REPORT} could not be created: {_reason(error)}. The model is not affected.")
         return []
 
 
 def _look(trainer: Trainer, loader: Loader, before_batch: Callable[[], None]) -> Look | str:
-    """Of this process; the reason where there is none: the others wait for a word, whatever has happened."""
+    """This process's predictions, or why there are none: the other processes wait for an answer."""
     try:
         return trainer.look_of_best(TITLE, loader, before_batch)
     except Exception as error:
@@ -191,7 +191,7 @@ def _report(trainer: Trainer, output: Path, answers: Sequence[Look | str]) -> li
     _, lost = readable_images(images, rejected)
     outcomes = evaluation.joined([look.outcomes for look in looks])
     places = np.concatenate([look.places for look in looks])
-    # The order of `evaluate`, whatever the number of processes: of equals the first comes first.
+    # The same order as in `evaluate`, for any number of processes: it breaks ties.
     order = np.argsort(places)
     outcomes, places = outcomes.select(order), places[order]
     evaluated = evaluation.evaluate(outcomes, len(categories))
@@ -233,7 +233,7 @@ def _data_set(images: ImageDirectory) -> DataSet:
 
 
 def _name(path: Path) -> str:
-    """The last part of a path: where it lies is nobody else's business."""
+    """The last component of a path: the rest is private."""
     return path.resolve().name
 
 
@@ -251,7 +251,7 @@ def _versions(world: World) -> dict[str, str]:
 
 
 def _command(trainer: Trainer, output: Path) -> list[str]:
-    """The command line, an option a line, its folders without the ways to them."""
+    """The command line, one option per line, with folders but not their paths."""
     inputs, world = trainer.inputs, trainer.world
     program = "python -m train_pytorch_model train"
     if world.size > 1:

@@ -1,4 +1,4 @@
-"""Predictions for every image of a directory."""
+"""Write the predictions for every image of a directory."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ TITLE = "Scoring"
 
 @dataclass(frozen=True)
 class Scored:
-    """How many images were scored, and how many of those with a known category correctly."""
+    """The number of images scored, of those with a category that the model knows, and of the correct ones."""
 
     images: int
     labelled: int
@@ -29,10 +29,12 @@ class Scored:
 
 
 def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World, voice: Voice) -> Scored:
-    """Write the scored dataset of all images that can be read; the main process does.
+    """Write the scored dataset of all readable images. Called on the main process.
 
-    With `top_k`, the CSV has that many of the most probable categories. Raises `InvalidModelDirectoryError`
-    for weights that do not fit, `InvalidDatasetError` for rows that make no table, `OutputDirectoryError`.
+    With `top_k`, the CSV has only that many of the most probable categories of each row.
+
+    Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` for rows that form
+    no table, `OutputDirectoryError`.
     """
     images, categories = inputs.images, inputs.spec.categories
     rows = enumerate(images.read_rows())
@@ -54,13 +56,13 @@ def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World, 
                 raise InvalidDatasetError(images.title, str(error)) from error
             known, right = _count_correct(images, categories, batch)
             labelled, correct = labelled + known, correct + right
-        # Late finds count with the early ones; too many of them leave no output at all.
+        # Images rejected now are added to those rejected before; too many of them leave no output at all.
         report_bad_images(inputs, rejected, root, voice)
     return Scored(len(images) - len(rejected), labelled, correct)
 
 
 def _count_correct(images: ImageDirectory, categories: tuple[str, ...], batch: Predicted) -> tuple[int, int]:
-    """Images whose category the model knows, and how many of them it got right, matched by name."""
+    """The number of images whose category the model knows, and of those it got right, matched by name."""
     if not images.categories:
         return 0, 0
     targets: np.ndarray = images.class_indices[batch.indices]

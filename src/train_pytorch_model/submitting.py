@@ -1,4 +1,4 @@
-"""The story of `submit`: the cluster, the job, its phases and its log, the model. All of azure is here."""
+"""The steps of `submit`: cluster, job, phases and log, model. The only module that imports azure."""
 
 import contextlib
 import io
@@ -37,9 +37,9 @@ from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.submission.workspace import Workspace
 
 POLL_S = 10.0
-LAST_LINES_S = 120.0  # the log is shown at most a minute late
-OUTAGE_S = 1800.0  # that Azure may be out of reach while a job is watched, as from a laptop that moves
-IDLE_S = 600  # before a node of a cluster of ours is given back: a second trial finds it still warm
+LAST_LINES_S = 120.0  # to wait for the end of the log, which lags by at most a minute
+OUTAGE_S = 1800.0  # for which Azure may be unreachable while a job is watched, as from a laptop on the move
+IDLE_S = 600  # before an idle node of a cluster created here is released: a second trial finds it warm
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
 _DETAILS = re.compile(r"Details: (?:\(x\) )?(.*?) Resolutions:")  # the rest is advice on other tools
@@ -48,7 +48,7 @@ _SIGNATURE = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"']+")
 
 
 class ServiceError(UserError):
-    """Azure ML cannot be reached, or refuses, or takes too long."""
+    """Azure ML cannot be reached, refuses a request, or takes too long."""
 
     exit_status = 4
     code = ""
@@ -56,7 +56,7 @@ class ServiceError(UserError):
     def __init__(self, text: str, is_passing: bool = False) -> None:
         super().__init__(text)
         self.is_passing = is_passing
-        """Whether it may be different in a minute."""
+        """Whether the error is transient, so that a retry may succeed."""
 
 
 class JobFailedError(UserError):
@@ -67,9 +67,9 @@ class JobFailedError(UserError):
 
 
 def connect(workspace: Workspace, voice: Voice) -> MLClient:
-    """A client of the workspace, whose address and credential have been tried.
+    """Return a client of the workspace, after trying its address and the credential.
 
-    Raises `ParameterError` where there is no such workspace, `ServiceError`.
+    Raises `ParameterError` if there is no such workspace, `ServiceError`.
     """
     _silence_client()
     with _telling(f"Opening workspace {workspace.name}"):
@@ -86,18 +86,18 @@ def connect(workspace: Workspace, voice: Voice) -> MLClient:
         except ResourceNotFoundError as error:
             raise ParameterError(
                 f"There is no workspace {workspace.name} in resource group {workspace.resource_group} of"
-                f" subscription {workspace.subscription_id}, or it is not shown to you."
+                f" subscription {workspace.subscription_id}, or you have no access to it."
             ) from error
     voice.say(f"Workspace {workspace.name}, {location}")
     return client
 
 
 def validate(folder: Path) -> Job:
-    """The job in a folder as azure-ai-ml reads it, offline. Raises `ServiceError`."""
+    """Load and validate the job in a folder with azure-ai-ml, offline. Raises `ServiceError`."""
     _silence_client()
     with _telling("Reading the job"):
         job = load_job(source=folder / JOB)
-        result = cast(Any, job)._validate()  # as create_or_update does; what is public needs a workspace
+        result = cast(Any, job)._validate()  # as create_or_update does; the public way needs a workspace
         if not result.passed:
             raise ServiceError(f"azure-ai-ml refuses the job: {result.error_messages}")
     return job
@@ -106,7 +106,7 @@ def validate(folder: Path) -> Job:
 def send(
     submission: Submission, folder: Path, register_components: bool, client: MLClient, voice: Voice
 ) -> Job:
-    """Make what is missing, upload and submit. Everything is refused before anything is made.
+    """Create what is missing, upload and submit. Every check comes before anything is created.
 
     Raises `ParameterError`, `ServiceError`.
     """
@@ -118,7 +118,7 @@ def send(
     if register_components:
         for path in component_files(folder):
             _register(client, path, voice)
-    voice.say("Uploading what is not there yet")
+    voice.say("Uploading what the workspace does not have yet")
     with _telling("Submitting the job"):
         sent: Job = client.jobs.create_or_update(job)
     voice.say(f"Job {sent.name}: {sent.studio_url}")
@@ -126,7 +126,7 @@ def send(
 
 
 def find_cluster(client: MLClient, nodes: Nodes, voice: Voice) -> Cluster | None:
-    """The cluster, None if it is to be made. Raises `ParameterError` if the nodes cannot be had."""
+    """Return the cluster; None if it must be created. Raises `ParameterError` if the nodes do not fit it."""
     with _telling(f"Looking for the cluster {nodes.cluster}"):
         try:
             found = client.compute.get(nodes.cluster)
@@ -136,7 +136,7 @@ def find_cluster(client: MLClient, nodes: Nodes, voice: Voice) -> Cluster | None
             if gpus is None:
                 with_gpus = sorted(name for name, count in _offered(client).items() if count)
                 raise ParameterError(
-                    f"--vm-size {size} is not offered in the region of the workspace. Offered are, with GPUs:"
+                    f"--vm-size {size} is not offered in the region of the workspace. Sizes with GPUs there:"
                     + listed(with_gpus)
                 ) from None
             _refuse(nodes.too_many_processes(size, gpus))
@@ -154,10 +154,10 @@ def find_cluster(client: MLClient, nodes: Nodes, voice: Voice) -> Cluster | None
 
 
 def make_cluster(client: MLClient, nodes: Nodes, voice: Voice) -> None:
-    """Costs nothing as long as no job runs: it begins with no nodes, and gives back idle ones."""
+    """Create the cluster. It costs nothing while no job runs: it starts empty and releases idle nodes."""
     size, maximum = nodes.new_vm_size, nodes.new_max_nodes
-    voice.say(f"Making the cluster {nodes.cluster}: 0 to {maximum} nodes of {size}")
-    with _telling(f"Making the cluster {nodes.cluster}"):
+    voice.say(f"Creating the cluster {nodes.cluster}: 0 to {maximum} nodes of {size}")
+    with _telling(f"Creating the cluster {nodes.cluster}"):
         client.compute.begin_create_or_update(
             AmlCompute(
                 name=nodes.cluster,
@@ -170,9 +170,9 @@ def make_cluster(client: MLClient, nodes: Nodes, voice: Voice) -> None:
 
 
 def follow(client: MLClient, job: Job, wait_limit_s: float | None, voice: Voice) -> bool:
-    """Say which phase the job is in and show its log; whether it is complete, or the limit was reached first.
+    """Report the phases of a job and show its log; return whether it completed within the wait limit.
 
-    Raises `JobFailedError`, and `ServiceError` if it cannot be watched any more.
+    Raises `JobFailedError`, and `ServiceError` if it can no longer be watched.
     """
     watch = _Watch(client, job, voice)
     told: dict[str, str] = {}
@@ -201,12 +201,12 @@ def follow(client: MLClient, job: Job, wait_limit_s: float | None, voice: Voice)
 
 
 def download(client: MLClient, job: Job, target: Path, voice: Voice) -> None:
-    """The trained model of a completed job. Nothing of it is at `target` until all is here and checked.
+    """Download the trained model of a completed job. It appears at `target` only when complete and checked.
 
-    Raises `OutputDirectoryError` where `target` has been filled in the meantime, `ServiceError`.
+    Raises `OutputDirectoryError` if `target` was filled in the meantime, `ServiceError`.
     """
     check_output(target, "--download")
-    # One that is there stays the directory that it is: a mount or where one works cannot be replaced.
+    # An existing directory is filled, not replaced: it may be a mount or the working directory.
     is_there = target.exists()
     with _telling(f"Downloading the model of job {job.name}"):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -227,13 +227,13 @@ def download(client: MLClient, job: Job, target: Path, voice: Voice) -> None:
 
 
 def _gpus(client: MLClient, vm_size: str) -> int | None:
-    """GPUs of a VM size, from the table or from Azure; None if neither has it."""
+    """Return the number of GPUs of a VM size, from the table or from Azure; None if neither has it."""
     gpus = known_gpus(vm_size)
     return _offered(client).get(vm_size.lower()) if gpus is None else gpus
 
 
 def _offered(client: MLClient) -> dict[str, int]:
-    """VM size in lower case → its GPUs, of the region of the workspace."""
+    """VM size in lower case → number of GPUs, for the region of the workspace."""
     return {str(size.name).lower(): int(size.gpus or 0) for size in client.compute.list_sizes()}
 
 
@@ -250,7 +250,7 @@ def _register(client: MLClient, path: Path, voice: Voice) -> None:
 
 
 class _Watch:
-    """Asks in which phases a job is, and does not give up while a network is away for minutes."""
+    """Polls the phases of a job, and tolerates minutes without a network."""
 
     def __init__(self, client: MLClient, job: Job, voice: Voice) -> None:
         self._client, self._job, self._voice = client, job, voice
@@ -258,10 +258,10 @@ class _Watch:
         self._reached_after_s = 0.0
         self._is_lost = False
         self.elapsed_s = 0.0
-        """Until the phases were asked for."""
+        """From the start to the latest poll."""
 
     def phases(self) -> dict[str, str]:
-        """As `_phases`; none where Azure is out of reach. Raises `ServiceError`, of that after `OUTAGE_S`."""
+        """Like `_phases`, but empty in an outage. Raises `ServiceError`, for an outage after `OUTAGE_S`."""
         self.elapsed_s = time.monotonic() - self._started_at
         try:
             with _telling(f"Watching job {self._job.name}"):
@@ -279,18 +279,18 @@ class _Watch:
 
 
 class _LogStream(Thread):
-    """Prints the log of a job until it ends. A daemon: the client's own loop cannot be told to stop."""
+    """Prints the log of a job until it ends. A daemon thread: the client's own loop cannot be stopped."""
 
     def __init__(self, client: MLClient, name: str) -> None:
         super().__init__(daemon=True)
         self._client, self._name = client, name
         self._problem = ""
         self.failure = ""
-        """Why the job has failed, as Azure tells it."""
+        """Why the job failed, in Azure's words."""
         self.start()
 
     def tell_problem(self, voice: Voice, within_s: float) -> None:
-        """Warn, once, if the log cannot be shown; wait that long for its end."""
+        """Wait up to `within_s` for the end of the log; warn, once, if it cannot be shown."""
         self.join(within_s)
         if self._problem:
             voice.warn(f"The log cannot be shown here any more: {self._problem}")
@@ -301,24 +301,24 @@ class _LogStream(Thread):
             self._client.jobs.stream(self._name)
         except JobException as error:
             self.failure = _failure(str(error.message))
-        except Exception as error:  # whatever it is, the job goes on
+        except Exception as error:  # whatever it is, the job continues
             self._problem = _said(error)
 
 
 def _phases(client: MLClient, job: Job) -> dict[str, str]:
-    """Step of a pipeline, as `step: ` → its phase; the job itself is the step without a name."""
+    """Pipeline step, as `step: ` → its phase; the job itself has an empty name."""
     children = client.jobs.list(parent_job_name=job.name) if job.type == "pipeline" else ()
     steps = {f"{child.display_name}: ": _word(child.status) for child in children if child}
     return {**steps, "": _word(client.jobs.get(job.name).status)}
 
 
 def _word(status: object) -> str:
-    """A status as the service spells it; the client makes some of them members of an enumeration."""
+    """Return a status as the service spells it; the client turns some into enum members."""
     return str(getattr(status, "value", status))
 
 
 def _failure(text: str) -> str:
-    """The words in the JSON that a failed job's exception holds."""
+    """Return the message in the JSON that a failed job's exception holds."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         text = json.loads(text[text.index("{") :])["error"]["message"]
     return _one_line(text).rstrip(".")
@@ -330,14 +330,14 @@ def _refuse(problems: Iterable[str]) -> None:
 
 
 def _silence_client() -> None:
-    """It warns of its own classes, to a handler of its own; what goes wrong it raises as well."""
+    """Silence the client's loggers: they warn about its own classes, and errors are raised anyway."""
     for name in ("azure", "azure.ai.ml"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager
 def _telling(step: str) -> Iterator[None]:
-    """Turn what the client raises into one sentence."""
+    """Turn an exception of the client into a `ServiceError` of one sentence."""
     try:
         with _without_codes():
             yield
@@ -357,7 +357,7 @@ def _telling(step: str) -> Iterator[None]:
 
 
 def _refusal(error: ClientAuthenticationError) -> str:
-    """What a server has said; of the list of all that was tried here, nothing."""
+    """Return the server's message, or the sign-in code; not the list of credentials that were tried."""
     said = _one_line(str(error))
     if error.response is not None:
         return said[:500]
@@ -367,18 +367,18 @@ def _refusal(error: ClientAuthenticationError) -> str:
 
 @contextlib.contextmanager
 def _without_codes() -> Iterator[None]:
-    """The client ends its progress bars in colour, also where it shows none and nobody sees colours."""
+    """Discard standard error unless it is a terminal: the client colours even hidden progress bars."""
     with contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO()):
         yield
 
 
 def _said(error: Exception) -> str:
     text = getattr(error, "message", None) or str(error) or type(error).__name__
-    text = _one_line(text.partition("\nCode: ")[0])  # from there on it is the same once more, in parts
+    text = _one_line(text.partition("\nCode: ")[0])  # what follows repeats it, in parts
     details = _DETAILS.search(text)
     return (details[1] if details else text)[:500]
 
 
 def _one_line(text: str) -> str:
-    """Without colours, and without the signatures of addresses."""
+    """Return the text on one line, without colours and without the signatures of URLs."""
     return _SIGNATURE.sub(r"\1?…", " ".join(_COLOUR.sub("", text).split()))

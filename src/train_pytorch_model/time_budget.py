@@ -3,31 +3,31 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LIMITING_SHARE = 0.2  # of the training time spent waiting; below, faster reading would hardly show
+LIMITING_SHARE = 0.2  # of the training time spent waiting; below it, faster reading hardly helps
 
 
 @dataclass(frozen=True)
 class EpochTimes:
-    """Of one epoch, in seconds of the main process."""
+    """Durations of an epoch in the main process, in seconds."""
 
     training_s: float
-    """The training batches, from the first to the last, with the waiting for images."""
+    """From the first training batch to the last, including waiting for images."""
     waiting_s: float
-    """Of that, waiting for images to be read and decoded."""
+    """The part of it spent waiting for images to be read and decoded."""
     validation_s: float
 
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """The seconds of a run, over all its starts; they add up to its time."""
+    """How a run spent its time, in seconds, over all its starts; the parts add up to the total."""
 
     computing_s: float
-    """The training batches, without the waiting."""
+    """Training batches, excluding waiting."""
     waiting_s: float
     """Waiting for training images."""
     validation_s: float
     rest_s: float
-    """Starting, checkpoints, the report."""
+    """Start-up, checkpoints and the report."""
 
     @property
     def total_s(self) -> float:
@@ -35,7 +35,7 @@ class TimeBudget:
 
     @property
     def waiting_share(self) -> float:
-        """Of the time of the training batches, from 0 to 1."""
+        """The waiting time as a fraction of that of the training batches, from 0 to 1."""
         return self.waiting_s / max(self.computing_s + self.waiting_s, 1e-9)
 
     @property
@@ -43,10 +43,10 @@ class TimeBudget:
         """What limited the speed, as a sentence."""
         share = f"{self.waiting_share:.0%}"
         if self.waiting_share < LIMITING_SHARE:
-            return f"Computing limited the speed: {share} of the training time was waiting for images."
+            return f"Training was compute-bound: {share} of its time was spent waiting for images."
         return (
-            f"Reading images limited the speed: {share} of the training time was waiting for them. More"
-            " processor cores help; so do smaller files, as the verb transform writes them."
+            f"Training was input-bound: {share} of its time was spent waiting for images. More CPU cores"
+            " help; so do smaller image files, such as the verb transform writes."
         )
 
 
@@ -64,7 +64,7 @@ def budget_of(epochs: Sequence[EpochTimes], run_s: float) -> TimeBudget:
 
 
 def duration(seconds: float) -> str:
-    """`42 s`, `3 min 05 s`, `2 h 07 min`."""
+    """Format a duration as `42 s`, `3 min 05 s` or `2 h 07 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

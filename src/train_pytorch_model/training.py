@@ -1,4 +1,4 @@
-"""The main story: an untrained model and two image directories become a trained model."""
+"""Training: from an untrained model and two image directories to a trained model."""
 
 import functools
 import math
@@ -36,7 +36,7 @@ from train_pytorch_model.wording import counted
 DRY_RUN_STEPS = 3
 
 History = Sequence[Mapping[str, float]]
-"""The metrics of the epochs that are over."""
+"""The metrics of the finished epochs, one mapping per epoch."""
 
 
 def train(
@@ -48,15 +48,14 @@ def train(
     mlflow: Mlflow,
     fresh: bool = False,
 ) -> None:
-    """Train, validate every epoch, stop when patience ends, and write the best epoch to `output`.
+    """Train, validate after every epoch, stop early when patience runs out, and write the best epoch's model.
 
-    Goes on where a run of the same inputs and parameters has been interrupted, unless `fresh`.
-    Raises `TrainingError` when training cannot go on, `StoppedError` when it was asked to stop, and what
-    `Trainer` raises.
+    Resumes an interrupted run of the same inputs and parameters, unless `fresh`. Raises `TrainingError` when
+    training cannot continue, `StoppedError` when it is asked to stop, and whatever `Trainer` raises.
     """
     started_at = time.perf_counter()
     run, fingerprint = RunFolder.beside(output), inputs.fingerprint(config)
-    # The smallest that any process has noted: they may not share a folder.
+    # The smallest micro-batch that any process has recorded: they may not share a run folder.
     fitted = [images for images in world.gather([run.read_micro_batch(fingerprint, fresh)]) if images]
     token = ""
     with ExitStack() as stack:
@@ -67,7 +66,7 @@ def train(
             run.make()
             stack.enter_context(run_lock(run.root, FLAG, voice.say))
             token = run.begin(fingerprint, fresh)
-            check_output(output, FLAG, by_writing=False, token=token)  # the run before may just have ended
+            check_output(output, FLAG, by_writing=False, token=token)  # another run may just have written it
         world.barrier()
         with stop_requests() as stop:
             keep = functools.partial(run.keep, fingerprint, token)
@@ -81,13 +80,13 @@ def train(
         if world.is_main:
             try:
                 publish(output, inputs, state, fingerprint, token, report, mlflow, voice)
-            except OutputDirectoryError as error:  # a full disk, most likely
+            except OutputDirectoryError as error:  # most likely a full disk
                 raise TrainingError(
-                    f"The model is trained, but: {error} {_whereabouts(run, unsaved)}"
+                    f"The model is trained, but: {error} {_how_to_recover(run, unsaved)}"
                 ) from error
     if world.is_main:
         run.remove()
-    _until_the_model_is_there(world)
+    _wait_until_published(world)
     best = state.best
     voice.tell(
         f"Trained in {duration(time.perf_counter() - started_at)}. Best epoch: {best.epoch}, validation"
@@ -105,7 +104,7 @@ def _train_epochs(
     keep: Callable[[History], None],
     stop: StopRequests,
 ) -> tuple[Checkpoint | None, str]:
-    """Train until no epoch is left. Returns what could not be saved at the end, and the report."""
+    """Train the remaining epochs. Returns the last checkpoint if it is not on disk, and the report's HTML."""
     state, world, voice = trainer.state, trainer.world, trainer.voice
     tracker: MlflowTracker | NoTracker = NoTracker()
     if world.is_main:
@@ -149,7 +148,7 @@ def _train_epochs(
 
 
 def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Voice) -> None:
-    """`--dry-run`: a few steps of training and validation, of which nothing remains."""
+    """`--dry-run`: train and validate for a few steps, and write nothing."""
     trainer = Trainer(config, inputs, world, voice)
     announce(trainer)
     with start_readers(world) as readers, trainer.loader(readers) as loader:
@@ -162,7 +161,7 @@ def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Vo
                 f"The {kind} loss is {loss} within {steps}. Lower --learning-rate, now"
                 f" {config.learning_rate}, or warm up with --warmup-step-number."
             )
-    # No accuracy: the few images of validation are those of the first category.
+    # No accuracy: the few validation images all belong to the first category.
     voice.say(
         f"Dry run: {steps}, training loss {trained.metrics.loss:.4f}; nothing was written. Leave out"
         " --dry-run to train."
@@ -170,7 +169,7 @@ def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Vo
 
 
 def announce(trainer: Trainer) -> None:
-    """The plan, and what to know before it begins."""
+    """Log the plan and all warnings before training starts."""
     config, inputs = trainer.config, trainer.inputs
     for title, text in plan_of(trainer).items():
         trainer.voice.tell(text, title)
@@ -186,31 +185,31 @@ def announce(trainer: Trainer) -> None:
 
 
 def where(trainer: Trainer) -> str:
-    """How far a run has come."""
+    """How far training has progressed, for the log."""
     position = trainer.state.position
     if trainer.is_over:
-        return "after the last epoch; what is missing is the trained model directory"
+        return "after the last epoch; only the trained model directory is missing"
     if position.images_done == 0:
         return f"at the beginning of epoch {position.epoch}"
     return f"in epoch {position.epoch}, after {position.images_done:,} of {len(trainer.training):,} images"
 
 
 def sum_up(trainer: Trainer, epoch: int, trained: StepReport, validated: Metrics, is_best: bool) -> None:
-    """One epoch in one line."""
-    says_something = len(trainer.inputs.categories) > TOP_K
+    """Log the results of one epoch in one line."""
+    has_top5 = len(trainer.inputs.categories) > TOP_K  # otherwise it is always 100 %
     trainer.voice.sum_up(
         f"Epoch {epoch}/{trainer.config.epochs}",
         f"training loss {trained.metrics.loss:.4f}",
         f"validation loss {validated.loss:.4f}",
         f"top-1 {validated.top1:.1%}",
         *(["best"] if is_best else []),
-        *([f"top-5 {validated.top5:.1%}"] if says_something else []),
+        *([f"top-5 {validated.top5:.1%}"] if has_top5 else []),
         f"{trained.images_per_second:.1f} images/s",
     )
 
 
-def _until_the_model_is_there(world: World) -> None:
-    """The others wait until the main process has written the model; it does not need them any more."""
+def _wait_until_published(world: World) -> None:
+    """Wait until the main process has written the model, which then no longer needs the other processes."""
     try:
         world.barrier()
     except RuntimeError as error:
@@ -221,20 +220,20 @@ def _until_the_model_is_there(world: World) -> None:
 def _keep_history(keep: Callable[[History], None], history: History, run: RunFolder, voice: Voice) -> None:
     try:
         keep(history)
-    except OSError as error:  # all of it is written again after the next epoch, and with the model
-        voice.warn(f"{run.root} cannot be written: {error.strerror}. The training goes on.")
+    except OSError as error:  # the whole history is written again after the next epoch, and with the model
+        voice.warn(f"{run.root} cannot be written: {error.strerror}. Training continues.")
 
 
-def _whereabouts(run: RunFolder, unsaved: Checkpoint | None) -> str:
-    """Where a trained run is whose model could not be written, and how to go on."""
-    goes_on = "The same command writes it without training again."
+def _how_to_recover(run: RunFolder, unsaved: Checkpoint | None) -> str:
+    """What to do about a trained model that could not be written: where its checkpoint is, what to run."""
+    retry = "The same command writes it without training again."
     if unsaved is None:
-        return goes_on
-    with suppress(OSError):  # what was written of the model has been taken away: there may be room now
+        return retry
+    with suppress(OSError):  # the partial model has been deleted, so there may be space now
         save_checkpoint(run.checkpoints, unsaved)
-        return goes_on
+        return retry
     with suppress(OSError):
         elsewhere = Path(tempfile.mkdtemp(prefix="train_pytorch_model-"))
         save_checkpoint(elsewhere, unsaved)
-        return f"Its checkpoint is in {elsewhere}. Move its two files to {run.checkpoints}. {goes_on}"
-    return "Neither could its checkpoint, there or anywhere: the training is lost."
+        return f"Its checkpoint is in {elsewhere}. Move its two files to {run.checkpoints}. {retry}"
+    return "Nor could its checkpoint be written, there or to the temporary folder: the training is lost."

@@ -1,4 +1,4 @@
-"""Words that depend on a number."""
+"""Singular and plural."""
 
 
 def counted(count: int, one: str, more: str) -> str:

@@ -72,7 +72,7 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
             "DecompressionBombError: Image size (900000000 pixels) exceeds",
         ),
         "bomb.png": (black_png(12_000, zlib.compress(rows)), "12000 x 12000 pixels are more than 90,000,000"),
-        "locked.png": (encode(paint("red", 3)), "the file may not be read"),
+        "locked.png": (encode(paint("red", 3)), "no permission to read the file"),
     }
 
 
@@ -128,7 +128,7 @@ def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, out
         trained = output / name
         ended = bench.train(trained, injections=[fails], ranks=2)
         assert set(ended.statuses) == {0}, ended
-        assert "Warning: Other images are there, or can be read, for rank 1; those of rank 0 count.\n" in (
+        assert "Warning: Other images exist or are readable for rank 1; those of rank 0 are used.\n" in (
             ended.stdout
         )
         assert left_out(trained).keys() == {name}
@@ -137,7 +137,7 @@ def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, out
         job = bench.launch([verb, *map(str, (*ports, flag, output / verb))], [fails], ranks=2)
         ended = job.wait()
         assert ended.statuses == [0, 0], ended
-        assert "those of rank 0 count." in ended.stdout
+        assert "those of rank 0 are used." in ended.stdout
         assert not (output / verb / "bad_images.csv").exists()  # one batch, which is rank 0's
 
 

@@ -30,7 +30,7 @@ def test_between_two_steps(
     if ranks > 1:
         assert killed.stderr.count("LostRankError: ") == 1
         assert f"have lost each other: rank {ranks - 1} (process " in killed.stderr
-        assert ") has ended. The same command goes on from the last checkpoint." in killed.stderr
+        assert ") has ended. The same command resumes from the last checkpoint." in killed.stderr
         assert "Traceback" not in killed.stderr
     assert not output.exists()
     ended = bench.train(output, ranks=ranks)

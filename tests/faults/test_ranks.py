@@ -31,7 +31,7 @@ def test_a_rank_that_is_stopped_is_named_when_the_patience_with_it_ends(bench: B
     assert first.wait() == 4
     said = first.stderr.read_text()
     assert f"have lost each other: rank 1 (process {second.pid} on " in said
-    assert ") is stopped. The same command goes on from the last checkpoint.\n" in said
+    assert ") is stopped. The same command resumes from the last checkpoint.\n" in said
     second.send(signal.SIGKILL)
     assert second.wait() == -signal.SIGKILL
 
@@ -54,8 +54,8 @@ def test_a_rank_of_another_command_is_refused(bench: Bench, output: Path) -> Non
     ended = bench.train(output, injections=[other], ranks=2)
     assert ended.statuses == [4, 4]
     assert ended.stderr == (
-        "TrainingError: Not all processes were started by the command of rank 0:\n"
-        "  rank 1: --random-seed is 7, not 1\nStart all of them by the same.\n"
+        "TrainingError: Not all processes were started with the command of rank 0:\n"
+        "  rank 1: --random-seed is 7, not 1\nStart all of them with the same one.\n"
     )
     assert not output.exists()
 

@@ -82,7 +82,8 @@ def test_another_run_is_refused_with_what_differs(
     before = sorted(run_folder_of(output).rglob("*"))
     refused = bench.train(output, *options)
     assert refused.statuses == [2]
-    assert f"and it is another one:{difference}Repeat its command on the same inputs to go" in refused.stderr
+    text = f"differs from this one:{difference}Repeat its command on the same inputs to resume it"
+    assert text in refused.stderr
     assert sorted(run_folder_of(output).rglob("*")) == before
 
 
@@ -103,7 +104,7 @@ def test_with_another_number_of_processes_it_goes_on_with_a_warning(
     ended = bench.train(output)
     assert ended.statuses == [0], ended
     assert (
-        "Warning: The run was begun with processes 2 and goes on with 1: it will not end bit for bit"
+        "Warning: The run was started with processes 2 and resumes with 1: its result will not equal"
         in ended.stdout
     )
     assert "Resumed     in epoch 2, after 8 of 15 images\n" in ended.stdout
@@ -146,7 +147,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     ended = bench.train(output)
     assert ended.statuses == [0], ended
     assert (
-        f"Warning: A damaged checkpoint is passed over: {newest.name}: the sha256 of"
+        f"Warning: Skipping a damaged checkpoint: {newest.name}: the sha256 of"
         f" {newest.stem}.safetensors does not match.\n" in ended.stdout
     )
     assert result_of(output) == undisturbed(1)
@@ -162,7 +163,7 @@ def test_when_all_are_damaged_nothing_begins_anew_by_itself(
     failed = bench.train(output, ranks=ranks)
     assert failed.statuses == [4] * ranks
     assert failed.stderr.startswith("CheckpointError: None of the checkpoints in ")
-    assert "Bring them back from a backup, or begin anew with --fresh.\n" in failed.stderr
+    assert "Restore them from a backup, or start over with --fresh.\n" in failed.stderr
 
 
 BATCHES_OF_5 = ("--batch-size", "5")
@@ -193,7 +194,7 @@ def test_the_fourth_time_the_training_has_failed(bench: Bench, output: Path) -> 
     assert failed.statuses == [4, 4]
     assert failed.stdout.count("the learning rate halved from here on (") == 3
     assert failed.stderr.startswith("TrainingError: The training loss is no longer a finite number at step 2")
-    assert "after 3 times at half the learning rate before. Lower --learning-rate, now 0.01" in failed.stderr
+    assert "after halving the learning rate 3 times. Lower --learning-rate, now 0.01" in failed.stderr
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -206,12 +207,12 @@ def test_when_memory_runs_out_the_next_start_takes_half(bench: Bench, output: Pa
         in (failed.stderr)
     )
     assert (
-        "5 images at once do not fit (CUDA out of memory. Tried to allocate 2.00 GiB). The same command goes"
+        "5 images at once do not fit (CUDA out of memory. Tried to allocate 2.00 GiB). The same command"
         in (failed.stderr)
     )
     still = ("out_of_memory", {"number": 0, "above": 3})
     ended = bench.train(output, *BATCHES_OF_5, injections=[still], ranks=ranks)
     assert set(ended.statuses) == {0}, ended
-    assert "2 images at once: a step of 5 adds up the gradients of " in ended.stdout
-    assert "The run was begun with images at once 5 and goes on with 2" in ended.stdout
+    assert "2 images at once: a step of 5 accumulates the gradients of " in ended.stdout
+    assert "The run was started with images at once 5 and resumes with 2" in ended.stdout
     assert "Resumed     " in ended.stdout

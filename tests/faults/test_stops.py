@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.trials import Bench, Injection, Result, checkpoints_of, result_of, run_folder_of
 
-AT_ONCE = "\nStopped by {} at once. The same command goes on from the last checkpoint, if there is any.\n"
+AT_ONCE = "\nStopped by {} at once. The same command resumes from the last checkpoint, if there is any.\n"
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
     never = ("constants", every)  # but for the one that is asked for
     stopped = bench.train(output, injections=[never, (injection, options)], ranks=ranks)
     assert stopped.statuses == [128 + number] * ranks
-    assert stopped.stdout.count("Asked to stop: a checkpoint is written first.\n") == 1
+    assert stopped.stdout.count("Asked to stop: writing a checkpoint first.\n") == 1
     assert stopped.stderr == (
-        f"\nStopped by {number.name}. The same command goes on from here; what is needed for that is in"
+        f"\nStopped by {number.name}. The same command resumes from here; the checkpoint is in"
         f" {run_folder_of(output) / 'checkpoints'}.\n"
     )
     assert not output.exists()
@@ -89,5 +89,5 @@ def test_a_stop_that_cannot_be_saved_says_so(bench: Bench, output: Path) -> None
     ]
     stopped = bench.train(output, injections=injections)
     assert stopped.statuses == [128 + signal.SIGTERM]
-    assert "No checkpoint of this moment could be written to " in stopped.stderr
+    assert "No final checkpoint could be written to " in stopped.stderr
     assert "Warning: A checkpoint cannot be written ([Errno 28] No space left on device: " in stopped.stdout

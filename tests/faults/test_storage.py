@@ -77,11 +77,11 @@ def test_a_model_that_cannot_be_written_is_written_by_the_same_command(
         " is left of it: [Errno 28] No space left on device: "
     )
     assert failed.stderr.endswith(" The same command writes it without training again.\n")
-    assert f"What is left of the run is in {run_folder_of(output)}\n" in failed.stdout
+    assert f"The files of the failed run are in {run_folder_of(output)}\n" in failed.stdout
     assert not output.exists()
     ended = bench.train(output)
     assert ended.statuses == [0], ended
-    assert "Resumed     after the last epoch; what is missing is the trained model directory" in ended.stdout
+    assert "Resumed     after the last epoch; only the trained model directory is missing" in ended.stdout
     assert "Epoch" not in ended.stdout
     assert result_of(output) == undisturbed(1)
 
@@ -104,7 +104,7 @@ def test_a_mounted_storage_that_keeps_nothing_is_not_taken_for_a_model(
     impatient = ("constants", {"formats__files__READ_BACK_AFTER_S": (0.0, 0.0)})
     failed = bench.train(output, injections=[mounted, impatient])
     assert failed.statuses == [4], failed
-    assert "what was written reads back otherwise" in failed.stderr
+    assert "the file reads back differently from what was written" in failed.stderr
     assert not (output / "_meta.yaml").exists()
     ended = bench.train(output)
     assert ended.statuses == [0], ended

@@ -18,7 +18,7 @@ from train_pytorch_model.tracking.mlflow_process import Mlflow
 
 # Of every training on the folders of these tests: four painted images of a category.
 FEW_IMAGES = (
-    "Warning: Training images of a category: 4 on average, few to train from scratch. Pretrained weights need"
+    "Warning: Training images per category: 4 on average, few to train from scratch. Pretrained weights need"
     " far fewer: `init-model --pretrained`, or `--weights-file`.\n"
 )
 

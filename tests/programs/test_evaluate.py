@@ -92,7 +92,7 @@ def test_it_says_the_main_numbers(trained: Trained, mislabelled: Path, tmp_path:
     worst = min(metrics["per_class"], key=lambda row: float(row["f1"]))
     counts = f"{correct} of 11 images, 95% confidence interval "
     assert f"Accuracy             {metrics['accuracy']:7.1%}  {counts}" in ended.stdout
-    assert "Top 5 accuracy        100.0%  always so with 3 categories\n" in ended.stdout
+    assert "Top 5 accuracy        100.0%  always 100 % with 3 categories\n" in ended.stdout
     assert f"Balanced accuracy    {metrics['balanced_accuracy']:7.1%}  mean recall" in ended.stdout
     assert f"Loss                 {metrics['loss']:7.3f}  nats\n" in ended.stdout
     assert f"Worst categories     F1 {worst['f1']:.2f}  {worst['category']!r}: precision" in ended.stdout
@@ -105,7 +105,7 @@ def test_the_page_shows_the_mistakes(trained: Trained, mislabelled: Path, tmp_pa
     mistakes = pd.read_csv(tmp_path / "evaluation" / "mistakes.csv")
     assert page.count("data:image/jpeg;base64,") == len(mistakes)
     assert all(f"<bdi>{name}</bdi>" in page for name in mistakes["file_name"])
-    assert f"Data set <bdi>{mislabelled.name}</bdi>" in page
+    assert f"Dataset <bdi>{mislabelled.name}</bdi>" in page
     assert str(tmp_path) not in page
     assert str(trained.output) not in page
 

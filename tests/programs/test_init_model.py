@@ -86,7 +86,8 @@ def test_pretrained_weights_without_a_network_are_an_error_that_says_what_to_do(
     assert 'Failed to download "https://download.pytorch.org/models/resnet18-' in message
     assert '.pth" due to internet error.' in message
     assert (
-        "Fetch the file where there is a network, and name it with --weights-file; or train from" in message
+        "Download the file on a machine with network access, and name it with --weights-file; or train from"
+        in message
     )
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "model").exists()
@@ -115,8 +116,14 @@ def test_the_best_weights_of_a_densenet_begin_with_its_old_names(
 @pytest.mark.parametrize(
     ("options", "texts"),
     [
-        (("--architecture", "vgg16"), ("--architecture vgg16 is not known. Known are resnet18, ",)),
-        (("--architecture", "resnet-18"), ("resnet-18 is not known. Did you mean resnet18? Known are ",)),
+        (
+            ("--architecture", "vgg16"),
+            ("--architecture vgg16 is not known. Known architectures: resnet18, ",),
+        ),
+        (
+            ("--architecture", "resnet-18"),
+            ("resnet-18 is not known. Did you mean resnet18? Known architectures: ",),
+        ),
         (
             ("--architecture", "resnet18", "--memory-efficient"),
             ("--memory-efficient is an option of DenseNet, and --architecture is resnet18.",),
@@ -127,7 +134,7 @@ def test_the_best_weights_of_a_densenet_begin_with_its_old_names(
         ),
         (
             ("--pretrained", "--weights-file", "weights"),
-            ("--pretrained", "--weights-file exclude each other. Give one."),
+            ("--pretrained", "--weights-file are mutually exclusive. Give one."),
         ),
         (
             ("--architecture", "vit_b_16", "--image-size", "256", "--training-size", "160"),
@@ -138,17 +145,26 @@ def test_the_best_weights_of_a_densenet_begin_with_its_old_names(
         ),
         (
             ("--training-size", "336"),
-            ("--training-size 336 needs an --image-size as large: without one, the model predicts at 320",),
+            (
+                "--training-size 336 needs an --image-size at least as large: without one, the model predicts"
+                " at 320",
+            ),
         ),
         (
             ("--early-size", "336"),
-            ("--early-size 336 needs an --image-size as large: without one, the model predicts at 320",),
+            (
+                "--early-size 336 needs an --image-size at least as large: without one, the model predicts at"
+                " 320",
+            ),
         ),
         (
             ("--architecture", "vit_b_16", "--weights", "IMAGENET1K_SWAG_E2E_V1"),  # for 384 px
-            ("is not known for a vit_b_16 at 224 px. Known are IMAGENET1K_V1, IMAGENET1K_SWAG_LINEAR_V1.",),
+            (
+                "is not known for a vit_b_16 at 224 px. Known weights: IMAGENET1K_V1,"
+                " IMAGENET1K_SWAG_LINEAR_V1.",
+            ),
         ),
-        (("--weights-file", "missing"), ("--weights-file missing is not a file. Name one that",)),
+        (("--weights-file", "missing"), ("--weights-file missing is not a file. Name an existing",)),
         (
             ("--image-size", "4", "--label-smoothing", "1", "--crop-fraction", "0", "--mean", "1", "1", "2"),
             ("image", "size", "smoothing", "crop", "fraction", "mean", "std"),
@@ -173,7 +189,7 @@ def test_a_size_that_is_none_is_refused_in_plain_words(size: tuple[str, ...], tm
     ended = run_program("init-model", "--image-size", *size, "--output", tmp_path / "model")
     assert ended.status == 2
     told = " ".join(ended.stderr.replace("│", " ").split())
-    assert "Error parsing --image-size: a side is a number of pixels, as 96; height and width are two" in told
+    assert "Error parsing --image-size: expected a side in pixels, such as 96, or height and width" in told
     assert not (tmp_path / "model").exists()
 
 

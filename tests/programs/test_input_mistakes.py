@@ -216,7 +216,7 @@ def test_a_class_that_is_not_in_our_table_is_refused_and_not_imported(
         run_program(*train_arguments(folders, model, output)),
         3,
         f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid.',
-        "names class 'Flight' of module 'antigravity'. Known are ResNet, DenseNet",
+        "names class 'Flight' of module 'antigravity'. Supported are ResNet, DenseNet",
         "nothing else is ever imported.",
     )
     assert "antigravity" not in sys.modules
@@ -280,5 +280,5 @@ def test_weights_that_are_cut_short_are_refused(
         run_program(*train_arguments(folders, model, output)),
         3,
         f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid. Reason: ',
-        "it is not a file of torch.save",
+        "it is not a torch.save file",
     )

@@ -66,7 +66,7 @@ def test_a_signal_ends_training_with_one_message_and_a_checkpoint(
     assert process.returncode == 128 + number, said + rest + errors
     run = tmp_path / "trained.run"
     assert errors == (
-        f"\nStopped by {number.name}. The same command goes on from here; what is needed for that is in"
+        f"\nStopped by {number.name}. The same command resumes from here; the checkpoint is in"
         f" {run / 'checkpoints'}.\n"
     )
     assert "Traceback" not in said + rest

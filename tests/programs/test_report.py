@@ -49,14 +49,14 @@ def train(folders: Path, untrained: Path, output: Path, *more: str) -> Ended:
 
 def test_a_training_leaves_its_report(trained: Trained) -> None:
     page = read_page(trained.output)
-    assert page.texts("h1") == ["Training of a resnet18"]
+    assert page.texts("h1") == ["Training report: resnet18"]
     for text in (
         "trained on training , 12 images validated on validation , 9 images 3 categories",
         "Model resnet18, 3 categories",
-        "Steps 3 an epoch, 6 in all: 4 images a step = batch size 4 x 1 process",
-        *("Random seed 42", "Epochs 2", "limited the speed: "),
-        "None: every image could be read, every category has images, and no other files lie among them.",
-        "3 of 3 categories have fewer than 10 validation images: their numbers are partly chance.",
+        "Steps 3 per epoch, 6 in total: 4 images per step = batch size 4 x 1 process",
+        *("Random seed 42", "Epochs 2", "-bound: "),
+        "None: every image could be read, every category has images, and there are no other files.",
+        "3 of 3 categories have fewer than 10 validation images: their metrics are noisy.",
     ):
         assert text in page.text
     command = page.html.partition("<pre")[2].partition("</pre>")[0]
@@ -67,7 +67,7 @@ def test_a_training_leaves_its_report(trained: Trained) -> None:
         "--validation-dataset validation",
         "--trained-model &#39;trained model&#39;",
     ]
-    assert f"How it went, and how good the model is: {trained.output}/report.html\n" in trained.ended.stdout
+    assert f"Report on the training and the model: {trained.output}/report.html\n" in trained.ended.stdout
     assert "report.html" in json.loads((trained.output / "manifest.json").read_text())["files"]
 
 
@@ -88,8 +88,8 @@ def test_its_numbers_are_those_of_evaluate(trained: Trained, folders: Path, tmp_
 def test_early_stopping_says_what_it_gave_up(stopped: Trained) -> None:
     done = len((stopped.output / "metrics.jsonl").read_text().splitlines())
     sentence = (
-        "Stopped early: 2 epochs in a row without a lower validation loss. That gave up"
-        f" {12 - done} of 12 epochs, in which the learning rate would have gone on from "
+        "Stopped early: 2 epochs in a row without a lower validation loss. This skipped"
+        f" {12 - done} of 12 epochs, in which the learning rate would have continued from "
     )
     assert sentence in stopped.ended.stdout
     assert sentence in read_page(stopped.output).text
@@ -111,7 +111,7 @@ def test_a_run_that_went_on_leaves_the_same_report(
         )
     ended = run_program(*arguments)
     assert ended.status == 0, ended.stderr
-    assert "after the last epoch; what is missing is the trained model directory" in ended.stdout
+    assert "after the last epoch; only the trained model directory is missing" in ended.stdout
     assert "Stopped early: 2 epochs in a row" in ended.stdout
     page, whole = read_page(output), read_page(stopped.output)
     for name in NUMBERS:
@@ -135,11 +135,11 @@ def test_a_stop_during_the_report_loses_nothing(
         patch.setattr(Trainer, "look_of_best", stop_and_go_on)
         ended = train(folders, untrained, output)
     assert ended.status == 128 + signal.SIGTERM
-    assert "Stopped by SIGTERM. The same command goes on from here;" in ended.stderr
+    assert "Stopped by SIGTERM. The same command resumes from here;" in ended.stderr
     assert not output.exists()
     ended = train(folders, untrained, output)
     assert ended.status == 0, ended.stderr
-    assert "after the last epoch; what is missing is the trained model directory" in ended.stdout
+    assert "after the last epoch; only the trained model directory is missing" in ended.stdout
     assert (output / "report.html").exists()
 
 
@@ -177,8 +177,8 @@ def test_unreadable_images_and_other_files_are_in_it(folders: Path, untrained: P
     text = read_page(output).text
     assert "1 image could not be read and is left out." in text
     assert "green/2.png green Training dataset" in text
-    assert "Training dataset: not taken: files of another kind (.txt) : 1." in text
-    assert "From 3 to 4 training images a category." in text
+    assert "Skipped in the training dataset: files of another kind (.txt) : 1." in text
+    assert "From 3 to 4 training images per category." in text
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_report_that_cannot_be_made_costs_nothing(
     ended = train(folders, untrained, output, "--quiet")
     assert ended.status == 0
     assert ended.stderr == FEW_IMAGES + (
-        f"Warning: There is no report.html: {reason}: no room at all. The model is not affected.\n"
+        f"Warning: report.html could not be created: {reason}: no room at all. The model is not affected.\n"
     )
     assert (output / "_meta.yaml").exists()
     assert not (output / "report.html").exists()
@@ -290,4 +290,4 @@ def test_a_long_run_on_a_cpu_is_warned_of(
     monkeypatch.setattr(epoch_view, "LONG_RUN_S", 0.0)
     said = run_program(*arguments).stdout
     assert said.count(warning) == 1
-    assert " on this CPU. A GPU takes a small part of that; so do fewer --epochs," in said
+    assert " on this CPU. A GPU takes a small part of that. Fewer --epochs or, in init-model," in said

@@ -110,7 +110,7 @@ def test_unreadable_images_are_left_out_named_and_warned_of(trained: Trained, tm
     ended = score(trained.output, images, tmp_path / "scores", "--quiet")
     assert (ended.status, ended.stdout) == (0, "")
     ignored, left_out_warning = ended.stderr.split("Warning: ")[1:]
-    assert ignored.endswith("not taken: images beside the category folders: 1.\n")
+    assert ignored.endswith("skipped: images beside the category folders: 1.\n")
     assert left_out_warning.startswith("2 unreadable images are left out:")
     with (tmp_path / "scores" / "bad_images.csv").open() as file:
         left_out = [row["file_name"] for row in csv.DictReader(file)]
@@ -162,7 +162,7 @@ def test_rows_that_make_no_table_are_refused_and_leave_nothing(trained: Trained,
     assert_refused(
         score(trained.output, images, tmp_path / "scores"),
         3,
-        f"InvalidDatasetError: Dataset \"{images}\" is not valid, reason: column 'id' begins as int64 and has"
+        f"InvalidDatasetError: Dataset \"{images}\" is not valid, reason: column 'id' starts as int64 but has"
         " 'the last' later.",
     )
     assert not (tmp_path / "scores").exists()

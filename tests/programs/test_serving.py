@@ -88,7 +88,10 @@ def test_a_batch_in_the_other_form_is_answered_in_its_order(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [("no base64!", "row 0: not an image file as base64"), ("aGVsbG8=", "row 0: the image cannot be read")],
+    [
+        ("no base64!", "row 0: not a base64-encoded image file"),
+        ("aGVsbG8=", "row 0: the image cannot be read"),
+    ],
 )
 def test_what_is_no_image_is_answered_with_the_row_and_the_reason(url: str, value: str, message: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:

@@ -102,7 +102,7 @@ def test_the_whole_may_be_split_instead(folders: Path, tmp_path: Path, spelling:
 
 def test_what_is_not_taken_is_said(folders: Path, tmp_path: Path) -> None:
     ended = split(folders, tmp_path / "1", tmp_path / "2")
-    inside = f"name one of them, as '{folders / 'training'}'."
+    inside = f"name one of them, such as '{folders / 'training'}'."
     assert_refused(ended, 3, "InvalidDatasetError: ", "folders inside category folders: 6", inside)
     (tmp_path / "in/empty").mkdir(parents=True)
     for name in ("1.png", "2.png"):
@@ -158,6 +158,4 @@ def test_what_is_no_image_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in/a").mkdir(parents=True)
     (tmp_path / "in/a/1.png").touch()
     ended = split(tmp_path / "in", tmp_path / "1", tmp_path / "2")
-    assert_refused(
-        ended, 3, "InvalidDatasetError: ", "it has one image, and a part of a split needs one at least."
-    )
+    assert_refused(ended, 3, "InvalidDatasetError: ", "it has one image, but each part of a split needs one.")

@@ -81,7 +81,7 @@ def test_without_a_model_a_pipeline_makes_one_and_trains_it(service: AzureServic
     model = train["inputs"]["untrained_model"]["value"]
     assert model == "${{parent.jobs.init_model.outputs.untrained_model}}"
     assert train["inputs"]["epochs"]["value"] == "5"
-    assert "] train: Preparing: the environment's image is built" in ended.stdout
+    assert "] train: Preparing: building the environment's image" in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_cluster_that_is_missing_is_made_before_the_job(service: AzureService)
         *("--process-count-per-instance", "4", "--instance-count", "2"),
     )
     assert (ended.status, ended.stderr) == (0, "")
-    assert f"Making the cluster new: 0 to 3 nodes of {FOUR_T4}\n" in ended.stdout
+    assert f"Creating the cluster new: 0 to 3 nodes of {FOUR_T4}\n" in ended.stdout
     properties = service.computes["new"]["properties"]["properties"]
     assert properties["vmSize"] == FOUR_T4
     assert properties["scaleSettings"]["minNodeCount"] == 0
@@ -236,8 +236,8 @@ def test_a_cluster_that_is_there_is_left_as_it_is(service: AzureService) -> None
         ),
         (
             ("--compute", "new", "--vm-size", "Standard_Unheard_Of"),
-            "--vm-size Standard_Unheard_Of is not offered in the region of the workspace. Offered are, with"
-            " GPUs:\n  standard_odd",
+            "--vm-size Standard_Unheard_Of is not offered in the region of the workspace. Sizes with GPUs"
+            " there:\n  standard_odd",
         ),
         (
             ("--compute", "new", "--vm-size", "Standard_Odd", "--process-count-per-instance", "4"),
@@ -264,9 +264,9 @@ def test_phases_and_the_log_are_shown(service: AzureService) -> None:
     service.log = "Epoch 1/5\nEpoch 2/5\n"
     ended = submit(*DATA, *MODEL)
     assert (ended.status, ended.stderr) == (0, "")
-    assert "[0:00:10] Queued: waiting for nodes of the cluster; one that must be started " in ended.stdout
+    assert "[0:00:10] Queued: waiting for nodes of the cluster; starting one takes " in ended.stdout
     assert ended.stdout.count("Queued") == 1
-    assert "] Preparing: the environment's image is built, which takes 10 to 20 minutes, " in ended.stdout
+    assert "] Preparing: building the environment's image, which takes 10 to 20 minutes, " in ended.stdout
     for line in ("] Running\n", "Epoch 1/5\nEpoch 2/5\n", "] Finalizing: outputs", "] Completed\n"):
         assert line in ended.stdout
 
@@ -306,7 +306,7 @@ def test_only_submitting_says_how_to_go_on(service: AzureService) -> None:
     ended = submit(*DATA, *MODEL, "--wait-limit", "0")
     assert (ended.status, ended.stderr) == (0, "")
     name = service.job["name"]
-    assert f"Job {name} goes on: https://ml.azure.com/" in ended.stdout
+    assert f"Job {name} continues: https://ml.azure.com/" in ended.stdout
     where = f"--subscription {SUBSCRIPTION} --resource-group {GROUP} --workspace-name {WORKSPACE}\n"
     assert f"  az ml job stream --name {name} {where}" in ended.stdout
     assert f"  az ml job cancel --name {name} {where}" in ended.stdout
@@ -316,7 +316,7 @@ def test_only_submitting_says_how_to_go_on(service: AzureService) -> None:
 def test_a_job_goes_on_after_the_wait_limit(service: AzureService) -> None:
     service.statuses = ["Queued"]
     ended = submit(*DATA, *MODEL, "--wait-limit", "2")
-    assert_refused(ended, 4, "ServiceError: Job ", " was not complete after 2 minutes. It goes on.")
+    assert_refused(ended, 4, "ServiceError: Job ", " was not complete after 2 minutes. It continues.")
     assert "az ml job cancel" in ended.stdout
 
 
@@ -328,7 +328,7 @@ def test_a_job_goes_on_when_the_network_does_not(service: AzureService) -> None:
     service.fault = cut
     ended = submit(*DATA, *MODEL)
     assert_refused(ended, 4, "ServiceError: Watching job ", "Azure cannot be reached. Network is unreachable")
-    assert f"Job {service.job['name']} goes on: https://ml.azure.com/" in ended.stdout
+    assert f"Job {service.job['name']} continues: https://ml.azure.com/" in ended.stdout
     assert ended.stdout.count("Network is unreachable. Trying again for 30 minutes.") == 1
 
 
@@ -359,6 +359,6 @@ def test_a_job_goes_on_after_an_interrupt(service: AzureService) -> None:
     service.fault = interrupt
     ended = submit(*DATA, *MODEL)
     assert ended.status == 130
-    assert f"Job {service.job['name']} goes on: https://ml.azure.com/" in ended.stdout
+    assert f"Job {service.job['name']} continues: https://ml.azure.com/" in ended.stdout
     assert f"az ml job cancel --name {service.job['name']} --subscription" in ended.stdout
     assert "Traceback" not in ended.stderr

@@ -33,7 +33,7 @@ def test_everything_that_is_wrong_is_refused_at_once_and_nothing_is_asked(servic
         "ParameterError: Give either --untrained-model, ",
         '\nParameter "Node count" value should be greater than 0: --instance-count is 0.\n',
         "\n--environment AzureML-pytorch:1: names that begin with AzureML are reserved",
-        "--compute 'local' is no name of a cluster",
+        "--compute 'local' is not a cluster name",
     )
     assert_refused(submit(*DATA, *MODEL, "--epochs", "0"), 2, 'ParameterError: Parameter "Epochs" value ')
     assert service.calls == []
@@ -102,7 +102,7 @@ def test_a_workspace_that_is_not_there_is_named(service: AzureService) -> None:
         submit(*DATA, *MODEL),
         2,
         f"ParameterError: There is no workspace {WORKSPACE} in resource group {GROUP} of subscription"
-        f" {SUBSCRIPTION}, or it is not shown to you.",
+        f" {SUBSCRIPTION}, or you have no access to it.",
     )
 
 

@@ -74,7 +74,7 @@ def test_a_directory_that_was_filled_in_the_meantime_is_left_alone(
     ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
     assert_refused(ended, 2, f"OutputDirectoryError: --download {tmp_path}/model is not empty: it holds")
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["notes.txt"]
-    assert f"Job {service.job['name']} is complete. Its model can be downloaded again:\n" in ended.stdout
+    assert f"Job {service.job['name']} is complete. Its model can still be downloaded:\n" in ended.stdout
     assert (
         f"  az ml job download --name {service.job['name']} --output-name trained_model --s" in ended.stdout
     )
@@ -90,7 +90,7 @@ def test_a_damaged_download_is_refused_and_leaves_nothing(service: AzureService,
         ended,
         4,
         "ServiceError: The downloaded model of job ",
-        " is damaged:\n  code/serving.py is missing.\n  model is not as it was written\n",
+        " is damaged:\n  code/serving.py is missing.\n  model has changed since it was written\n",
     )
     assert [path.name for path in (tmp_path / "downloads").iterdir()] == ["model"]
     assert list((tmp_path / "downloads" / "model").iterdir()) == []

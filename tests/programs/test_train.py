@@ -75,12 +75,12 @@ def test_training_tells_its_plan_its_epochs_and_what_comes_next(trained: Trained
         "Model       resnet18, 3 categories\n",
         "Images      12 for training, 9 for validation\n",
         "Size        32 x 32 px (the size of the images)\n",
-        "Steps       3 an epoch, 6 in all: 4 images a step = batch size 4 x 1 process\n",
+        "Steps       3 per epoch, 6 in total: 4 images per step = batch size 4 x 1 process\n",
         "Peak rate   0.001 = learning rate 0.001 x 1 process, 0 warmup steps",
         "Precision   float32 (the recipe says so)\n",
         "Epoch 1/2 3/3  loss ",
         "Epoch 2/2: training loss ",
-        f"The trained model is in {trained.output}. What next:\n",
+        f"The trained model is in {trained.output}. Next steps:\n",
         f"score --trained-model '{trained.output}' --dataset ",
         f"evaluate --trained-model '{trained.output}' --dataset FOLDER --output evaluation",
     ):
@@ -192,8 +192,8 @@ def test_mlflow_has_the_same_metrics(trained: Trained) -> None:
 
 def test_the_same_command_again_returns_at_once_and_changes_nothing(trained: Trained) -> None:
     before = everything_in(trained.output.parent)
-    complete = f"{trained.output} is complete, and this very command has made it.\n"
-    no_more = "--fresh is for unfinished runs: to train once more, name another output.\n"
+    complete = f"{trained.output} is already complete, from this same command.\n"
+    no_more = "--fresh is for unfinished runs: to train again, name another output.\n"
     for more, end in ((), complete), (("--fresh",), complete + no_more):
         ended = run_program(*trained.arguments, *more)
         assert ended.status == 0
@@ -315,13 +315,13 @@ def test_a_failed_training_leaves_its_record_and_no_model(
         ended,
         4,
         "TrainingError: The training loss is no longer a finite number at step ",
-        " of epoch 1, after 3 times at half the learning rate before. Lower --learning-rate, now 1e+30, or"
+        " of epoch 1, after halving the learning rate 3 times. Lower --learning-rate, now 1e+30, or"
         " warm up with --warmup-step-number.",
     )
     assert ended.stdout.count("the learning rate halved from here on (") == 3
     run = tmp_path / "trained.run"
     assert list(tmp_path.iterdir()) == [run]
-    assert f"What is left of the run is in {run}\n" in ended.stdout
+    assert f"The files of the failed run are in {run}\n" in ended.stdout
     status = json.loads((run / "status.json").read_text())
     assert (status["class"], status["exit_status"], status["rank"]) == ("TrainingError", 4, 0)
 
@@ -338,7 +338,7 @@ def test_a_few_unreadable_images_are_left_out_and_named(
     ended = run_program(*train_arguments(folders, untrained, output, "--epochs", "2", training=training))
     assert ended.status == 0, ended.stderr
     assert "Images      11 for training" in ended.stdout
-    assert "not taken: files of another kind (.txt): 1" in ended.stdout
+    assert "skipped: files of another kind (.txt): 1" in ended.stdout
     with (output / "bad_images.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["port"], row["file_name"], row["category"]) for row in rows] == [

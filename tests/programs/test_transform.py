@@ -132,17 +132,17 @@ def test_everything_can_be_switched_off(tmp_path: Path) -> None:
         (
             "--random-crop --random-crop-size 225",
             [
-                "--random-crop-size 225 is more than the 224 pixels that the operations before it leave of"
-                " a side. Make it smaller, or the sizes before it larger."
+                "--random-crop-size 225 exceeds the shorter side that the operations before it leave, 224"
+                " pixels. Make it smaller, or the sizes before it larger."
             ],
         ),
         (
             "--random-crop --random-resized-crop --random-resized-crop-size 8",
-            ["--random-crop-size 224 is more than the 8 pixels"],
+            ["--random-crop-size 224 exceeds the shorter side that the operations before it leave, 8 pixels"],
         ),
         (
             "--no-resize --no-center-crop --no-random-horizontal-flip",
-            ["No operation is on, and the images would stay as they are. Switch one on."],
+            ["No operation is on, so the images would stay as they are. Switch one on."],
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_unreadable_images_are_left_out(tmp_path: Path, transformation: Path) ->
         in ended.stdout
     )
     assert (
-        f'Warning: Input image directory "{photos}": not taken: files of another kind (.txt): 1.'
+        f'Warning: Input image directory "{photos}": skipped: files of another kind (.txt): 1.'
         in ended.stdout
     )
     assert f"The 5 transformed images are in {tmp_path}/out\n" in ended.stdout

@@ -117,7 +117,7 @@ def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
     )
 
     assert [process.returncode for process in ended] == [0, 0], ended
-    assert "Azure ML has started 2 processes on each of 1 nodes; no more are started." in ended[0].stdout
+    assert "Azure ML has started 2 processes per node, on 1 node; no more are started." in ended[0].stdout
     assert "8 images a step = batch size 4 x 2 processes" in ended[0].stdout
     said = "".join(process.stdout + process.stderr for process in ended)
     assert said.count("Warning") == 1  # of few images
@@ -214,8 +214,8 @@ def test_a_job_that_is_restarted_sends_no_epoch_twice_and_changes_no_parameter(
 @pytest.mark.parametrize(
     ("job", "per_node", "note"),
     [
-        (pytorch_job, 1, "Azure ML has started 1 processes on each of 1 nodes; no more are started."),
-        (mpi_job, 1, "MPI has started 1 processes, 1 on this node."),
+        (pytorch_job, 1, "Azure ML has started 1 process per node, on 1 node; no more are started."),
+        (mpi_job, 1, "MPI has started 1 process, 1 on this node."),
         (mpi_job, 2, "MPI has started 2 processes, 2 on this node."),
     ],
 )

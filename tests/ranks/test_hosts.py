@@ -137,7 +137,7 @@ def test_two_nodes_of_two_processes_meet_as_azure_ml_starts_them(
     command = [*program(folders, float32_resnet18, tmp_path / "trained"), "--dry-run"]
     processes = start_as_azure_does(hosts, command, tmp_path, per_node=2)
     assert [process.wait() for process in processes] == [0] * 4, said(tmp_path)
-    assert "Azure ML has started 2 processes on each of 2 nodes; no more are started." in said(tmp_path)
+    assert "Azure ML has started 2 processes per node, on 2 nodes; no more are started." in said(tmp_path)
     assert said(tmp_path).count("8 images a step = batch size 2 x 4 processes") == 1
 
 

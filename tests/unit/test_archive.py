@@ -180,9 +180,9 @@ def test_a_large_member_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        pytest.param(b"", "it is no archive that is known here.", id="nothing"),
-        pytest.param(b"some text", "it is no archive that is known here.", id="text"),
-        pytest.param(lzma.compress(TAR), "it is no archive that is known here.", id="a tar in xz"),
+        pytest.param(b"", "it is not an archive of a supported format.", id="nothing"),
+        pytest.param(b"some text", "it is not an archive of a supported format.", id="text"),
+        pytest.param(lzma.compress(TAR), "it is not an archive of a supported format.", id="a tar in xz"),
         pytest.param(b"PK and no zip", "it is damaged or cut short: ", id="PK"),
         pytest.param(gzip.compress(b"some text", mtime=0), "there is no tar in it: ", id="text in gzip"),
         pytest.param(bz2.compress(b"x" * 600), "there is no tar in it: ", id="text in bzip2"),
@@ -217,7 +217,7 @@ def test_half_an_archive_is_refused(tmp_path: Path, kind: str) -> None:
 
 def test_a_tar_without_its_end_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "archive", {"a.png": b"x" * 512, "b.png": b"y" * 512}, "tar")
-    message = "it is damaged or cut short: what should be a header or the end is neither."
+    message = "it is damaged or cut short: neither a header nor the end was found."
     data = path.read_bytes()
     path.write_bytes(data[:2048])  # between the second file and the end
     assert refused(path) == message
@@ -254,7 +254,7 @@ def test_a_tar_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None:
         list_archive(archive)
         assert isinstance(archive, TarArchive)
         path.write_bytes(path.read_bytes()[:2000])
-        with pytest.raises(MalformedFileError, match="damaged or cut short: the end came within a file"):
+        with pytest.raises(MalformedFileError, match="damaged or cut short: the data ends within a file"):
             [list(chunks) for _, _, chunks in archive.contents({"a.png": 0})]
 
 

@@ -68,7 +68,7 @@ def test_a_repeated_row_counts_once(tmp_path: Path) -> None:
     row = {"image_url": "a.jpg", "label": "a"}
     listing = read_annotations(write(tmp_path, row, row, row, images=("a.jpg",)))
     assert list(listing.file_names) == ["a.jpg"]
-    assert listing.ignored == {"rows that repeat another one": 2}
+    assert listing.ignored == {"duplicate rows": 2}
 
 
 @pytest.mark.parametrize("url", ["x//a.jpg", "x/./a.jpg", "././x/a.jpg", f"{DATASTORE}/y//x//a.jpg"])
@@ -145,7 +145,7 @@ def test_an_address_of_a_hundred_thousand_folders_is_looked_up_a_few_times(
         ({"image_url": "file:///etc/passwd"}, "image '/etc/passwd' is outside the directory of the file."),
         ({"image_url": "file://[a.jpg"}, "image '' is outside the directory of the file."),
         ({"image_url": "b.jpg"}, "image 'b.jpg' does not exist."),
-        ({"image_url": "out.jpg"}, "image 'out.jpg' is a link that leads out of the directory."),
+        ({"image_url": "out.jpg"}, "image 'out.jpg' is a link that points outside the directory."),
         (
             {"image_url": "https://example.org/a.jpg"},
             "image 'https://example.org/a.jpg' is remote. Images are not fetched from the network: download"
@@ -155,14 +155,14 @@ def test_an_address_of_a_hundred_thousand_folders_is_looked_up_a_few_times(
             {"image_url": f"{DATASTORE}/a/%2e%2e/%2e%2e/etc/passwd"},
             f"image '{DATASTORE}/a/%2e%2e/%2e%2e/etc/passwd' is not below the directory of the file.",
         ),
-        ({"url": "a.jpg"}, 'no text under "image_url".'),
-        ({"image_url": 7}, 'no text under "image_url".'),
+        ({"url": "a.jpg"}, 'no string under "image_url".'),
+        ({"image_url": 7}, 'no string under "image_url".'),
         (
             {"image_url": "a.jpg", "label": ["x", "y"]},
-            "its label is a list: several labels an image, or boxes, are another task. One text is expected.",
+            "its label is a list: multi-label data and boxes are not supported. One string is expected.",
         ),
-        ({"image_url": "a.jpg", "label": True}, "its label is True; a text is expected."),
-        ({"image_url": "a.jpg", "label": 1.5}, "its label is 1.5; a text is expected."),
+        ({"image_url": "a.jpg", "label": True}, "its label is True; a string is expected."),
+        ({"image_url": "a.jpg", "label": 1.5}, "its label is 1.5; a string is expected."),
         ({"image_url": "a.jpg", "label": ""}, "its label has 0 bytes; 1 to 255 are expected."),
         ({"image_url": "a.jpg", "label": "ü" * 128}, "its label has 256 bytes; 1 to 255 are expected."),
         ("{", "not a JSON object: Input data was truncated."),
@@ -191,7 +191,7 @@ def test_two_labels_of_one_image_are_refused(tmp_path: Path) -> None:
 
 def test_all_images_have_a_label_or_none(tmp_path: Path) -> None:
     rows = [{"image_url": "a.jpg", "label": "x"}, {"image_url": "b.jpg"}]
-    message = "1 rows of train.jsonl cannot be used:\n  image 'b.jpg' has no label, and others have.\n"
+    message = "1 rows of train.jsonl cannot be used:\n  image 'b.jpg' has no label, but others do.\n"
     assert refused(write(tmp_path, *rows, images=("a.jpg", "b.jpg"))) == message
 
 
@@ -235,7 +235,7 @@ def test_an_mltable_names_its_list(tmp_path: Path) -> None:
             "paths: [file: a.jsonl, file: b.jsonl]",
             "MLTable should name one .jsonl file under paths and names ['a.jsonl', 'b.jsonl'].",
         ),
-        ("paths: [file: ../a.jsonl]", "'../a.jsonl' leads out of the directory."),
+        ("paths: [file: ../a.jsonl]", "'../a.jsonl' is not a path inside the directory."),
         ("paths: [file: 'azureml://x/a.jsonl']", "azureml://x/a.jsonl is missing."),
         ("paths: [", "MLTable is not valid YAML: "),
     ],

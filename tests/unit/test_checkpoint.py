@@ -142,7 +142,7 @@ def test_no_flipped_bit_is_loaded(folder: Path, bit: int) -> None:
         (append, ".safetensors", r"000002-\w{8}.safetensors is larger than 168 bytes\."),
         (flip_a_bit, ".safetensors", r"the sha256 of 000002-\w{8}.safetensors does not match\."),
         (Path.unlink, ".safetensors", r"000002-\w{8}.safetensors is missing\."),
-        (truncate, ".json", r"it is not JSON of a manifest\."),
+        (truncate, ".json", r"it is not a valid manifest\."),
         (flip_a_bit, ".json", r"its own sha256 does not match\."),
     ],
 )
@@ -175,7 +175,7 @@ def test_where_none_is_whole_the_error_names_them_all_and_they_stay(folder: Path
     assert lines[0] == f"None of the checkpoints in {folder} can be read:"
     assert lines[1].startswith(f"  {first}: ")
     assert lines[2].startswith(f"  {second}: ")
-    assert lines[3:] == ["Bring them back from a backup, or begin anew with --fresh."]
+    assert lines[3:] == ["Restore them from a backup, or start over with --fresh."]
     assert sorted(folder.iterdir()) == before
 
 

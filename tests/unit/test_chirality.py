@@ -76,7 +76,7 @@ def test_images_with_a_left_and_a_right_are_not_mirrored(
     assert inputs.recipe.horizontal_flip is False
     plan = plan_of(Trainer(TrainConfig(), inputs, ALONE, Silence()))["Augmenting"]
     found = re.fullmatch(
-        r"none, no flip \((\d+) of (\d+) images can be told from their mirror images\)", plan
+        r"none, no flip \((\d+) of (\d+) images are distinguishable from their mirror images\)", plan
     )
     assert found, plan
     told, looked_at = (int(number) for number in found.groups())

@@ -204,7 +204,7 @@ def test_unreadable_images_are_left_out_and_listed_however_many(tmp_path: Path) 
         "12 unreadable images are left out:\n  Input dataset: 'blue/0.png': not an image"
     )
     assert empty == f"Input dataset \"{root}\" has no image of category\n  'blue'"
-    assert ignored == f'Input dataset "{root}": not taken: files of another kind (.txt): 1.'
+    assert ignored == f'Input dataset "{root}": skipped: files of another kind (.txt): 1.'
 
 
 def test_a_file_that_cannot_be_read_or_unpacked_is_an_unreadable_image(tmp_path: Path) -> None:
@@ -253,7 +253,9 @@ def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "in", out) == (f"{title}there is no such file or directory. {HINT}")
     assert "there is no such file or directory." in refused(tmp_path / ("x" * 300), out)
     (tmp_path / "in").write_text("text")
-    assert refused(tmp_path / "in", out).startswith(f"{title}it is no archive that is known here. {HINT}")
+    assert refused(tmp_path / "in", out).startswith(
+        f"{title}it is not an archive of a supported format. {HINT}"
+    )
     (tmp_path / "in").unlink()
     (tmp_path / "in").mkdir()
     assert refused(tmp_path / "in", out).startswith(f"{title}it is empty. An image directory holds")
@@ -265,12 +267,12 @@ def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
 
 def test_an_image_directory_is_one_already(tmp_path: Path) -> None:
     run(paint_folders(tmp_path / "in", 2), tmp_path / "once")
-    message = "it is an ImageDirectory already. The programs take it as it is."
+    message = "it is already an ImageDirectory; no conversion is needed."
     assert f'"{tmp_path}/once" is not valid, reason: {message}' in refused(
         tmp_path / "once", tmp_path / "out"
     )
     packed = archive_of(tmp_path / "a.zip", tmp_path / "once")
-    assert "it holds an ImageDirectory already. Unpack it" in refused(packed, tmp_path / "out")
+    assert "it already contains an ImageDirectory. Unpack it" in refused(packed, tmp_path / "out")
 
 
 def test_nothing_of_a_hostile_archive_is_written_anywhere(tmp_path: Path) -> None:
@@ -280,7 +282,9 @@ def test_nothing_of_a_hostile_archive_is_written_anywhere(tmp_path: Path) -> Non
             zip_.writestr(name, image)
     (tmp_path / "deep").mkdir()
     before = set(tmp_path.parent.rglob("*"))
-    assert "leads out of it. Do not trust this archive." in refused(tmp_path / "a.zip", tmp_path / "deep/out")
+    assert "points outside the archive. Do not trust it." in refused(
+        tmp_path / "a.zip", tmp_path / "deep/out"
+    )
     assert set(tmp_path.parent.rglob("*")) == before
 
 

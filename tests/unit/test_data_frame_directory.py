@@ -242,5 +242,5 @@ def test_a_column_keeps_the_type_of_its_first_rows(
 def test_a_column_of_whole_numbers_with_something_else_later_is_named(
     tmp_path: Path, second: object, named: str
 ) -> None:
-    with pytest.raises(MalformedFileError, match=f"column 'x' begins as int64 and has {named} later."):
+    with pytest.raises(MalformedFileError, match=f"column 'x' starts as int64 but has {named} later."):
         write(tmp_path, ("x",), [{"x": 1}, {"x": second}])

@@ -85,7 +85,7 @@ def test_early_images_larger_than_the_later_ones_are_refused(tmp_path: Path) -> 
     with pytest.raises(
         InvalidModelDirectoryError,
         match=(
-            r"its recipe names early_size 225; images are trained at 224 x 224 px\. In init-model, name a"
+            r"its recipe names early_size 225; images are trained at 224 x 224 px\. In init-model, give a"
             r" larger --training-size, or a smaller --early-size, or neither\."
         ),
     ):
@@ -106,8 +106,8 @@ def test_training_images_larger_than_those_that_are_predicted_are_refused(tmp_pa
     with pytest.raises(
         InvalidModelDirectoryError,
         match=(
-            r"training_size \(32, 33\); images are predicted at 32 x 32 px\. In init-model, name an"
-            r" --image-size as large, or a smaller --training-size, or neither\."
+            r"training_size \(32, 33\); images are predicted at 32 x 32 px\. In init-model, give a"
+            r" larger --image-size, or a smaller --training-size, or neither\."
         ),
     ):
         decide(model, (32, 32))

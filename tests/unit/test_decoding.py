@@ -290,7 +290,7 @@ def test_a_file_that_may_not_be_read_says_so() -> None:
             raise PermissionError(13, "Permission denied")
 
     for read in (read_size, decode):
-        with pytest.raises(UnreadableImageError, match=r"^the file may not be read$"):
+        with pytest.raises(UnreadableImageError, match=r"^no permission to read the file$"):
             read(Locked())
 
 

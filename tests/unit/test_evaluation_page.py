@@ -84,16 +84,16 @@ def decoded(uri: str) -> Image.Image:
 def test_the_main_numbers_are_told() -> None:
     probabilities = np.array([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
     page = page_of([0, 1, 1, 2], probabilities, ("cat", "dog", "owl"))
-    assert page.texts("h1") == ["Evaluation of a resnet18"]
+    assert page.texts("h1") == ["Evaluation report: resnet18"]
     for text in (
-        *("Data set validation", "4 images", "3 categories", "32 \N{MULTIPLICATION SIGN} 48 px"),
+        *("Dataset validation", "4 images", "3 categories", "32 \N{MULTIPLICATION SIGN} 48 px"),
         *(
             "Accuracy 75.0% 3 of 4 images, 95% confidence interval 30.1% to 95.4%",
-            "Top 5 accuracy 100.0% always so with 3 categories",
+            "Top 5 accuracy 100.0% always 100% with 3 categories",
         ),
-        *("Balanced accuracy 83.3% mean recall of 3 categories", "Macro F1 0.778 weighted by images: 0.750"),
-        "Loss 0.540 mean cross entropy, in nats",
-        "Calibration error 15.0% at a mean confidence of 70.0%",
+        *("Balanced accuracy 83.3% mean recall over 3 categories", "Macro F1 0.778 weighted F1: 0.750"),
+        "Loss 0.540 mean cross-entropy, in nats",
+        "Calibration error 15.0% ECE; mean confidence 70.0%",
     ):
         assert text in page.text
 
@@ -161,10 +161,10 @@ def test_names_are_text_and_nothing_else(count: int) -> None:
 
 def test_absent_categories_and_lost_images_are_noted() -> None:
     page = sure([0, 0], [0, 0], ("a", "b", "c"), left_out=1)
-    assert "2 categories have no image in this data set: b , c ." in page.text
-    assert "1 image could not be read and is left out; bad_images.csv has the reasons." in page.text
+    assert "2 categories have no images in this dataset: b , c ." in page.text
+    assert "1 image could not be read and is left out; bad_images.csv gives the reasons." in page.text
     page = sure([0, 0], [0, 1], ("a", *(f"b{index}" for index in range(12))), left_out=1200)
-    assert "12 categories have no image in this data set: b0 , b1 ," in page.text
+    assert "12 categories have no images in this dataset: b0 , b1 ," in page.text
     assert "b9 and 2 more." in page.text
     assert "b10 and" not in page.text
     assert "1,200 images could not be read and are left out;" in page.text
@@ -175,7 +175,7 @@ def test_categories_that_are_undefined_come_last() -> None:
     page = sure([1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 2, 2], ("a", "b", "c"))
     table = page.text.partition("Predicted b 0.667")[2]
     assert table.startswith(
-        " 1.000 0.500 2 1 c 0.889 0.800 1.000 4 5 a \N{EN DASH} undefined: no image is of it, and"
+        " 1.000 0.500 2 1 c 0.889 0.800 1.000 4 5 a \N{EN DASH} undefined: no images of this category, and"
     )
 
 
@@ -186,7 +186,7 @@ def test_a_category_without_an_image_that_was_predicted_comes_first_as_its_f1_ha
     assert re.findall(r"<bdi>(.)</bdi>", table) == ["b", "d", "c", "a"]
     f1 = re.findall(r'<th scope="row".*\n\s*<td[^>]* data-value="([^"]*)"', table)
     assert [float(value) for value in f1] == pytest.approx([0, 0, 2 / 3, -1])
-    assert "2 categories have no image in this data set: a , d ." in page.text
+    assert "2 categories have no images in this dataset: a , d ." in page.text
 
 
 def test_one_image_makes_a_page() -> None:
@@ -194,11 +194,11 @@ def test_one_image_makes_a_page() -> None:
     for text in (
         "1 image",
         "1 of 1 images",
-        "mean recall of 1 category",
-        "No category was taken for another.",
+        "mean recall over 1 category",
+        "No category was confused with another.",
     ):
         assert text in page.text
-    assert "None: every image was predicted as what it is." in page.text
+    assert "None: every image was classified correctly." in page.text
     assert page.all("img") == []
 
 
@@ -231,7 +231,7 @@ def test_many_categories_are_a_map() -> None:
     page = many(300, 2000)
     image = picture(page)
     assert image.size == (300, 300)
-    assert "A pixel stands for" not in page.text
+    assert "Each pixel covers" not in page.text
     data = map_data(page)
     assert (len(data["names"]), sum(data["support"]), data["rest"]) == (300, 2000, 0)
     assert sum(images for *_, images in data["cells"]) == 2000
@@ -251,7 +251,7 @@ def test_more_categories_than_pixels_share_them() -> None:
     targets = [*[0] * 8, 2, 3, 4, count - 1]
     predicted = [0, 0, 1, *[count - 1] * 5, 0, 4, 3, count - 1]
     page = sure(targets, predicted, [str(index) for index in range(count)])
-    assert "A pixel stands for 3 \N{MULTIPLICATION SIGN} 3 categories" in page.text
+    assert "Each pixel covers 3 \N{MULTIPLICATION SIGN} 3 categories" in page.text
     pixels = np.asarray(picture(page).convert("RGBA"))
     assert pixels.shape[:2] == (201, 201)
     shown = {
@@ -289,7 +289,7 @@ def test_a_page_of_very_many_categories_is_bounded() -> None:
     mistakes = [(Mistake("<" * 4000, names[0], names[1], 0.9, 0.1), "")]
     page = page_of(targets.tolist(), probabilities, names, mistakes)
     assert len(page.all("tr")) <= MAX_ROWS + MAX_PAIRS + 20
-    assert "Shown are 1,000 of 5,000; per_class.csv has all." in page.text
+    assert "Showing 1,000 of 5,000; all are in per_class.csv." in page.text
     assert max(map(len, page.texts("bdi"))) == MAX_NAME
     assert max(map(len, map_data(page)["names"])) == MAX_NAME
     assert len(page.html) < 5_000_000
@@ -312,7 +312,7 @@ def test_calibration_is_drawn_for_bins_with_images_only() -> None:
     bars = [rect["class"] for rect in page.all("rect") if "class" in rect]
     assert bars == ["right", "gap", "share"] * 2
     assert "53.3% to 60.0% 1 60.0% 100.0% 86.7% to 93.3% 2 90.0% 50.0%" in page.text
-    assert "The mean gap over all images is 40.0%, the expected calibration error." in page.text
+    assert "The expected calibration error (ECE), the mean gap over all images, is 40.0%." in page.text
 
 
 def test_mistakes_are_shown_with_their_pictures(tmp_path: Path) -> None:
@@ -323,10 +323,10 @@ def test_mistakes_are_shown_with_their_pictures(tmp_path: Path) -> None:
     ]
     page = sure([0, 0, 0, 1], [1, 1, 1, 1], ("a", "b"), mistakes=mistakes)
     assert [image["alt"] for image in page.all("img")] == ["Image a/1.png"]
-    assert "3 of 4 images were taken for something else." in page.text
-    assert "Here are the 2 of which the model was most sure; mistakes.csv has all." in page.text
-    assert "is a (1.0%) said b (99.0%) a/1.png" in page.text
-    assert "cannot be shown is a (30.0%) said b (70.0%) a/IMG 2.png" in page.text
+    assert "3 of 4 images were misclassified." in page.text
+    assert "Shown are the 2 with the highest confidence; all are in mistakes.csv." in page.text
+    assert "true: a (1.0%) predicted: b (99.0%) a/1.png" in page.text
+    assert "cannot be shown true: a (30.0%) predicted: b (70.0%) a/IMG 2.png" in page.text
 
 
 @pytest.mark.parametrize("size", [(32, 32), (1000, 600), (7, 3000)])

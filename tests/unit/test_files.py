@@ -31,8 +31,8 @@ def written(tmp_path: Path, text: str | bytes, name: str = "file.yaml") -> Path:
     ("text", "message"),
     [
         pytest.param("a: [1", "file.yaml is not valid YAML: while parsing a flow sequence", id="cut off"),
-        pytest.param("a: &x [1]\nb: *x", "is not valid YAML: aliases are not read", id="an alias"),
-        pytest.param("a: &x [*x]", "is not valid YAML: aliases are not read", id="an alias of itself"),
+        pytest.param("a: &x [1]\nb: *x", "is not valid YAML: aliases are not supported", id="an alias"),
+        pytest.param("a: &x [*x]", "is not valid YAML: aliases are not supported", id="an alias of itself"),
         pytest.param("- " * 20_000, "is not valid YAML: maximum recursion depth", id="deep lists"),
         pytest.param("a: 2026-99-99", "is not valid YAML: month must be in", id="a date that is none"),
         pytest.param("a: " + "9" * 5000, "is not valid YAML: Exceeds the limit", id="a number without end"),
@@ -47,10 +47,10 @@ def written(tmp_path: Path, text: str | bytes, name: str = "file.yaml") -> Path:
             "is not valid YAML: could not determine a constructor for the tag",
             id="a Python object",
         ),
-        pytest.param("", "file.yaml should hold a mapping of keys to values and holds nothing", id="empty"),
-        pytest.param("- a", "should hold a mapping of keys to values and holds a list", id="a list"),
-        pytest.param("a", "should hold a mapping of keys to values and holds a text", id="a text"),
-        pytest.param("3", "should hold a mapping of keys to values and holds a single value", id="a number"),
+        pytest.param("", "file.yaml should hold a mapping of keys to values but holds nothing", id="empty"),
+        pytest.param("- a", "should hold a mapping of keys to values but holds a list", id="a list"),
+        pytest.param("a", "should hold a mapping of keys to values but holds a string", id="a text"),
+        pytest.param("3", "should hold a mapping of keys to values but holds a single value", id="a number"),
     ],
 )
 def test_yaml_that_is_no_mapping_of_plain_values_is_refused(
@@ -63,7 +63,7 @@ def test_yaml_that_is_no_mapping_of_plain_values_is_refused(
 def test_an_alias_bomb_is_refused_before_it_unfolds(tmp_path: Path) -> None:
     levels = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
     bomb = "a0: &a0 [lol]\n" + "\n".join(levels)
-    with pytest.raises(MalformedFileError, match=r"file.yaml is not valid YAML: aliases are not read"):
+    with pytest.raises(MalformedFileError, match=r"file.yaml is not valid YAML: aliases are not supported"):
         read_yaml(written(tmp_path, bomb))
 
 
@@ -76,7 +76,7 @@ def test_the_reason_is_one_line_of_bounded_length(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("brackets", ["[", "{", "[{", "['}', ", "# ]]]]\n ["])
 def test_brackets_in_each_other_are_refused(tmp_path: Path, brackets: str) -> None:
-    with pytest.raises(MalformedFileError, match=r"not valid YAML: more than 50 brackets in each other"):
+    with pytest.raises(MalformedFileError, match=r"not valid YAML: more than 50 nested brackets"):
         read_yaml(written(tmp_path, "a: " + brackets * 100_000))
     assert read_yaml(written(tmp_path, "a: " + "[" * 20 + "]" * 20)).keys() == {"a"}
     assert len(read_yaml(written(tmp_path, "a: [" + "[1], " * 1000 + "]"))["a"]) == 1000
@@ -162,7 +162,7 @@ def test_paths_that_lead_out(name: str) -> None:
 @pytest.mark.parametrize("name", ["/etc/passwd", "../other", "inner/../../other", ""])
 def test_a_path_that_leads_out_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "other").touch()
-    with pytest.raises(MalformedFileError, match=f"'{name}' leads out of the directory."):
+    with pytest.raises(MalformedFileError, match=f"'{name}' is not a path inside the directory."):
         file_inside(tmp_path / "root", name)
 
 
@@ -178,7 +178,9 @@ def test_a_link_is_followed_inside_only(tmp_path: Path) -> None:
 
     assert file_inside(root, "inside") == root / "inside"
     for name in ("outside", "folder/secret"):
-        with pytest.raises(MalformedFileError, match=f"'{name}' is a link that leads out of the directory."):
+        with pytest.raises(
+            MalformedFileError, match=f"'{name}' is a link that points outside the directory."
+        ):
             file_inside(root, name)
     for name in ("circle", "inner", "nothing"):
         with pytest.raises(MalformedFileError, match=f"{name} is missing."):

@@ -175,10 +175,10 @@ def test_the_plan_tells_the_rates_and_what_batch_norms_do(tmp_path: Path) -> Non
     begun, fresh = (
         Trainer(TrainConfig(learning_rate=0.1), inputs, ALONE, Silence()) for inputs in (pretrained, random)
     )
-    kept = "keep the weights' statistics, moved 30% towards those of 12 training images"
+    kept = "use frozen pretrained statistics, moved 30% towards those of 12 training images"
     assert plan_of(begun)["Batch norms"] == kept
     head, body = (f"{0.1 * params_of(begun)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
-    rates = f"; {head} for the new last layer; {body} before it, all that such weights bear in 5 epochs"
+    rates = f"; {head} for the new last layer; {body} for the backbone, the most it tolerates in 5 epochs"
     assert plan_of(begun)["Peak rate"].endswith(rates)
     assert float(body) < 0.1
     assert "Batch norms" not in plan_of(fresh)

@@ -96,7 +96,7 @@ def test_a_link_of_the_same_name_does_not_stand_in_for_a_file(tmp_path: Path) ->
 )
 def test_an_archive_with_a_member_that_leads_out_is_refused(tmp_path: Path, kind: str, name: str) -> None:
     path = pack(tmp_path / "archive", {"a/1.png": b"1", name: b"x"}, kind)
-    assert refused(path).endswith("leads out of it. Do not trust this archive.")
+    assert refused(path).endswith("points outside the archive. Do not trust it.")
 
 
 def test_an_outward_link_is_refused_by_its_own_name_only(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_an_outward_link_is_refused_by_its_own_name_only(tmp_path: Path) -> None
         info = tarfile.TarInfo("../link")
         info.type, info.linkname = tarfile.SYMTYPE, "a"
         tar.addfile(info)
-    assert refused(tmp_path / "tar") == "its member '../link' leads out of it. Do not trust this archive."
+    assert refused(tmp_path / "tar") == "its member '../link' points outside the archive. Do not trust it."
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,7 +131,7 @@ def test_an_image_directory_in_an_archive_is_not_taken_for_folders(
     tmp_path: Path, kind: str, name: str
 ) -> None:
     path = pack(tmp_path / "archive", {f"x/{name}": b"", "x/image/0_0.png": b""}, kind)
-    assert refused(path) == "it holds an ImageDirectory already. Unpack it: the programs take it as it is."
+    assert refused(path) == "it already contains an ImageDirectory. Unpack it; no conversion is needed."
 
 
 # ── Bombs ────────────────────────────────────────────────────────────────────────────────────────
@@ -217,7 +217,8 @@ def test_a_zip_of_another_compression_is_refused(tmp_path: Path, method: int) ->
     with zipfile.ZipFile(tmp_path / "archive", "w", method) as zip_:
         zip_.writestr("a.png", bytes(1000))
     message = (
-        f"'a.png' is compressed by method {method}; what a zip stores or deflates is read. Unpack it first."
+        f"'a.png' is compressed by method {method}; only stored and deflated members are supported."
+        " Unpack it first."
     )
     assert refused(tmp_path / "archive") == message
 
@@ -232,7 +233,7 @@ def test_what_a_tar_says_about_one_member_is_bounded(tmp_path: Path, kind: str) 
         info.pax_headers = {"comment": "x" * (5 << 20)}
         tar.addfile(info)
     (tmp_path / "archive").write_bytes(COMPRESS[kind](buffer.getvalue()))
-    assert refused(tmp_path / "archive") == "it says more than 4,194,304 bytes about one member."
+    assert refused(tmp_path / "archive") == "the headers of one member exceed 4,194,304 bytes."
 
 
 def test_what_a_tar_says_about_all_members_is_not_kept(tmp_path: Path) -> None:

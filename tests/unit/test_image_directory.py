@@ -68,8 +68,14 @@ def without_images(root: Path) -> None:
         (nothing, "there is no such directory. An image directory holds one folder per category with"),
         (a_file, "it is a file, not a directory. An image directory holds"),
         (empty, "it is empty. An image directory holds"),
-        (unfinished, "it is incomplete: _meta.yaml is not written yet. Run again what was to write it."),
-        (without_meta, "it is incomplete: _meta.yaml is not written yet. Run again what was to write it."),
+        (
+            unfinished,
+            "it is incomplete: _meta.yaml is not written yet. Run the program that writes it again.",
+        ),
+        (
+            without_meta,
+            "it is incomplete: _meta.yaml is not written yet. Run the program that writes it again.",
+        ),
         (without_meta_and_list, "it is incomplete: _meta.yaml is not written yet."),
         (with_a_broken_meta, "_meta.yaml is not valid YAML: while parsing a flow node"),
         (without_rows, "no image in it (.bmp .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image"),
@@ -297,7 +303,7 @@ def test_empty_categories_and_what_is_not_taken_are_worth_a_warning(tmp_path: Pa
     (root / "red/notes.txt").touch()
     assert open_image_directory(root, PORT).warnings() == [
         f"Training dataset \"{root}\" has no image of category\n  'empty'",
-        f'Training dataset "{root}": not taken: files of another kind (.txt): 1.',
+        f'Training dataset "{root}": skipped: files of another kind (.txt): 1.',
     ]
     assert open_image_directory(root / "blue", PORT).warnings() == []
 
@@ -325,6 +331,6 @@ def test_images_that_are_listed_twice_are_warned_of(tmp_path: Path) -> None:
     (root / "images.lst").write_text(text + text)
     directory = open_image_directory(root, PORT)
     assert directory.warnings() == [
-        f"{directory.title} lists images more than once: 3 rows have the file of an earlier row. Each row"
+        f"{directory.title} lists images more than once: 3 rows repeat the file of an earlier row. Each row"
         " counts as an image."
     ]

@@ -153,11 +153,11 @@ def test_oddities_of_the_data_are_warnings(tmp_path: Path) -> None:
     empty, ignored, renamed, few, other_empty = open_painted(tmp_path).warnings
     training, validation = (f'{p.title()} dataset "{tmp_path / p}"' for p in ("training", "validation"))
     assert empty == f"{training} has no image of category\n  'NA'"
-    assert ignored == f"{training}: not taken: files of another kind (.txt): 1."
+    assert ignored == f"{training}: skipped: files of another kind (.txt): 1."
     assert renamed == (
         "the designer's Score Image Model takes these category names for numbers or missing values: NA"
     )
-    assert few.startswith("Training images of a category: 1 on average, few to train from")
+    assert few.startswith("Training images per category: 1 on average, few to train from")
     assert other_empty == f"{validation} has no image of category\n  'NA'"
 
 
@@ -169,7 +169,7 @@ def test_what_is_validated_on_what_it_was_trained_on_is_a_warning(tmp_path: Path
 
     def told(validation: Path) -> list[str]:
         warnings = open_training_inputs(model, images, validation).warnings
-        return [warning for warning in warnings if "known by heart" in warning]
+        return [warning for warning in warnings if "memorises its training images" in warning]
 
     (same,) = told(tmp_path / "b/../a")
     assert same.startswith("Training and validation dataset are the same directory: ")
@@ -202,8 +202,11 @@ def test_random_weights_of_which_only_the_last_layer_is_trained_are_a_warning(
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [
-        ("training_dataset", "These images have the names of those that the model has learned. "),
-        ("validation_dataset", "These images have the names of those that chose the model's epoch. "),
+        ("training_dataset", "These images have the names of the model's training images. "),
+        (
+            "validation_dataset",
+            "These images have the names of the validation images that chose the model's epoch. ",
+        ),
         ("another", ""),
     ],
 )
@@ -236,7 +239,7 @@ def test_few_images_to_train_from_scratch_are_a_warning(
     paint_folders(tmp_path / "training", per_category, names, size=(8, 8))
     paint_folders(tmp_path / "validation", 1, names, first=1000, size=(8, 8))
     warning = (
-        f"Training images of a category: {per_category} on average, few to train from scratch. Pretrained"
+        f"Training images per category: {per_category} on average, few to train from scratch. Pretrained"
         " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
     )
     inputs = open_training_inputs(model, tmp_path / "training", tmp_path / "validation")
@@ -249,7 +252,7 @@ def test_categories_that_differ_much_in_size_are_a_warning(tmp_path: Path) -> No
     warnings = open_painted(tmp_path).warnings
     assert warnings[0] == (
         "The largest category has 10 times as many training images as the smallest."
-        " `init-model --balance-classes` learns to tell the rare ones as well."
+        " `init-model --balance-classes` compensates for that."
     )
 
 
@@ -373,7 +376,7 @@ def test_a_designer_model_is_told_its_size(tmp_path: Path) -> None:
     root = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), categories=("x", "y"))
     assert open_trained_model(root, 400)[1].framing == Framing(400, 400, 1.0)
     with pytest.raises(
-        ParameterError, match=r"model does not tell the size of its images, .* Give it: --image-size\.$"
+        ParameterError, match=r"model does not record its image size; .* Give it with --image-size\.$"
     ):
         open_trained_model(root, None)
 

@@ -150,14 +150,14 @@ def test_the_processes_of_an_azure_job_are_one_world(
         pytest.param(
             {"RANK": "0", "WORLD_SIZE": "2"},
             0,
-            "RANK and WORLD_SIZE are set, by neither torchrun nor Azure ML: this process takes itself for one"
-            " of that many and starts no other.",
+            "RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as that rank and"
+            " starts no other processes.",
             id="another launcher",
         ),
         pytest.param(
             mpi(0, 2, 0, 1, AZ_BATCH_MASTER_NODE=f"{ADDRESS}:6000"),
             4,
-            "3 of 4 GPUs are idle: MPI started 1 processes on this node.",
+            "3 of 4 GPUs are idle: MPI started 1 process on this node.",
             id="MPI with fewer processes than GPUs",
         ),
         pytest.param(mpi(0, 4, 0, 4), 4, "", id="MPI with a process for each GPU"),
@@ -178,16 +178,16 @@ def test_a_worker_warns_of_what_looks_wrong(
     ("environment", "num_gpus", "note"),
     [
         ({}, 1, ""),
-        ({}, 4, "4 GPUs and nobody has started a process for each."),
+        ({}, 4, "4 GPUs, and no launcher has started a process for each."),
         (torchrun(3, 4, 3, 4), 4, "Process 3 of 4, started by torchrun."),
         (mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=ADDRESS), 4, "MPI has started 8 processes, 4 on this node."),
         (
             azure(0, 2, 2),
             4,
-            "Azure ML has started one process on each of 2 nodes; this one has 4 GPUs and gets a process for"
-            " each.",
+            "Azure ML has started one process per node, on 2 nodes; this one has 4 GPUs and gets a process"
+            " for each.",
         ),
-        (azure(0, 8, 2), 4, "Azure ML has started 4 processes on each of 2 nodes; no more are started."),
+        (azure(0, 8, 2), 4, "Azure ML has started 4 processes per node, on 2 nodes; no more are started."),
     ],
 )
 def test_a_process_says_what_it_has_found(environment: Mapping[str, str], num_gpus: int, note: str) -> None:

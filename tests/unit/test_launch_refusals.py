@@ -44,13 +44,13 @@ from train_pytorch_model.launch import LaunchError, decide
         pytest.param(
             {"RANK": "0"},
             4,
-            "Of RANK and WORLD_SIZE one is set and the other is not. Set both or none.",
+            "Only one of RANK and WORLD_SIZE is set. Set both or neither.",
             id="RANK alone",
         ),
         pytest.param(
             {"WORLD_SIZE": "2"},
             0,
-            "Of RANK and WORLD_SIZE one is set and the other is not. Set both or none.",
+            "Only one of RANK and WORLD_SIZE is set. Set both or neither.",
             id="WORLD_SIZE alone",
         ),
         pytest.param(

@@ -48,10 +48,10 @@ def test_a_directory_is_as_its_manifest_says_until_a_file_changes(tmp_path: Path
     assert differences(tmp_path) == []
     (tmp_path / "a").write_bytes(b"abd")
     (tmp_path / "b").unlink()
-    assert differences(tmp_path) == ["a is not as it was written", "b is missing."]
+    assert differences(tmp_path) == ["a has changed since it was written", "b is missing."]
 
 
 def test_a_manifest_that_is_none_or_leads_out_is_a_difference(tmp_path: Path) -> None:
     assert differences(tmp_path) == ["manifest.json is missing."]
     (tmp_path / "manifest.json").write_text(json.dumps({"files": {"../a": {"sha256": ABC}}}))
-    assert differences(tmp_path) == ["'../a' leads out of the directory."]
+    assert differences(tmp_path) == ["'../a' is not a path inside the directory."]

@@ -72,8 +72,8 @@ def test_another_error_is_nobodys_room() -> None:
 @pytest.mark.parametrize(
     ("images", "trained", "least", "then", "told"),
     [
-        (16, 16, 1, 8, "16 images at once do not fit (no memory). The same command goes on"),
-        (64, 16, 1, 8, "64 images at once do not fit (no memory). The same command goes on"),  # in validation
+        (16, 16, 1, 8, "16 images at once do not fit (no memory). The same command resumes"),
+        (64, 16, 1, 8, "64 images at once do not fit (no memory). The same command resumes"),  # in validation
         (3, 3, 2, 2, "3 images at once do not fit"),
         (2, 2, 2, 2, "not even 2 images fit."),
         (1, 1, 1, 1, "not even one image fits."),

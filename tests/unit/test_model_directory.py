@@ -93,13 +93,13 @@ def with_an_alias_bomb(root: Path) -> None:
     [
         (no_directory, "there is no such directory."),
         (a_file, "it is a file, not a directory."),
-        (unfinished, "it is incomplete: _incomplete is there."),
+        (unfinished, "it is incomplete: _incomplete is present."),
         (without_meta, "_meta.yaml is missing."),
         (without_spec, "model_spec.yaml is missing."),
         (without_weights, "model is missing."),
-        (with_weights_elsewhere, "'model' is a link that leads out of the directory."),
-        (with_deep_yaml, "model_spec.yaml is not valid YAML: more than 50 brackets in each other"),
-        (with_an_alias_bomb, "model_spec.yaml is not valid YAML: aliases are not read"),
+        (with_weights_elsewhere, "'model' is a link that points outside the directory."),
+        (with_deep_yaml, "model_spec.yaml is not valid YAML: more than 50 nested brackets"),
+        (with_an_alias_bomb, "model_spec.yaml is not valid YAML: aliases are not supported"),
     ],
 )
 def test_what_is_no_whole_model_directory_is_refused(
@@ -117,8 +117,8 @@ def test_what_is_no_whole_model_directory_is_refused(
         ({"type": ["ModelDirectory"]}, "_meta.yaml says type ['ModelDirectory'], expected 'ModelDirectory'."),
         ({"model": None}, "_meta.yaml does not name its model."),
         ({"model": {"a": 1}}, "_meta.yaml does not name its model."),
-        ({"model": "../model_spec.yaml"}, "'../model_spec.yaml' leads out of the directory."),
-        ({"model": ""}, "'' leads out of the directory."),
+        ({"model": "../model_spec.yaml"}, "'../model_spec.yaml' is not a path inside the directory."),
+        ({"model": ""}, "'' is not a path inside the directory."),
         ({"model": "a" * 5000}, "aaa is missing."),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_meta_that_does_not_lead_to_a_spec_is_refused(
         (",label\n0,a,b\n", "under the line `,label`: too many values to unpack"),
         (b",label\n0,\xff\n", "under the line `,label`: 'utf-8' codec can't decode byte 0xff"),
         (",label\n0," + "a" * 200_000, "under the line `,label`: field larger than field limit"),
-        (",label\n0,a\n", "model_spec.yaml says num_classes 2, and index_to_label.csv names 1."),
+        (",label\n0,a\n", "model_spec.yaml says num_classes 2, but index_to_label.csv names 1."),
     ],
 )
 def test_a_label_map_that_is_none_is_refused(tmp_path: Path, labels: str | bytes, reason: str) -> None:

@@ -73,17 +73,17 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         ),
         pytest.param(
             lambda spec: spec["flavor_extras"].update({"module": "os", "class": "system"}),
-            "model_spec.yaml names class 'system' of module 'os'. Known are ResNet, DenseNet",
+            "model_spec.yaml names class 'system' of module 'os'. Supported are ResNet, DenseNet",
             id="a module of its own",
         ),
         pytest.param(
             lambda spec: spec["flavor_extras"].update({"class": "DenseNet"}),
-            f"model_spec.yaml names class 'DenseNet' of module '{RESNET}'. Known are",
+            f"model_spec.yaml names class 'DenseNet' of module '{RESNET}'. Supported are",
             id="a class of another module",
         ),
         pytest.param(
             lambda spec: spec["flavor_extras"].update({"module": [RESNET]}),
-            f"model_spec.yaml names class 'ResNet' of module ['{RESNET}']. Known are",
+            f"model_spec.yaml names class 'ResNet' of module ['{RESNET}']. Supported are",
             id="a module that is no text",
         ),
         pytest.param(
@@ -147,7 +147,7 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         ),
         pytest.param(
             lambda spec: spec.update(label_map_file="/etc/passwd"),
-            "'/etc/passwd' leads out of the directory.",
+            "'/etc/passwd' is not a path inside the directory.",
             id="a label map elsewhere",
         ),
         pytest.param(

@@ -50,7 +50,7 @@ def test_an_output_that_is_not_free_is_refused(tmp_path: Path) -> None:
         "full": "is not empty: it holds a, b, c …. Nothing is ever overwritten; name a directory that is"
         " new or empty.",
         "few": "is not empty: it holds a. Nothing is ever overwritten;",
-        "unfinished": "holds an unfinished result (_incomplete is there) of a program that was ended."
+        "unfinished": "holds an unfinished result (_incomplete is present) of a program that was stopped."
         " Delete the directory, or name another.",
         "dangling": "cannot be written: File exists. Name a directory that is new or empty.",
         "file/inside": "cannot be written: Not a directory. Name a directory that is new or empty.",
@@ -209,7 +209,7 @@ def test_what_a_mount_has_not_kept_is_noticed(
     # The bytes come later than the close, and others than were written.
     monkeypatch.setattr(os, "fsync", lambda _: (target / "model").write_bytes(landed))
     pauses = Pauses(monkeypatch)
-    with pytest.raises(OSError, match=r"what was written reads back otherwise"):
+    with pytest.raises(OSError, match=r"the file reads back differently from what was written"):
         copy_tree(source, target, last="manifest.json")
     assert pauses.taken == list(READ_BACK_AFTER_S)
 
@@ -260,6 +260,6 @@ def test_what_reads_back_otherwise_is_not_written(
     write_durably(tmp_path / "good", *pieces)
     assert (tmp_path / "good").read_bytes() == b"".join(pieces)
     monkeypatch.setattr(os, "fsync", damage)
-    with pytest.raises(OSError, match=r"what was written reads back otherwise"):
+    with pytest.raises(OSError, match=r"the file reads back differently from what was written"):
         write_durably(tmp_path / "bad", *pieces)
     assert [path.name for path in tmp_path.iterdir()] == ["good"]

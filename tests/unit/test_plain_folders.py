@@ -92,7 +92,7 @@ def test_what_is_not_taken_is_counted_in_words(tmp_path: Path) -> None:
     assert list(listing.file_names) == ["a/x.png", "b/y.png"]
     assert listing.ignored == {
         "hidden entries": 2,
-        "special files, and links that lead out or to folders": 5,
+        "special files, and links to folders or outside": 5,
         "files of another kind (.csv)": 1,
         "images beside the category folders": 2,
         "files of another kind (no suffix)": 1,

@@ -41,8 +41,8 @@ def test_a_cpu_takes_bfloat16_where_it_has_it(
     ("capability", "text"),
     [
         ((6, 1), "float32 (Card has neither bfloat16 nor float16)"),
-        ((7, 0), "float16 (Card computes it in hardware, and no bfloat16)"),
-        ((7, 5), "float16 (Card computes it in hardware, and no bfloat16)"),
+        ((7, 0), "float16 (Card computes it in hardware, but not bfloat16)"),
+        ((7, 5), "float16 (Card computes it in hardware, but not bfloat16)"),
         ((8, 0), "bfloat16 (Card computes it in hardware)"),
         ((9, 0), "bfloat16 (Card computes it in hardware)"),
     ],

@@ -110,5 +110,5 @@ def test_a_server_that_falls_silent_is_given_up(cache: Path, monkeypatch: pytest
 def test_names_may_be_torchvisions_full_ones() -> None:
     best = pretrained.named_weights("resnet50", "DEFAULT")
     assert pretrained.named_weights("resnet50", "ResNet50_Weights.IMAGENET1K_V2") is best
-    with pytest.raises(ParameterError, match=r"--weights V3 is not known for a resnet50\. Known are IMAGE"):
+    with pytest.raises(ParameterError, match=r"V3 is not known for a resnet50\. Known weights: IMAGE"):
         pretrained.named_weights("resnet50", "V3")

@@ -185,8 +185,8 @@ STOPPED = "raise StoppedError(signal.SIGTERM, Path('checkpoints'), is_saved=True
     [
         ("raise KeyboardInterrupt", "pass", "Interrupted. No output was written."),
         ("os.kill(os.getpid(), signal.SIGTERM)", "pass", "Terminated. No output was written."),
-        (STOPPED, "pass", "Stopped by SIGTERM. The same command goes on from here; what is needed for"),
-        (STOPPED, "raise KeyboardInterrupt", "Stopped by SIGTERM. The same command goes on from here; what"),
+        (STOPPED, "pass", "Stopped by SIGTERM. The same command resumes from here; the checkpoint is in"),
+        (STOPPED, "raise KeyboardInterrupt", "Stopped by SIGTERM. The same command resumes from here; the"),
     ],
     ids=["SIGINT", "SIGTERM", "stopped", "stopped, then SIGINT"],
 )

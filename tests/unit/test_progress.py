@@ -18,7 +18,7 @@ from train_pytorch_model.progress import (
 )
 
 FACTS = ("loss 1.2345", "top-1  45.6%", "ETA 12 min 05 s", "123.4 images/s", "lr 1.00e-03", "data wait 12%")
-PLAN = "40 an epoch, 200 in all: 32 images a step = batch size 32 x 1 process"
+PLAN = "40 per epoch, 200 in total: 32 images per step = batch size 32 x 1 process"
 EPOCH = (
     "training loss 0.7109",
     "validation loss 0.6839",
@@ -86,7 +86,7 @@ def test_words_are_wrapped_on_a_narrow_terminal_and_commands_are_not(screen: Cal
     terminal.tell(PLAN, "Steps")
     terminal.say("  " + "a command " * 10)
     assert shown.text == (
-        "Steps       40 an epoch, 200 in all: 32 images a step =\n"
+        "Steps       40 per epoch, 200 in total: 32 images per step =\n"
         "            batch size 32 x 1 process\n"
         "  " + "a command " * 10 + "\n"
     )

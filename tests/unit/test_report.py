@@ -70,12 +70,12 @@ def test_a_report_needs_nothing_from_outside() -> None:
 def test_it_tells_what_was_done_and_how_it_went() -> None:
     page = page_of(make_report())
     for text in (
-        *("Training of a resnet18", "3 categories", "1 May 2026, 12:00 UTC"),
-        *("Best epoch 3 of 4; the lowest validation loss", "Accuracy ", "of 60 images"),
-        "Reading images limited the speed: 33% of the training time was waiting for them.",
+        *("Training report: resnet18", "3 categories", "1 May 2026, 12:00 UTC"),
+        *("Best epoch 3 of 4; lowest validation loss", "Accuracy ", "of 60 images"),
+        "Training was input-bound: 33% of its time was spent waiting for images.",
         *("Training batches 1 min 20 s 52.6%", "Waiting for images 40 s 26.3%", "Validation 20 s 13.2%"),
-        *("The rest 12 s 7.9%", "All 2 min 32 s 100%"),
-        *("Model resnet18", "Steps 10 an epoch", "Batch size 16", "Warmup step number 0"),
+        *("Other 12 s 7.9%", "Total 2 min 32 s 100%"),
+        *("Model resnet18", "Steps 10 per epoch", "Batch size 16", "Warmup step number 0"),
         *("Image size 32, 48", "Horizontal flip yes", "Label smoothing 0", "Freeze backbone no"),
         *("Python 3.11.7", "Untrained model 0000", "None: every image could be read"),
     ):
@@ -170,12 +170,12 @@ def test_a_thousand_categories_and_epochs_stay_small() -> None:
     page = Page(html)
     assert page.html.count("no image</bdi>") == MAX_BAD_IMAGES
     assert (
-        "5,000 images could not be read and are left out; bad_images.csv beside this page has all."
+        "5,000 images could not be read and are left out; bad_images.csv, next to this page, has all."
         in page.text
     )
-    assert f"The last {MAX_EPOCH_ROWS} epochs; metrics.jsonl beside this page has all." in page.text
-    assert "980 categories between" in page.text
-    assert "Images of each category by place" in [svg["aria-label"] for svg in page.all("svg")]
+    assert f"The last {MAX_EPOCH_ROWS} epochs; metrics.jsonl, next to this page, has all." in page.text
+    assert "980 categories in between" in page.text
+    assert "Images per category by rank" in [svg["aria-label"] for svg in page.all("svg")]
     assert "Heat map of 1000 true by 1000 predicted categories" in page.html
 
 
@@ -198,8 +198,8 @@ def test_problems_of_the_data_are_named() -> None:
         )
     )
     for text in (
-        "1 category has no image in the training dataset: blue .",
-        "Training dataset: not taken: files of another kind (.txt) : 3.",
+        "1 category has no images in the training dataset: blue .",
+        "Skipped in the training dataset: files of another kind (.txt) : 3.",
         "1 image could not be read and is left out.",
         "red/1.png red Validation dataset it is truncated",
     ):
@@ -211,13 +211,13 @@ def test_problems_of_the_data_are_named() -> None:
     ("changes", "note"),
     [
         ({"stopped": "Stopped early: 3 epochs in a row."}, "Stopped early: 3 epochs in a row."),
-        ({"losses": (1.0, 0.5)}, "The best epoch is the last, its loss was still falling:"),
-        ({"rollbacks": 1}, "The loss was not finite 1 time: the training went back"),
-        ({"rollbacks": 2}, "The loss was not finite 2 times: the training went back"),
+        ({"losses": (1.0, 0.5)}, "The best epoch is the last, and the validation loss was still falling:"),
+        ({"rollbacks": 1}, "The loss was not finite 1 time: training rolled back"),
+        ({"rollbacks": 2}, "The loss was not finite 2 times: training rolled back"),
         ({"advice": ["Few images. `init-model`"]}, "Few images. init-model"),
         (
             {"history": LEARNED_BY_HEART},
-            "right on 90% of the training images, and on 60% of the validation images:",
+            "its accuracy was 90% on the training images, but 60% on the validation images.",
         ),
         (
             {"validation": DataSet("Validation dataset", "validation", np.array([9, 10, 0]), {})},
@@ -240,14 +240,14 @@ def test_a_good_model_needs_no_advice() -> None:
     [
         ({}, None),
         ({"label_smoothing": 0.1}, "label smoothing"),
-        ({"balance_classes": True}, "balanced classes"),
-        ({"label_smoothing": 0.1, "balance_classes": True}, "label smoothing and balanced classes"),
+        ({"balance_classes": True}, "class balancing"),
+        ({"label_smoothing": 0.1, "balance_classes": True}, "label smoothing and class balancing"),
     ],
 )
 def test_a_training_loss_that_is_another_function_is_told(changes: dict[str, Any], told: str | None) -> None:
     report = make_report()
     text = page_of(replace(report, recipe=replace(report.recipe, **changes))).text
-    assert (f"With {told}, as the recipe has it, the training loss is another function" in text) == (
+    assert (f"The recipe has {told}, so the training loss is a different function" in text) == (
         told is not None
     )
     assert ("to the end." in text) == (told is not None)
@@ -276,4 +276,4 @@ def test_of_many_categories_the_largest_and_the_smallest_are_listed() -> None:
 
 def test_a_budget_without_any_time_is_drawn() -> None:
     page = page_of(make_report(budget=TimeBudget(0.0, 0.0, 0.0, 0.0)))
-    assert "Computing limited the speed: 0% of the training time was waiting for images." in page.text
+    assert "Training was compute-bound: 0% of its time was spent waiting for images." in page.text

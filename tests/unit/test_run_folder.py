@@ -60,15 +60,15 @@ def test_another_run_is_refused_with_what_differs(run: RunFolder) -> None:
     with pytest.raises(OutputDirectoryError) as raised:
         run.check_resumable(other)
     assert str(raised.value) == (
-        f"--trained-model: a run for this output was begun and not finished ({run.root}), and it is another"
+        f"--trained-model: an unfinished run for this output ({run.root}) differs from this"
         " one:\n  --epochs was 5 and is 6\n  --training-dataset has other content\n"
-        "Repeat its command on the same inputs to go on, begin anew with --fresh, or name another output."
+        "Repeat its command on the same inputs to resume it, start over with --fresh, or name another output."
     )
 
 
 def test_a_run_of_another_version_is_refused(run: RunFolder) -> None:
     (run.root / "config.json").write_text("{}")
-    with pytest.raises(OutputDirectoryError, match=r"--epochs was not there and is 5"):
+    with pytest.raises(OutputDirectoryError, match=r"--epochs was not set and is 5"):
         run.check_resumable(FINGERPRINT)
     (run.root / "config.json").write_text(json.dumps({"fingerprint": FINGERPRINT | {"more": "1"}}))
     with pytest.raises(OutputDirectoryError, match=r"another version of this program"):

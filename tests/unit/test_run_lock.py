@@ -92,7 +92,7 @@ def test_a_silent_holder_on_another_host_is_waited_for_and_told(tmp_path: Path) 
     said: list[str] = []
     with run_lock(tmp_path, FLAG, said.append):
         pass
-    assert said == ["A run on 'elsewhere' has left its lock here; listening whether it is alive …"]
+    assert said == ["A run on 'elsewhere' has left its lock here; checking whether it is alive …"]
 
 
 @pytest.mark.parametrize("change", [{"beat": 1}, {"token": "another", "beat": 0}])

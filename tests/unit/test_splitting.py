@@ -142,8 +142,8 @@ def test_one_image_is_not_split(rows: list[int]) -> None:
     with pytest.raises(InvalidDatasetError) as raised:
         split(images, 0.5, seed=1, stratified=True)
     assert str(raised.value) == (
-        'Input image directory "data" is not valid, reason: it has one image, and a part of a split needs one'
-        " at least."
+        'Input image directory "data" is not valid, reason: it has one image, but each part of a split'
+        " needs one."
     )
 
 

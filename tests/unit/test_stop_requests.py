@@ -88,10 +88,9 @@ def test_what_is_said_depends_on_what_was_saved() -> None:
     saved = StoppedError(signal.SIGTERM, Path("run/checkpoints"), is_saved=True)
     assert saved.code == 143
     assert saved.message == (
-        "Stopped by SIGTERM. The same command goes on from here; what is needed for that is in"
-        " run/checkpoints."
+        "Stopped by SIGTERM. The same command resumes from here; the checkpoint is in run/checkpoints."
     )
     assert StoppedError(signal.SIGINT, Path("run/checkpoints"), is_saved=False).message == (
-        "Stopped by SIGINT. No checkpoint of this moment could be written to run/checkpoints; the same"
-        " command goes on from the one before, if there is any."
+        "Stopped by SIGINT. No final checkpoint could be written to run/checkpoints; the same command resumes"
+        " from the previous one, if there is any."
     )

@@ -53,11 +53,14 @@ def test_a_folder_gets_its_absolute_path(tmp_path: Path, monkeypatch: pytest.Mon
     [
         ("azureml:flowers", "--data azureml:flowers names no version: expected azureml:NAME:VERSION or"),
         ("azureml:flowers:", "--data azureml:flowers: names no version"),
-        ("http://host/flowers", "--data http://host/flowers: http:// is not read by Azure ML. Give a folder"),
-        ("s3://bucket/flowers", "--data s3://bucket/flowers: s3:// is not read by Azure ML."),
+        (
+            "http://host/flowers",
+            "--data http://host/flowers: http:// is not supported by Azure ML. Give a folder",
+        ),
+        ("s3://bucket/flowers", "--data s3://bucket/flowers: s3:// is not supported by Azure ML."),
         (
             "https://storage.blob.core.windows.net/c?sv=1&sig=secret",
-            "--data https://storage.blob.core.windows.net/c?…: a signature does not belong into a job.",
+            "--data https://storage.blob.core.windows.net/c?…: a signature does not belong in a job.",
         ),
     ],
 )
@@ -134,9 +137,9 @@ def test_a_workspace_that_nobody_names_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ParameterError) as caught:
         find(tmp_path)
     assert str(caught.value) == (
-        "Which workspace? Unknown are:\n  --subscription-id or AZUREML_ARM_SUBSCRIPTION"
+        "The workspace is not fully specified. Missing are:\n  --subscription-id or AZUREML_ARM_SUBSCRIPTION"
         "\n  --workspace-name or AZUREML_ARM_WORKSPACE_NAME"
-        "\nOr download config.json of the workspace from the portal into this directory."
+        "\nOr download the workspace's config.json from the portal into this directory."
     )
 
 
@@ -190,11 +193,11 @@ def test_a_config_file_that_is_none_is_refused(content: str | None, message: str
         ),
         (
             {"cluster": "-gpu"},
-            "--compute '-gpu' is no name of a cluster: expected a letter, then letters, digits and hyphens,"
+            "--compute '-gpu' is not a cluster name: expected a letter, then letters, digits and hyphens,"
             " and none of local, serverless.",
         ),
-        ({"cluster": "Local"}, "--compute 'Local' is no name of a cluster: "),
-        ({"cluster": "azureml:gpu"}, "--compute 'azureml:gpu' is no name of a cluster: "),
+        ({"cluster": "Local"}, "--compute 'Local' is not a cluster name: "),
+        ({"cluster": "azureml:gpu"}, "--compute 'azureml:gpu' is not a cluster name: "),
     ],
 )
 def test_nodes_that_cannot_be_are_refused(nodes: dict[str, Any], message: str) -> None:
@@ -213,18 +216,18 @@ def test_nodes_that_cannot_be_are_refused(nodes: dict[str, Any], message: str) -
             {"untrained_model": None, "architecture": "resnet51"},
             "--architecture resnet51 is not known. Did you mean resnet",
         ),
-        ({"pretrained": True}, "--pretrained goes with --architecture: a given model has its weights."),
+        ({"pretrained": True}, "--pretrained requires --architecture: a given model has its own weights."),
         (
             {"experiment_name": "my flowers"},
-            "--experiment-name 'my flowers' is no name: expected a letter or digit, then letters, digits, _,"
-            " - and . up to 255 in all.",
+            "--experiment-name 'my flowers' is not a valid name: expected a letter or digit, then letters,"
+            " digits, _, - and ., up to 255 characters in all.",
         ),
-        ({"register": "-"}, "--register '-' is no name: "),
+        ({"register": "-"}, "--register '-' is not a valid name: "),
         ({"time_limit_min": 0}, "The time limit should be at least a minute: --time-limit is 0."),
         (
             {"environment": Environment("AzureML-acpt-pytorch:3")},
             "--environment AzureML-acpt-pytorch:3: names that begin with AzureML are reserved for Azure's"
-            " curated environments, which lack packages that training needs. Leave it out,",
+            " curated environments, which lack packages that training needs. Leave it out",
         ),
         ({"environment": Environment("azureml:azureml-x:3")}, "--environment azureml-x:3: names that begin"),
         (
@@ -233,10 +236,10 @@ def test_nodes_that_cannot_be_are_refused(nodes: dict[str, Any], message: str) -
         ),
         (
             {"environment": Environment("mine:1", "image")},
-            "--environment is a whole environment: --image and --conda-file do not go with it.",
+            "--environment names a complete environment: --image and --conda-file cannot be combined with",
         ),
-        ({"environment": Environment(image="")}, "--image '' is no name of an image."),
-        ({"environment": Environment(image="my image")}, "--image 'my image' is no name of an image."),
+        ({"environment": Environment(image="")}, "--image '' is not an image name."),
+        ({"environment": Environment(image="my image")}, "--image 'my image' is not an image name."),
     ],
 )
 def test_a_submission_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -250,7 +253,7 @@ def test_a_submission_that_cannot_work_is_refused(changes: dict[str, Any], messa
     ("content", "message"),
     [
         (None, "conda.yaml is missing."),
-        ("- torch", "conda.yaml should hold a mapping of keys to values and holds a list."),
+        ("- torch", "conda.yaml should hold a mapping of keys to values but holds a list."),
         ("name: mine", " has no list of dependencies."),
     ],
 )

@@ -21,10 +21,10 @@ def test_clocks_that_disagree_leave_no_negative_time() -> None:
 @pytest.mark.parametrize(
     ("waiting_s", "verdict"),
     [
-        (1.9, "Computing limited the speed: 19% of the training time was waiting for images."),
+        (1.9, "Training was compute-bound: 19% of its time was spent waiting for images."),
         (
             2.0,
-            "Reading images limited the speed: 20% of the training time was waiting for them. More processor",
+            "Training was input-bound: 20% of its time was spent waiting for images. More CPU cores help;",
         ),
     ],
 )

@@ -201,16 +201,16 @@ def test_a_checkpoint_of_the_same_network_is_taken() -> None:
             id="missing",
         ),
         pytest.param(
-            Checkpoint(whole().tensors, {}), "its values are not a run's: 'position'", id="no values"
+            Checkpoint(whole().tensors, {}), "its values are not those of a run: 'position'", id="no values"
         ),
         pytest.param(
             Checkpoint(whole().tensors, {**whole().values, "position": {"epoch": "one"}}),
-            "its values are not a run's: Expected `int`, got `str`",
+            "its values are not those of a run: Expected `int`, got `str`",
             id="a text for a number",
         ),
         pytest.param(
             Checkpoint(whole().tensors, {**whole().values, "best": {"epoch": 1, "metrics": {"loss": 1}}}),
-            "its values are not a run's: ",
+            "its values are not those of a run: ",
             id="metrics that are none",
         ),
     ],

@@ -156,7 +156,7 @@ def test_other_columns_stay_and_sizes_that_are_no_more_do_not(tmp_path: Path) ->
         ' "boxes": [[1, 2, 3, 4]]}\n'
     )
     assert voice.warnings == [
-        f"{images.title}: the places in column 'boxes' are kept and do not move with the pixels"
+        f"{images.title}: the annotations in column 'boxes' are copied unchanged, not transformed"
     ]
 
 

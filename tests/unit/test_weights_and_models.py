@@ -150,14 +150,14 @@ def test_what_torch_did_not_save_is_refused(tmp_path: Path, data: bytes) -> None
     (tmp_path / "model").write_bytes(data)
     with pytest.raises(WeightsError) as raised:
         read_state_dict(tmp_path / "model", LIMIT)
-    assert str(raised.value).startswith(("it is not a file of torch.save", "it holds more than tensors"))
+    assert str(raised.value).startswith(("it is not a torch.save file", "it holds more than tensors"))
     assert "\n" not in str(raised.value)
 
 
 def test_half_a_weights_file_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "model", {"a": torch.ones(1000)})
     path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(WeightsError, match=r"^it is not a file of torch.save, or not a whole one\.$"):
+    with pytest.raises(WeightsError, match=r"^it is not a torch.save file, or is incomplete\.$"):
         read_state_dict(path, LIMIT)
 
 
@@ -229,7 +229,7 @@ def test_a_second_head_that_does_not_fit_is_refused(change: Callable[[dict[str, 
         "out_linear_model.bias": torch.ones(3),
     }
     change(state)
-    with pytest.raises(WeightsError, match=r"its out_linear_model.\* does not fit behind fc: "):
+    with pytest.raises(WeightsError, match=r"its out_linear_model.\* does not fit after fc: "):
         fold_extra_head(state, "fc")
 
 
@@ -327,7 +327,7 @@ def test_a_head_for_as_many_categories_is_kept(untrained: ModelDirectory) -> Non
             id="a missing weight",
         ),
         pytest.param(
-            lambda state: state.update(extra=torch.ones(1)), "extra is not part of it.", id="one too many"
+            lambda state: state.update(extra=torch.ones(1)), "extra is unexpected.", id="one too many"
         ),
         pytest.param(
             lambda state: state.update({"conv1.weight": torch.ones(64, 3, 3, 3)}),

@@ -1,1 +1,1 @@
-"""What lies beside an output until it is whole: the run's folder, whose it is, and its checkpoints."""
+"""What is kept beside an output until it is complete: the run's folder, its lock and its checkpoints."""

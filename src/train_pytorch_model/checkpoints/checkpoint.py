@@ -1,13 +1,13 @@
 """Checkpoints of a run on disk: a file of tensors, and a manifest that commits it.
 
-    checkpoints/000012-3f9a61c2.safetensors   tensors; under a name that is used once, and never changed
-    checkpoints/000012-3f9a61c2.json          {"content": {"size": …, "sha256": …,   of the file of tensors
+    checkpoints/000012-3f9a61c2.safetensors   tensors, under a unique name, never modified
+    checkpoints/000012-3f9a61c2.json          {"content": {"size": …, "sha256": …,   of the tensor file
                                                            "values": {…}},           plain values
                                                "sha256": of the content}
 
-A checkpoint is there when its manifest is. Both are written under a temporary name, synced and renamed; as
-nothing refers to a new name yet, a mount that renames by copying does no harm. What is read is checked: a
-flipped bit loads without a word in every format for tensors (197 of 200 in torch's, 199 of 200 in this one).
+A checkpoint exists once its manifest does. Both files are written under a temporary name, synced and renamed;
+as nothing refers to a new name yet, a mount that renames by copying does no harm. Everything is verified when
+read: every tensor format loads flipped bits silently (197 of 200 in torch's, 199 of 200 in this one).
 """
 
 import hashlib
@@ -34,21 +34,21 @@ _MANIFEST_NAME = re.compile(r"(\d{6,})-[0-9a-f]{8}\.json")
 
 
 class DamagedCheckpointError(Exception):
-    """The text is the reason, without the file's name."""
+    """The checkpoint cannot be used; the text is the reason, without the file's name."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on."""
+    """What a run needs to resume."""
 
     tensors: Mapping[str, Tensor]
     values: Mapping[str, Any]
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, and take away all but the newest ones. Raises `OSError`."""
+    """Write a checkpoint, and remove all but the newest ones. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Not the step, to which a run may return and then do other things.
+    # Not the step: a run may return to an earlier one and then diverge.
     number = 1 + max((number for number, _ in _manifests(folder)), default=0)
     name = f"{number:06}-{secrets.token_hex(4)}"
     pieces, sha256 = tensor_file(checkpoint.tensors), hashlib.sha256()
@@ -69,10 +69,10 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 def load_checkpoint(
     folder: Path, accept: Callable[[Checkpoint], None]
 ) -> tuple[Checkpoint | None, list[str]]:
-    """The newest whole checkpoint, None if there is no manifest at all; and why newer ones were passed over.
+    """The newest intact checkpoint, None if there is no manifest at all; and why newer ones were skipped.
 
-    `accept` raises `DamagedCheckpointError` for one that does not fit the run. Raises `CheckpointError` when
-    there are some and none is whole: a run never begins anew without a word.
+    `accept` raises `DamagedCheckpointError` for one that does not fit the run. Raises `CheckpointError` if
+    there are checkpoints but none is intact: a run never silently starts over.
     """
     problems: list[str] = []
     damaged: list[Path] = []
@@ -93,7 +93,7 @@ def load_checkpoint(
     if problems:
         raise CheckpointError(
             f"None of the checkpoints in {folder} can be read:{listed(problems)}\n"
-            "Bring them back from a backup, or begin anew with --fresh."
+            "Restore them from a backup, or start over with --fresh."
         )
     return None, problems
 
@@ -107,7 +107,7 @@ def _read(manifest: Path) -> Checkpoint:
     except MalformedFileError as error:
         raise DamagedCheckpointError(str(error)) from error
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise DamagedCheckpointError("it is not JSON of a manifest.") from error
+        raise DamagedCheckpointError("it is not a valid manifest.") from error
     if not is_whole:
         raise DamagedCheckpointError("its own sha256 does not match.")
     file = manifest.with_suffix(".safetensors")
@@ -126,7 +126,7 @@ def _read(manifest: Path) -> Checkpoint:
 
 
 def _manifests(folder: Path) -> list[tuple[int, Path]]:
-    """Number and file, the newest first. Raises `OSError`."""
+    """Numbers and files, newest first. Raises `OSError`."""
     try:
         names = [path.name for path in folder.iterdir()]
     except FileNotFoundError:
@@ -136,19 +136,19 @@ def _manifests(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _set_aside(damaged: Sequence[Path]) -> None:
-    """Keep what cannot be read from counting as one of the newest, which are kept."""
+    """Rename damaged manifests, so that they do not count among the newest, which are kept."""
     for manifest in damaged:
-        with suppress(OSError):  # it is passed over again
+        with suppress(OSError):  # it is skipped again
             manifest.rename(manifest.with_name(manifest.name + ".damaged"))
 
 
 def _prune(folder: Path) -> None:
-    """Take away older checkpoints, manifests first, and what writers that were ended have left."""
+    """Remove older checkpoints, manifests first, and the leftovers of interrupted writes."""
     manifests = [path for _, path in _manifests(folder)]
     kept = {path.stem for path in manifests[:NUM_KEPT]}
     for path in [*manifests[NUM_KEPT:], *sorted(folder.iterdir())]:
         if path.name.partition(".")[0] not in kept:
-            with suppress(OSError):  # it is in nobody's way
+            with suppress(OSError):  # it does no harm
                 path.unlink(missing_ok=True)
 
 

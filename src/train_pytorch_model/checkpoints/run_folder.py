@@ -1,16 +1,16 @@
-"""What a run keeps beside its output until the output is whole.
+"""What a run keeps beside its output until the output is complete.
 
-    <trained model>.run/    config.json     what makes this run this run, and a token of its own
+    <trained model>.run/    config.json     the fingerprint that identifies the run, and its token
                             checkpoints/    see `checkpoint`
-                            metrics.jsonl   one JSON object an epoch
+                            metrics.jsonl   one JSON object per epoch
                             mlflow_run      the id of the run in MLflow
-                            micro_batch     how many images fitted into memory, once they did not
+                            micro_batch     how many images fit into memory at once, after running out of it
                             lock            who is writing, see `run_lock`
-                            status.json     how a run that failed has ended
+                            status.json     how a failed run ended
 
-In an Azure ML job, where outputs/ is kept with the job and comes back when it is restarted:
-outputs/train_pytorch_model/ instead, and beside it error_info.json: what went wrong, in the designer's terms,
-whatever the verb.
+In an Azure ML job, which keeps outputs/ and restores it after a restart, the folder is
+outputs/train_pytorch_model/ instead. Beside it, error_info.json says what went wrong, in the designer's
+terms, whatever the verb.
 """
 
 import json
@@ -46,7 +46,7 @@ class _Config(msgspec.Struct):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run; it is there once `make` has made it."""
+    """The folder of one run; it exists after `make`."""
 
     root: Path
 
@@ -71,12 +71,12 @@ class RunFolder:
 
     @property
     def token(self) -> str:
-        """Of this run, in what it leaves elsewhere; empty where no run was begun."""
+        """Identifies this run in what it leaves elsewhere; empty if no run was started."""
         return self._config().token
 
     @property
     def has_checkpoints(self) -> bool:
-        """Raises `OutputDirectoryError` where that cannot be found out: it is no reason to begin anew."""
+        """Raises `OutputDirectoryError` if that cannot be determined: the run must not start over."""
         try:
             return any(path.suffix == ".json" for path in self.checkpoints.iterdir())
         except FileNotFoundError:
@@ -87,31 +87,31 @@ class RunFolder:
             ) from error
 
     def check_resumable(self, fingerprint: Mapping[str, str]) -> None:
-        """Raise `OutputDirectoryError` where another run was begun, listing what differs."""
+        """Raise `OutputDirectoryError` if the checkpoints are of another run, listing what differs."""
         begun = self._config().fingerprint
         if not self.has_checkpoints or begun == dict(fingerprint):
             return
         differences = _differences(begun, fingerprint)
         raise OutputDirectoryError(
-            f"{FLAG}: a run for this output was begun and not finished ({self.root}), and it is another one:"
+            f"{FLAG}: an unfinished run for this output ({self.root}) differs from this one:"
             + "".join(f"\n  {line}" for line in differences)
-            + "\nRepeat its command on the same inputs to go on, begin anew with --fresh, or name another"
+            + "\nRepeat its command on the same inputs to resume it, start over with --fresh, or name another"
             " output."
         )
 
     def make(self) -> None:
-        """Make the folder, to be locked before anything in it is touched. Raises `OutputDirectoryError`."""
+        """Create the folder, to be locked before anything in it is touched. Raises `OutputDirectoryError`."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
 
     def begin(self, fingerprint: Mapping[str, str], fresh: bool) -> str:
-        """Take away what a run has left that has no checkpoint, or all; the caller holds the lock.
+        """Remove the leftovers of a run without checkpoints, or all if `fresh`; the caller holds the lock.
 
-        Returns the token. Raises `OutputDirectoryError`, also where another run was begun in the meantime.
+        Returns the token. Raises `OutputDirectoryError`, also if another run was started in the meantime.
         """
-        # It stays the same: what an earlier start has left unfinished in the output is known by it.
+        # It stays the same, because it identifies what an earlier start has left unfinished in the output.
         token = self.token or secrets.token_hex(16)
         if not fresh:
             self.check_resumable(fingerprint)
@@ -132,14 +132,14 @@ class RunFolder:
     def keep(
         self, fingerprint: Mapping[str, str], token: str, history: Sequence[Mapping[str, float]]
     ) -> None:
-        """Write what is told of the epochs, and what was begun with if that is lost. Raises `OSError`."""
+        """Write the metrics of the epochs, and the config if it was lost. Raises `OSError`."""
         if not self.token:
             self.root.mkdir(parents=True, exist_ok=True)
             self._write_config(fingerprint, token)
         write_metrics(self.metrics_path, history)
 
     def read_micro_batch(self, fingerprint: Mapping[str, str], fresh: bool) -> int | None:
-        """How many images at once fitted into memory in this run, once more of them had not; else None."""
+        """How many images at once fit into memory, if this run has run out of it before; else None."""
         if not self._is_of(fingerprint, fresh):
             return None
         try:
@@ -148,12 +148,12 @@ class RunFolder:
             return None
 
     def write_micro_batch(self, images: int) -> None:
-        """For the next start; where it cannot be written, that one has to find out by itself."""
+        """Record it for the next start, which has to find out by itself if this fails."""
         with suppress(OSError):
             self._micro_batch.write_text(str(images))
 
     def fail(self, error: UserError, rank: int) -> None:
-        """Leave a record of how the run ended, for whoever cannot see its exit status."""
+        """Record how the run failed, for anyone who cannot see its exit status."""
         manifests = sorted(self.checkpoints.glob("*.json"))
         status = {
             **_cause(error),
@@ -164,10 +164,9 @@ class RunFolder:
         _tell(self.root / STATUS, status, rank)
 
     def remove(self) -> None:
-        """The output is whole: nothing here is needed any more.
+        """Remove the folder, once the output is complete. Files that are not ours stay.
 
-        Ended on the way, it is done again by whoever finds the token, which goes last. What is not ours
-        stays.
+        The token is deleted last: whoever finds it after an interruption repeats the removal.
         """
         shutil.rmtree(self.checkpoints, ignore_errors=True)
         with suppress(OSError):
@@ -177,7 +176,7 @@ class RunFolder:
             self.root.rmdir()
 
     def _is_of(self, fingerprint: Mapping[str, str], fresh: bool) -> bool:
-        """Whether what is here was left by an earlier start of this run."""
+        """Whether the folder was left by an earlier start of this run."""
         return not fresh and self._config().fingerprint == dict(fingerprint)
 
     def _write_config(self, fingerprint: Mapping[str, str], token: str) -> None:
@@ -201,23 +200,23 @@ class RunFolder:
 
 
 def write_metrics(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
-    """`metrics.jsonl`, one line an epoch. Raises `OSError`."""
+    """Write `metrics.jsonl`, one line per epoch. Raises `OSError`."""
     path.write_text("".join(json.dumps(record) + "\n" for record in history), encoding="ascii")
 
 
 def leave_error_info(error: UserError, rank: int) -> None:
-    """Tell an Azure ML job what went wrong."""
+    """Report to an Azure ML job what went wrong."""
     _tell(OUTPUTS / ERROR_INFO, _cause(error), rank)
 
 
 def forget_error_info() -> None:
-    """Take away what an earlier start of this job has left on this machine, or a verb before this one."""
+    """Remove what an earlier start of this job, or a verb before this one, has left on this machine."""
     with suppress(OSError):
         (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)
 
 
 def _tell(path: Path, record: Mapping[str, Any], rank: int) -> None:
-    """All ranks tell of the same mistake; rank 0's word counts. It may be that nothing can be written."""
+    """Write a record if possible. All ranks report the same error; rank 0's record takes precedence."""
     with suppress(OSError):
         if rank == 0 or not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,17 +240,17 @@ def is_azure_job() -> bool:
 def differing_options(
     fingerprint: Mapping[str, str], other: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
-    """What makes the other a run of its own: (option, its value, the other's value).
+    """The options in which another run differs: (option, its value in `fingerprint`, its value in `other`).
 
-    An entry of the recipe is told as init-model's option. The values are empty for a directory, which has
-    other content.
+    An entry of the recipe is reported as init-model's option. The values are empty for a directory, whose
+    content differs.
     """
     for name in other:
         before, after = fingerprint.get(name, ""), other[name]
         if name in ("parameters", "recipe"):
             was, now = _by_flag(before), _by_flag(after)
             yield from (
-                (flag, was.get(flag, "not there"), now[flag]) for flag in now if was.get(flag) != now[flag]
+                (flag, was.get(flag, "not set"), now[flag]) for flag in now if was.get(flag) != now[flag]
             )
         elif before != after:
             yield f"--{name.replace('_', '-')}", "", ""
@@ -262,7 +261,7 @@ def _differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         f"{option} was {before} and is {after}" if after else f"{option} has other content"
         for option, before, after in differing_options(begun, now)
     ]
-    return lines or ["it was begun by another version of this program"]
+    return lines or ["it was started by another version of this program"]
 
 
 def _by_flag(parameters: str) -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""One run at a time in a run folder: a file that says who is in it, and that it is alive.
+"""One run at a time in a run folder: a lock file that names its holder and shows that it is alive.
 
     lock     {"host": …, "pid": …, "started": …, "token": …, "beat": …}
 
-A process that is gone from this host has left at once; one on another host when its beat has not changed for
-`SILENCE_S`. No clocks are compared and no times of files read: mounts of storage accounts have no true form
-of these, nor of the locks of a file system. Where there are such, no two processes look and write at once.
+A holder on this host is gone as soon as its process is; one on another host, when its beat has not changed
+for `SILENCE_S`. Neither clocks nor file times are compared, nor are file locks relied on: mounts of storage
+accounts do not implement them faithfully. Where file locks work, no two processes check and write at once.
 """
 
 import json
@@ -35,10 +35,10 @@ POLL_S = 0.5
 
 @contextmanager
 def run_lock(folder: Path, flag: str, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """Hold the lock of a folder, which is there, for a `with`.
+    """Hold the lock of an existing folder, for a `with`.
 
-    Waits up to `SILENCE_S` for a holder of another host, and says so. Raises `OutputDirectoryError` when
-    somebody else has it, or it cannot be written.
+    Waits up to `SILENCE_S` to find out whether a holder on another host is alive, and says so. Raises
+    `OutputDirectoryError` if another run holds the lock, or it cannot be written.
     """
     path = folder / LOCK
     try:
@@ -59,7 +59,7 @@ def run_lock(folder: Path, flag: str, say: Callable[[str], None] = lambda _: Non
 
 
 def _take(path: Path, flag: str, say: Callable[[str], None]) -> dict[str, Any]:
-    """Write the lock, as soon as nobody has it; returns what it says."""
+    """Write the lock if no live process holds it; returns its content."""
     own: dict[str, Any] = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -69,7 +69,7 @@ def _take(path: Path, flag: str, say: Callable[[str], None]) -> dict[str, Any]:
     }
     while not _create(path, own):
         holder = _read(path)
-        if holder is None:  # made a moment ago, or by a process that was ended while it wrote
+        if holder is None:  # just created, or by a process that was killed while writing
             time.sleep(POLL_S)
             holder = _read(path)
         if holder is not None and _is_alive(path, holder, say):
@@ -80,8 +80,8 @@ def _take(path: Path, flag: str, say: Callable[[str], None]) -> dict[str, Any]:
         with _undisturbed(path.parent):
             if _read(path) == holder:
                 path.unlink(missing_ok=True)
-        # Without locks of the file system, whoever has come to the same conclusion may be about to take away
-        # what is written now.
+        # Without file locks, another process that has come to the same conclusion may be about to delete what
+        # is written now.
         if _create(path, own):
             time.sleep(POLL_S)
             if _is_held_by(path, own):
@@ -108,7 +108,7 @@ def _beat(path: Path, own: dict[str, Any], over: threading.Event) -> None:
 
 @contextmanager
 def _undisturbed(folder: Path) -> Iterator[None]:
-    """A `with` for a few bytes, in which nobody else is where the file system knows locks."""
+    """A `with` for a short access, exclusive where the file system supports locks."""
     with ExitStack() as opened:
         if fcntl is not None:
             with suppress(OSError):
@@ -122,17 +122,17 @@ def _is_alive(path: Path, holder: dict[str, Any], say: Callable[[str], None]) ->
     if holder.get("host") == socket.gethostname() and PROCESSES.exists():
         pid = holder.get("pid")
         return isinstance(pid, int) and start_of(pid) == holder.get("started") is not None
-    say(f"A run on {holder.get('host')!r} has left its lock here; listening whether it is alive …")
+    say(f"A run on {holder.get('host')!r} has left its lock here; checking whether it is alive …")
     deadline = time.monotonic() + SILENCE_S
     while time.monotonic() < deadline:
         time.sleep(POLL_S)
-        if (_read(path) or holder) != holder:  # alive, or in the hands of yet another
+        if (_read(path) or holder) != holder:  # alive, or held by yet another run
             return True
     return False
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """What the lock says; None if nothing that makes sense, as of a writer that was ended."""
+    """The content of the lock; None if it is invalid, as after a writer was killed."""
     try:
         return read_json(path, dict[str, Any])
     except MalformedFileError:

@@ -1,13 +1,13 @@
-"""The safetensors format, written piece by piece from where the tensors lie.
+"""The safetensors format, written piece by piece directly from the tensors' memory.
 
     8 bytes     length of the header, a little-endian integer
-    header      {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}, ended by spaces
+    header      {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}, padded with spaces
     data        the tensors one after the other, C order, little-endian
 
 As in https://github.com/huggingface/safetensors, which reads it. The library's `save` copies all of the data
-twice, and keeps the interpreter, and so every step, waiting: 0.1 to 0.6 s for the 133 MB of a ResNet-18's
+twice, and blocks the interpreter, and so every step, for 0.1 to 0.6 s with the 133 MB of a ResNet-18's
 checkpoint. Its `save_file` does neither, but writes by itself: what it has written could not be compared with
-what should be there, and a full disk would be no `OSError`.
+what should be there, and a full disk would not raise an `OSError`.
 """
 
 import json
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-ALIGNMENT = 8  # bytes, of the data's begin
+ALIGNMENT = 8  # bytes, of the start of the data
 
 _DTYPES = {
     torch.float64: "F64",
@@ -34,12 +34,12 @@ _DTYPES = {
 
 
 def tensor_file(tensors: Mapping[str, Tensor]) -> list[memoryview]:
-    """A file of these tensors, in pieces that are its bytes one after the other.
+    """The content of a file of these tensors, as consecutive pieces.
 
     The pieces are the memory of the tensors, which have to be on the CPU and in C order.
     """
     assert sys.byteorder == "little"
-    # The largest numbers first, so that each tensor begins at a multiple of its numbers' size.
+    # The largest items first, so that each tensor starts at a multiple of its item size.
     ordered = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     pieces = [tensors[name].view(-1).view(torch.uint8).numpy().data for name in ordered]
     header, end = {}, 0

@@ -1,1 +1,1 @@
-"""One module a verb: its options, and one call of its story."""
+"""One module per verb: its options, and the call that runs it."""

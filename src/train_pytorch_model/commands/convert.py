@@ -1,4 +1,4 @@
-"""`convert`: class folders, an archive or AutoML's list, as an image directory."""
+"""`convert`: turn class folders, an archive or an AutoML list into an image directory."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +12,15 @@ from train_pytorch_model.progress import make_voice
 
 @dataclass(frozen=True, kw_only=True)
 class Convert:
-    """Turn class folders, an archive or an AutoML list into an ImageDirectory, files unchanged."""
+    """Convert class folders, an archive or an AutoML list to an ImageDirectory; files stay unchanged."""
 
     EXAMPLE: ClassVar[str] = "--input flowers.zip --output images"
 
     input: Path
-    """One folder per category, a folder of images, an archive of either, or AutoML's .jsonl or MLTable."""
+    """One folder per category, a folder of images, an archive of either, or an AutoML .jsonl or MLTable."""
 
     output: Path
-    """Where to write the ImageDirectory: a directory that is new or empty."""
+    """ImageDirectory to write; must be new or empty."""
 
     quiet: Switch = False
     """Print warnings and errors only."""

@@ -1,4 +1,4 @@
-"""`evaluate`: how good a model is on labelled images."""
+"""`evaluate`: measure a trained model on labelled images."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -24,24 +24,24 @@ NUM_WORST = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Measure a trained model on labelled images, as numbers and as an HTML page."""
+    """Evaluate a trained model on labelled images: metrics, tables and an HTML report."""
 
     EXAMPLE: ClassVar[str] = "--trained-model trained --dataset flowers/test --output evaluation"
 
     trained_model: Path
-    """Trained model directory, as train writes it."""
+    """Trained model directory, as written by train."""
 
     dataset: Path
-    """Labelled images, preferably not used in training: one folder per category, or an ImageDirectory."""
+    """Labelled images, ideally held out from training: one folder per category, or an ImageDirectory."""
 
     output: Path
-    """Where to write evaluation.html, metrics.json and tables: a directory that is new or empty."""
+    """Directory for evaluation.html, metrics.json and CSV tables; must be new or empty."""
 
     quiet: Switch = False
     """Print warnings and errors only."""
 
     def run(self) -> None:
-        """Evaluate, and say the main numbers."""
+        """Evaluate, and print the main metrics."""
         is_main = rank_of(os.environ) == 0
         voice = make_voice(is_main, self.quiet)
         check_apart(self.output, FLAG, self.dataset, "--dataset")
@@ -66,15 +66,15 @@ class Evaluate:
         work_or_start_workers(work, arguments, inputs, voice)
 
     def _arguments(self) -> list[str]:
-        """The command line of this command, for processes that it starts."""
+        """The arguments of this command, for the worker processes that it starts."""
         flags = {"--trained-model": self.trained_model, "--dataset": self.dataset, FLAG: self.output}
         return spelled(flags, {"--quiet": self.quiet})
 
 
 def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
-    """The lines of a small table; `categories` are the names by class index."""
+    """Yield the lines of a table of the main metrics; `categories` holds the names by class index."""
     yield f"Accuracy             {evaluation.accuracy:7.1%}  {accuracy_in_images(evaluation)}"
-    always = "" if len(categories) > TOP_K else f"  always so with {len(categories)} categories"
+    always = "" if len(categories) > TOP_K else f"  always 100 % with {len(categories)} categories"
     yield f"Top 5 accuracy       {evaluation.top5:7.1%}{always}"
     yield f"Balanced accuracy    {evaluation.balanced_accuracy:7.1%}  mean recall of the categories"
     yield f"Loss                 {evaluation.loss:7.3f}  nats"

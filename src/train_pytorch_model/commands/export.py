@@ -1,4 +1,4 @@
-"""`export`: a trained model as one file for other runtimes."""
+"""`export`: write a trained model as one file for other runtimes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,27 +14,27 @@ from train_pytorch_model.progress import make_voice
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write a trained model as ONNX or torch.export, checked against PyTorch."""
+    """Export a trained model to ONNX or torch.export, verified against PyTorch."""
 
     EXAMPLE: ClassVar[str] = "--trained-model trained --format onnx --output flowers.onnx"
 
     trained_model: Path
-    """Trained model directory, as train writes it."""
+    """Trained model directory, as written by train."""
 
     kind: Annotated[Literal["onnx", "torch"], tyro.conf.arg(name="format")]
-    """onnx for onnxruntime and others, torch for torch.export.load."""
+    """onnx for ONNX Runtime and other runtimes; torch for torch.export.load."""
 
     output: Path
-    """The file to write; it must not exist."""
+    """File to write; must not exist."""
 
     image_size: OptionalInt = None
-    """Side of the input in px, for a model directory of the designer, which does not record it."""
+    """Side of the input in px. Only for model directories from the designer, which do not record it."""
 
     quiet: Switch = False
     """Print warnings and errors only."""
 
     def run(self) -> None:
-        """Check, export, and say how close it is."""
+        """Check the options, export, and print the largest difference from PyTorch."""
         if self.output.exists():
             raise OutputDirectoryError(f"--output {self.output} exists. Nothing is ever overwritten.")
         model, spec = open_trained_model(self.trained_model, self.image_size)

@@ -1,4 +1,4 @@
-"""`init-model`: an untrained model directory."""
+"""`init-model`: write an untrained model directory."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,33 +17,33 @@ from train_pytorch_model.recipe import Recipe, sides
 
 @dataclass(frozen=True, kw_only=True)
 class InitModel:
-    """Write an untrained model directory: architecture, first weights, and the recipe to train it by."""
+    """Write an untrained model directory: architecture, initial weights and training recipe."""
 
     EXAMPLE: ClassVar[str] = "--architecture resnet18 --pretrained --output untrained"
 
     output: Path
-    """Where to write it: a directory that is new or empty."""
+    """Model directory to write; must be new or empty."""
 
     architecture: Annotated[str, tyro.conf.arg(metavar="NAME")] = "resnet18"
-    """One of torchvision's: resnet50, efficientnet_b0, convnext_tiny, vit_b_16 … README lists all."""
+    """A torchvision architecture: resnet50, efficientnet_b0, convnext_tiny, vit_b_16 … README lists all."""
 
     pretrained: Switch = False
-    """Begin with torchvision's best ImageNet weights, which are downloaded."""
+    """Start from torchvision's best ImageNet weights; downloads them."""
 
     weights: OptionalName = None
-    """Begin with the torchvision weights of this name, such as IMAGENET1K_V1; downloads them."""
+    """Start from the torchvision weights of this name, such as IMAGENET1K_V1; downloads them."""
 
     weights_file: OptionalPath = None
-    """Begin with the weights in this file, a state dict saved with torch.save."""
+    """Start from the weights in this file: a state dict saved with torch.save, or a torch.export program."""
 
     zero_init_residual: Switch = False
-    """ResNet: let every block begin as the identity. Off by default."""
+    """ResNet only: initialise every residual block as the identity."""
 
     memory_efficient: Switch = False
-    """DenseNet: less memory, more time. Off by default."""
+    """DenseNet only: save memory in training by recomputing activations, which takes more time."""
 
     random_seed: int = 1
-    """Seed of the initial weights. Any integer."""
+    """Seed for the initial weights. Any integer."""
 
     quiet: Switch = False
     """Print warnings and errors only."""
@@ -66,9 +66,11 @@ class InitModel:
                     f" --architecture is {self.architecture}."
                 )
         if self.pretrained + (self.weights is not None) + (self.weights_file is not None) > 1:
-            raise ParameterError("--pretrained, --weights and --weights-file exclude each other. Give one.")
+            raise ParameterError(
+                "--pretrained, --weights and --weights-file are mutually exclusive. Give one."
+            )
         if self.weights_file is not None and not self.weights_file.is_file():
-            raise ParameterError(f"--weights-file {self.weights_file} is not a file. Name one that is there.")
+            raise ParameterError(f"--weights-file {self.weights_file} is not a file. Name an existing file.")
         if problems := self._size_problems():
             raise ParameterError("\n".join(problems))
         check_output(self.output, "--output")
@@ -90,7 +92,7 @@ class InitModel:
         )
 
     def _size_problems(self) -> list[str]:
-        """What no training of this directory could do."""
+        """Return the image sizes that the architecture or the recipe rules out, each with the reason."""
         image_size, training_size = self.recipe.image_size, self.recipe.training_size
         named = {
             "--image-size": image_size,
@@ -105,8 +107,8 @@ class InitModel:
                 if size and sides(size) != sides(fixed_side)
             ]
         return [
-            f"{flag} {size} needs an --image-size as large: without one, the model predicts at"
-            f" {MAX_COMMON_SIDE} px at most."
+            f"{flag} {size} needs an --image-size at least as large: without one, the model"
+            f" predicts at {MAX_COMMON_SIDE} px at most."
             for flag, size in named.items()
             if size and not image_size and max(sides(size)) > MAX_COMMON_SIDE
         ]

@@ -1,4 +1,4 @@
-"""`init-transformation`: what `transform` shall do, written down once and applied as often as one likes."""
+"""`init-transformation`: write an image transformation, which `transform` can apply any number of times."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from train_pytorch_model.formats.image_operations import (
 from train_pytorch_model.formats.transformation_directory import write_transformation
 from train_pytorch_model.progress import make_voice
 
-JITTER = 0.4  # of brightness, contrast and saturation, as in fb.resnet.torch
+JITTER = 0.4  # for brightness, contrast and saturation, as in fb.resnet.torch
 NUMBERS = {
     "resize_size": "resize",
     "center_crop_size": "center_crop",
@@ -38,72 +38,72 @@ NUMBERS = {
     "random_rotation_degrees": "random_rotation",
     "random_affine_degrees": "random_affine",
 }
-"""Option → the switch without which it has no effect."""
+"""Option → the switch that it belongs to, without which it has no effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitTransformation:
-    """Write an image transformation, which transform applies.
+    """Write an image transformation for transform to apply.
 
-    The operations are applied in the order of these options."""
+    The operations are applied in the order of the options below."""
 
     EXAMPLE: ClassVar[str] = "--resize-size 256 --center-crop-size 224 --output transformation"
 
     output: Path
-    """Where to write it: a directory that is new or empty."""
+    """Transformation directory to write; must be new or empty."""
 
     resize: bool = True
-    """Bring the shorter side to --resize-size, the proportions kept."""
+    """Resize the shorter side to --resize-size, keeping the aspect ratio."""
     resize_size: int = 256
-    """Pixels, 1 to 4096."""
+    """Length of the shorter side in pixels, 1 to 4096."""
 
     center_crop: bool = True
-    """Cut out the centre, a square of --center-crop-size. What is missing becomes black."""
+    """Crop the central square of --center-crop-size. Smaller images are padded with black."""
     center_crop_size: int = 224
-    """Pixels, 1 to 4096."""
+    """Side of the crop in pixels, 1 to 4096."""
 
     pad: Switch = False
-    """Add a black margin of --pad-padding."""
+    """Add a black border of --pad-padding."""
     pad_padding: int = 0
-    """Pixels on every edge, 1 to 4096."""
+    """Width of the border in pixels, 1 to 4096."""
 
     color_jitter: Switch = False
-    """Change brightness, contrast and saturation by up to 40 % each. Training only."""
+    """Randomly change brightness, contrast and saturation by up to 40 % each. Training only."""
 
     grayscale: Switch = False
-    """Take the colour away."""
+    """Convert to greyscale."""
 
     random_resized_crop: Switch = False
-    """Cut out 8 to 100 % of the area and resize it to --random-resized-crop-size. Training only."""
+    """Crop a random 8 to 100 % of the area, resized to --random-resized-crop-size. Training only."""
     random_resized_crop_size: int = 256
-    """Pixels, 1 to 4096."""
+    """Side of the resized crop in pixels, 1 to 4096."""
 
     random_crop: Switch = False
-    """Cut out a square of --random-crop-size anywhere. Training only."""
+    """Crop a square of --random-crop-size at a random position. Training only."""
     random_crop_size: int = 224
-    """Pixels, 1 to 4096."""
+    """Side of the crop in pixels, 1 to 4096."""
 
     random_horizontal_flip: bool = True
-    """Mirror half of the images. Training only."""
+    """Flip half of the images horizontally. Training only."""
 
     random_vertical_flip: Switch = False
-    """Turn half of the images upside down. Training only."""
+    """Flip half of the images vertically. Training only."""
 
     random_rotation: Switch = False
-    """Turn by up to --random-rotation-degrees either way. Training only."""
+    """Rotate by up to --random-rotation-degrees in either direction. Training only."""
     random_rotation_degrees: float = 0
-    """Above 0, up to 360."""
+    """Largest angle in degrees, above 0 and up to 360."""
 
     random_affine: Switch = False
-    """Turn by up to --random-affine-degrees either way. Training only."""
+    """Rotate by up to --random-affine-degrees in either direction. Training only."""
     random_affine_degrees: float = 0
-    """Above 0, up to 360."""
+    """Largest angle in degrees, above 0 and up to 360."""
 
     random_grayscale: Switch = False
-    """Take the colour away from a tenth of the images. Training only."""
+    """Convert a tenth of the images to greyscale. Training only."""
 
     random_perspective: Switch = False
-    """Tilt half of the images. Training only."""
+    """Distort the perspective of half of the images. Training only."""
 
     quiet: Switch = False
     """Print warnings and errors only."""
@@ -126,7 +126,7 @@ class InitTransformation:
             (self.resize, Resize(self.resize_size)),
             (self.center_crop, CenterCrop(self.center_crop_size)),
             (self.pad, Pad(self.pad_padding)),
-            # The designer's component writes it without strengths, and it changes nothing there.
+            # The designer's component writes no strengths, so there it has no effect.
             (self.color_jitter, ColorJitter(JITTER, JITTER, JITTER)),
             (self.grayscale, Grayscale()),
             (self.random_resized_crop, RandomResizedCrop(self.random_resized_crop_size)),
@@ -141,7 +141,7 @@ class InitTransformation:
         return [operation for is_on, operation in chosen if is_on]
 
     def _problems(self) -> list[str]:
-        """Every option that is out of range, that has no effect, or that the others make impossible."""
+        """Return a message for every option that is out of range, has no effect or conflicts with another."""
         problems = []
         for name, switch in NUMBERS.items():
             value = getattr(self, name)
@@ -152,17 +152,17 @@ class InitTransformation:
             elif not getattr(self, switch) and value != getattr(type(self), name):
                 problems.append(f"{_flag(name)} is given, and {_flag(switch)} is off. Give both or neither.")
         if not self._operations():
-            problems.append("No operation is on, and the images would stay as they are. Switch one on.")
+            problems.append("No operation is on, so the images would stay as they are. Switch one on.")
         side = self._side_before_random_crop()
         if self.random_crop and side is not None and self.random_crop_size > side:
             problems.append(
-                f"--random-crop-size {self.random_crop_size} is more than the {side} pixels that the"
-                " operations before it leave of a side. Make it smaller, or the sizes before it larger."
+                f"--random-crop-size {self.random_crop_size} exceeds the shorter side that the operations"
+                f" before it leave, {side} pixels. Make it smaller, or the sizes before it larger."
             )
         return problems
 
     def _side_before_random_crop(self) -> int | None:
-        """The length of the shorter side in pixels; None where it is that of the images."""
+        """Return the length of the shorter side in pixels; None if it depends on the image."""
         side = self.resize_size if self.resize else None
         side = self.center_crop_size if self.center_crop else side
         if side is not None and self.pad:

@@ -1,4 +1,4 @@
-"""Before a program can say anything: its first half second goes into importing it."""
+"""Handle Ctrl-C during the first half second of a program, which it spends importing its modules."""
 
 import signal
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def ended_by_interrupts() -> Iterator[None]:
-    """For a `with` around imports: Ctrl-C ends the process there and then, without Python's traceback."""
+    """Context manager around imports: Ctrl-C ends the process at once, without a traceback."""
     handler = signal.getsignal(signal.SIGINT)
-    if handler is not signal.default_int_handler:  # ignored, as under nohup; or somebody's own
+    if handler is not signal.default_int_handler:  # ignored, as under nohup, or handled by the caller
         yield
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""A command's work in this process, in those that somebody has started, or in one for each GPU."""
+"""Run a command's work in this process, in those that a launcher has started, or in one per GPU."""
 
 import os
 import socket
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What the processes of a launch have alike on a node, and those of another not: restarted ones neither.
+# Environment variables that identify a launch. Processes restarted by torchrun belong to another one.
 OF_LAUNCH = (
     *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
-    *("OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"),  # Open MPI's, of different versions
+    *("OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"),  # from different versions of Open MPI
 )
-OF_NODE = ("GROUP_RANK", "NODE_RANK")  # two "nodes" of one host, as tests have them
+OF_NODE = ("GROUP_RANK", "NODE_RANK")  # distinguish several "nodes" on one host, as in tests
 
 
 def opened_once(open_inputs: Callable[[], T], arguments: Sequence[str]) -> T:
-    """What `open_inputs` returns, or raises; of the processes of this node one calls it, for all.
+    """Return or raise what `open_inputs` does; one process of this node calls it for all of them.
 
-    `arguments` are the command line, the verb first.
+    `arguments` is the command line, starting with the verb.
     """
     try:
         part = decide(os.environ, num_gpus=0)
-    except LaunchError:  # a mistake in the inputs comes first
+    except LaunchError:  # a mistake in the inputs is reported first
         return open_inputs()
     if isinstance(part, Agent) or part.local_size == 1:
         return open_inputs()
@@ -49,11 +49,11 @@ def work_or_start_workers(
     voice: Voice,
     before_workers: Callable[[], None] = lambda: None,
 ) -> None:
-    """Do the work as one of its processes, or start these by `arguments`, the verb first.
+    """Run `work` in this process, or start one worker process per GPU with `arguments`, the verb first.
 
-    Call it when the inputs are known to be good: it loads PyTorch, which takes seconds. Processes that are
-    started, `before_workers` having been called, find them opened. If they fail, they end this one with their
-    status. Raises `LaunchError`, and what the work raises.
+    Call it once the inputs are known to be good: it loads PyTorch, which takes seconds. Before workers start,
+    `before_workers` is called; they receive `inputs` already opened. If they fail, this process exits with
+    their status. Raises `LaunchError`, and whatever `work` raises.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         launcher = os.environ.get(LAUNCHER)
@@ -76,7 +76,7 @@ def work_or_start_workers(
 
 
 def spelled(flags: Mapping[str, object], switches: Mapping[str, bool]) -> list[str]:
-    """Options as a command line has them; a value of None is left out."""
+    """Return options as command-line arguments; a flag whose value is None is left out."""
     return [
         *(text for flag, value in flags.items() if value is not None for text in (flag, str(value))),
         *(switch for switch, is_on in switches.items() if is_on),
@@ -84,7 +84,7 @@ def spelled(flags: Mapping[str, object], switches: Mapping[str, bool]) -> list[s
 
 
 def _launch(started_by: object, arguments: Sequence[str], num_processes: int) -> Launch:
-    """`started_by` tells launches of the same command apart."""
+    """Return a launch's identity; `started_by` distinguishes launches of the same command."""
     return Launch(repr([socket.gethostname(), started_by, str(Path.cwd()), *arguments]), num_processes)
 
 
@@ -93,7 +93,7 @@ def _work(worker: Worker, work: "Callable[[World], None]", voice: Voice) -> None
 
     from train_pytorch_model.distributed import join_world
 
-    @record  # without it, torchrun shows no traceback of a fault
+    @record  # without it, torchrun shows no traceback of an exception
     def recorded() -> None:
         with quick_turns(), join_world() as world:
             work(world)
@@ -105,6 +105,6 @@ def _work(worker: Worker, work: "Callable[[World], None]", voice: Voice) -> None
     os.environ.update(worker.environment())
     try:
         recorded()
-    finally:  # the next work of this process decides anew
+    finally:  # the next command of this process decides anew
         os.environ.clear()
         os.environ.update(before)

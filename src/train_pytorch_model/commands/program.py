@@ -1,4 +1,4 @@
-"""From the command line to an exit status: what all verbs share."""
+"""What all verbs share, from the command line to the exit status."""
 
 import atexit
 import difflib
@@ -37,14 +37,14 @@ from train_pytorch_model.machine.priority import OPENMP
 from train_pytorch_model.progress import write_what_the_console_can
 
 Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
-"""An option that is there or is not: `--quiet`, no `--no-quiet`."""
+"""A flag that is off unless given: `--quiet`, without a `--no-quiet`."""
 
 OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 OptionalInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
 OptionalName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 
-# torchrun ends all processes as soon as one has ended. The other ranks let rank 0 be that one: it has files
-# to close and the message to print.
+# torchrun ends all processes as soon as one exits. The other ranks give rank 0 this long to exit first: it
+# has files to close and the message to print.
 GRACE_S = 10.0
 
 
@@ -55,16 +55,16 @@ class Command(Protocol):
     """Its arguments in a typical call, for `--help`."""
 
     def run(self) -> None:
-        """Do it. Raises `UserError`."""
+        """Run the command. Raises `UserError`."""
 
 
 def run_command(command: type[Command], prog: str) -> None:
-    """The program of one command; exits with its status."""
+    """Run a program with a single command; exits with its status."""
     _run(lambda: _parse(command, prog, sys.argv[1:]))
 
 
 def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str) -> None:
-    """The program of several verbs; exits with the status of the one that was named."""
+    """Run a program with several verbs; exits with the status of the verb named."""
     first, *rest = sys.argv[1:] or [""]
     name = first.replace("_", "-")
     if name == "--version":
@@ -78,10 +78,10 @@ def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str
 
 
 def leave_after(main: Callable[[], None]) -> None:
-    """End this process with the status of a program, without taking apart what it has loaded.
+    """Run `main` and exit with its status, without tearing down the interpreter.
 
-    With PyTorch and MLflow that takes Python seconds, and frees what the system frees at once. All
-    else is as at any end: threads are waited for, then the functions run that were registered for it.
+    With PyTorch and MLflow loaded, the teardown takes seconds, to free what the system frees at once.
+    Everything else is as at any exit: threads are joined, then `atexit` functions run.
     """
     status = 0
     try:
@@ -91,13 +91,13 @@ def leave_after(main: Callable[[], None]) -> None:
             raise
         status = end.code or 0
     except Exception as error:
-        sys.excepthook(type(error), error, error.__traceback__)  # PyTorch's tells the rank
+        sys.excepthook(type(error), error, error.__traceback__)  # PyTorch's hook names the rank
         status = 1
     _end_at_signals()
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, AttributeError):  # closed by who started this: then it is None
+        with suppress(OSError, AttributeError):  # closed by the parent process: then it is None
             stream.flush()
     os._exit(status)
 
@@ -121,7 +121,7 @@ def _parse_verb(
 
 
 def _parse_verbs(commands: Mapping[str, type[Command]], prog: str, description: str) -> Command:
-    """Of a command line that asks for help: ends the program with the verbs."""
+    """Print the program's help, which lists the verbs, and exit."""
     each: list[Any] = []
     for name, command in commands.items():
         in_short, *_ = (inspect.getdoc(command) or "").splitlines()
@@ -130,7 +130,7 @@ def _parse_verbs(commands: Mapping[str, type[Command]], prog: str, description: 
 
 
 def _refuse(first: str, verbs: Sequence[str], prog: str) -> NoReturn:
-    """Raise `ParameterError` for a command line that does not begin with a verb."""
+    """Raise `ParameterError` for a command line that does not start with a verb."""
     if not first:
         problem = f'a verb is missing: "{prog} VERB …".'
     elif first.startswith("-"):
@@ -144,7 +144,7 @@ def _refuse(first: str, verbs: Sequence[str], prog: str) -> NoReturn:
 
 
 def activation() -> Iterator[str]:
-    """The command that makes `python` and `mlflow` those of this environment; none where they are."""
+    """Yield the command that activates this virtual environment; nothing if `python` is already its own."""
     if sys.prefix == sys.base_prefix:
         return
     python, programs = shutil.which("python"), Path(sys.executable).parent
@@ -156,10 +156,10 @@ def activation() -> Iterator[str]:
 
 
 def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]:
-    """`--pretrained True` as `--pretrained`, and `--pretrained False` as if it were not there, in any case.
+    """Rewrite `--pretrained True` as `--pretrained` and drop `--pretrained False`, ignoring case.
 
-    Azure ML can write a boolean input only as a value, of `az ml job create --set` as it was typed; an option
-    that is on by default becomes `--no-…`.
+    Azure ML passes a boolean input only as a value, which `az ml job create --set` leaves as typed. `False`
+    for an option that is on by default becomes `--no-…`.
     """
     defaults = {
         option.name: option.default for option in _options(command) if isinstance(option.default, bool)
@@ -179,7 +179,7 @@ def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]
 
 
 def _options(command: type) -> Iterator[Field[Any]]:
-    """The options of a command, those of its groups too."""
+    """Yield the options of a command, including those of its groups."""
     for option in fields(command):
         if option.default_factory is not MISSING and is_dataclass(option.default_factory):
             yield from _options(cast(type, option.default_factory))
@@ -188,7 +188,7 @@ def _options(command: type) -> Iterator[Field[Any]]:
 
 
 def _options_of_others(name: str, commands: Mapping[str, type], arguments: Sequence[str]) -> Iterator[str]:
-    """A sentence for each option of a verb's command line that only other verbs have."""
+    """Yield a sentence for each option in a verb's arguments that only other verbs have."""
     for argument in arguments:
         option = argument.partition("=")[0].removeprefix("--").replace("-", "_")
         verbs = [
@@ -212,13 +212,13 @@ def _run(parse: Callable[[], Command]) -> None:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Who reads has had enough, as `| head` has. The interpreter must not flush, and complain, again.
+        # The reader has closed the pipe, as `| head` does. The interpreter must not flush, and fail, again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         if error.errno not in DISK_IS_FULL:
             raise
-        # No verb has seen it: it is the disk that the messages are written to, as a log.
+        # No verb has handled it, so the full disk is the one that standard output is redirected to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         print(f"Standard output cannot be written: {error.strerror}.", file=sys.stderr, flush=True)
         sys.exit(UnfinishedOutputError.exit_status)
@@ -226,7 +226,7 @@ def _run(parse: Callable[[], Command]) -> None:
         rank = rank_of(os.environ)
         if is_azure_job():
             leave_error_info(error, rank)
-        # Every rank finds the same mistake, but memory runs out where it runs out.
+        # Every rank finds the same mistake, but any rank can run out of memory or lose another.
         if rank == 0 or isinstance(error, (ModuleOutOfMemoryError, LostRankError)):
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         else:
@@ -243,7 +243,7 @@ def _run(parse: Callable[[], Command]) -> None:
 
 
 def _last_words(ended: BaseException) -> str:
-    """What a program says that was asked to end; of a training also where it was asked again as it ended."""
+    """Return the last message after a signal; a stopped training's own, even after a second signal."""
     asked: BaseException | None = ended
     while asked is not None:
         if isinstance(asked, StoppedError):
@@ -254,16 +254,16 @@ def _last_words(ended: BaseException) -> str:
 
 
 def _end_at_signals() -> None:
-    """From here on a signal ends this process at once, and not in a traceback: it is ending anyway."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):  # PyTorch's launcher takes the last two as well
+    """Let further signals end this process at once, without a traceback: it is ending anyway."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):  # PyTorch's launcher handles the last two as well
         number = getattr(signal, name, None)  # Windows has fewer
-        if number and callable(signal.getsignal(number)):  # what is ignored stays so, such as under nohup
+        if number and callable(signal.getsignal(number)):  # an ignored signal stays ignored, as under nohup
             signal.signal(number, signal.SIG_DFL)
 
 
 class _Terminated(SystemExit):
-    """The program was told to end."""
+    """The program has received SIGTERM."""
 
 
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001, signal's form
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001, signal's signature
     raise _Terminated(128 + number)

@@ -1,4 +1,4 @@
-"""`quickstart`: see it work, in about a minute."""
+"""`quickstart`: a complete run on sample images, in about a minute."""
 
 import shlex
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from train_pytorch_model.progress import Voice, make_voice
 
 VERBS: Mapping[str, type[Command]] = {"init-model": InitModel, "train": Train, "score": Score}
 
-BATCH_SIZE = 32  # takes half the time of 16: at 32 px the weights are the work
+BATCH_SIZE = 32  # half the time of 16: at 32 px the weights, not the images, make up the cost of a step
 
 NEXT = (
     "python -m train_pytorch_model split --input photographs --output-1 training --output-2 validation",
@@ -29,19 +29,19 @@ NEXT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Quickstart:
-    """Train on real handwritten digits that come with scikit-learn, on a CPU, in about a minute."""
+    """Train and score on scikit-learn's handwritten digits, in about a minute on a CPU."""
 
     EXAMPLE: ClassVar[str] = ""
 
     output: Path = Path("quickstart")
-    """Where to write images, models and scores: a directory that is new or empty."""
+    """Directory for images, models and scores; must be new or empty."""
 
     def run(self) -> None:
-        """Write the images, then run the three verbs as one would type them."""
+        """Write the images, then run the three verbs by their command lines."""
         voice = make_voice(is_main=True)
         check_output(self.output, "--output")
 
-        voice.say("1. Handwritten digits, as image directories")
+        voice.say("1. Writing handwritten digits as image directories")
         from train_pytorch_model.quickstart import write_digits  # scikit-learn takes a second to load
 
         directories = write_digits(self.output)
@@ -49,21 +49,21 @@ class Quickstart:
         training, validation, held_out = (str(directory) for directory in directories)
         untrained, trained = str(self.output / "untrained_model"), str(self.output / "trained_model")
 
-        voice.say("\n2. An untrained ResNet-18")
+        voice.say("\n2. Initialising a ResNet-18")
         self._type(voice, "init-model", "--architecture", "resnet18", "--output", untrained)
         voice.say("\n3. Training")
         self._type(voice, "train", "--untrained-model", untrained, "--training-dataset", training,
                    "--validation-dataset", validation, "--trained-model", trained,
                    "--batch-size", str(BATCH_SIZE))  # fmt: skip
-        voice.say("\n4. Scoring images that it has never seen")
+        voice.say("\n4. Scoring held-out images")
         self._type(voice, "score", "--trained-model", trained, "--dataset", held_out,
                    "--scored-dataset", str(self.output / "scores"))  # fmt: skip
-        voice.say("\n5. Images of yours, in a folder per category, such as photographs/daisy/1.jpg:")
+        voice.say("\n5. Next: your own images, in one folder per category, such as photographs/daisy/1.jpg:")
         for command in (*activation(), *NEXT):
             voice.say(f"  {command}")
 
     def _type(self, voice: Voice, verb: str, *arguments: str) -> None:
-        """Show a command and run just that."""
+        """Print a command line, then run it."""
         voice.say(f"$ python -m train_pytorch_model {shlex.join([verb, *arguments])}")
         command: Command = tyro.cli(VERBS[verb], args=arguments)
         command.run()

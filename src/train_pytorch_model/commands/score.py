@@ -1,4 +1,4 @@
-"""`score`: predictions for every image of a directory."""
+"""`score`: predict the category of every image in a directory."""
 
 import os
 from dataclasses import dataclass
@@ -22,29 +22,29 @@ FLAG = "--scored-dataset"
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """Predict the category of every image of a directory.
+    """Predict the category of every image in a directory.
 
-    Uses all GPUs by itself; or start it with torchrun, or as an Azure ML job."""
+    Uses all GPUs by default. Also runs under torchrun and as an Azure ML job."""
 
     EXAMPLE: ClassVar[str] = "--trained-model trained --dataset flowers/new --scored-dataset scores"
 
     trained_model: Path
-    """Trained model directory, as train writes it."""
+    """Trained model directory, as written by train."""
 
     dataset: Path
     """Images, labelled or not: one folder per category, an ImageDirectory, or a folder of images."""
 
     scored_dataset: Path
-    """Where to write _data.parquet and scores.csv: a directory that is new or empty."""
+    """Directory for _data.parquet and scores.csv; must be new or empty."""
 
     top_k: OptionalInt = None
-    """Write only this many most probable categories to scores.csv, instead of all."""
+    """Number of most probable categories per image in scores.csv. By default all."""
 
     quiet: Switch = False
     """Print warnings and errors only."""
 
     def run(self) -> None:
-        """Score, and say how many were right where that is known."""
+        """Score the images, and print the accuracy if they are labelled."""
         is_main = rank_of(os.environ) == 0
         voice = make_voice(is_main, self.quiet)
         if self.top_k is not None and self.top_k < 1:
@@ -74,7 +74,7 @@ class Score:
         work_or_start_workers(work, arguments, inputs, voice)
 
     def _arguments(self) -> list[str]:
-        """The command line of this command, for processes that it starts."""
+        """The arguments of this command, for the worker processes that it starts."""
         flags = {
             "--trained-model": self.trained_model,
             "--dataset": self.dataset,

@@ -1,4 +1,4 @@
-"""`split`: an image directory in two, such as for training and validation."""
+"""`split`: split an image directory in two, such as for training and validation."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,29 +18,29 @@ PORT = "Input image directory"
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Split images into two directories, such as for training and for validation."""
+    """Split images into two directories, such as for training and validation."""
 
     EXAMPLE: ClassVar[str] = (
         "--input photographs --fraction 0.8 --output-1 flowers/training --output-2 flowers/rest"
     )
 
     input: Path
-    """An ImageDirectory, one folder per category, or a folder of images."""
+    """Images to split: an ImageDirectory, one folder per category, or a folder of images."""
 
     output_1: Path
-    """Where to write the first part: a directory that is new or empty."""
+    """ImageDirectory for the first part; must be new or empty."""
 
     output_2: Path
-    """Where to write the other part."""
+    """ImageDirectory for the second part; must be new or empty."""
 
     fraction: float = 0.8
-    """Share of the images that the first part gets. Greater than 0 and less than 1."""
+    """Share of the images in the first part. Greater than 0 and less than 1."""
 
     seed: int = 1
-    """Any integer. The same seed and images give the same parts."""
+    """Any integer. The same seed and images give the same split."""
 
     stratified: bool = True
-    """Split each category by this fraction, not all images as one."""
+    """Split each category by the fraction, rather than all images together."""
 
     quiet: Switch = False
     """Print warnings and errors only."""

@@ -1,4 +1,4 @@
-"""`submit`: train on Azure ML, from a workstation."""
+"""`submit`: train on an Azure ML cluster, from a workstation."""
 
 import os
 import shlex
@@ -40,9 +40,9 @@ OptionalData = Annotated[str | None, tyro.conf.arg(metavar="DATA", help_behavior
 
 @dataclass(frozen=True, kw_only=True)
 class Submit:
-    """Train on a cluster of Azure ML, from a workstation that is signed in.
+    """Train on an Azure ML cluster, from a workstation that is signed in.
 
-    DATA is a folder, which is uploaded, or azureml:NAME:VERSION, azureml://… or https://…, passed on."""
+    DATA is azureml:NAME:VERSION, azureml://…, https://… or a local folder, which is uploaded."""
 
     EXAMPLE: ClassVar[str] = (
         "--architecture resnet50 --pretrained --training-dataset flowers/training"
@@ -53,81 +53,81 @@ class Submit:
     """Labelled images to train on."""
 
     validation_dataset: Data
-    """Labelled images to validate on after each epoch; the same categories as the training images."""
+    """Labelled images to validate on after each epoch, in the same categories as the training images."""
 
     untrained_model: OptionalData = None
-    """Model directory to train, as a single job."""
+    """Model directory to train, in a single job."""
 
     architecture: OptionalName = None
-    """Instead of an untrained model: a pipeline makes a new one of this architecture, and trains it."""
+    """Instead of --untrained-model: initialise and train a model of this architecture, in a pipeline."""
 
     pretrained: Switch = False
-    """With --architecture: begin with torchvision's best ImageNet weights."""
+    """With --architecture: start from torchvision's best ImageNet weights."""
 
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
 
     compute: Name = "gpu-cluster"
-    """The AmlCompute cluster, which is made where it does not exist."""
+    """AmlCompute cluster; created if it does not exist."""
 
     vm_size: OptionalName = None
-    """VM size of a new cluster; default Standard_NC4as_T4_v3, one T4."""
+    """VM size of a new cluster. By default Standard_NC4as_T4_v3, with one T4."""
 
     max_nodes: OptionalInt = None
-    """Most nodes of a new cluster; default: what the job takes. Idle nodes are released."""
+    """Maximum number of nodes of a new cluster, which releases idle ones. By default --instance-count."""
 
     instance_count: int = 1
-    """Node count."""
+    """Number of nodes."""
 
     process_count_per_instance: int = 1
-    """Process count per node. 1 starts a process for each GPU of the node; more means just that many."""
+    """Processes per node. 1 starts a process for each GPU of the node; more means exactly that many."""
 
     environment: OptionalName = None
-    """Another environment of the workspace, as NAME:VERSION or NAME@latest, instead of the project's own."""
+    """Workspace environment, as NAME:VERSION or NAME@latest, to use instead of the project's own."""
 
     image: OptionalName = None
-    """A Docker image instead, complete or completed by --conda-file."""
+    """Docker image to use instead, with everything installed or with --conda-file."""
 
     conda_file: OptionalPath = None
-    """Conda packages on top of --image, or of the project's base image."""
+    """Conda environment file to install on top of --image, or of the project's base image."""
 
     experiment_name: Name = EXPERIMENT
-    """Under which the portal lists the job."""
+    """Experiment under which the portal lists the job."""
 
     time_limit: OptionalInt = None
-    """Minutes after which Azure ML ends the training."""
+    """Minutes after which Azure ML ends the training. By default there is no limit."""
 
     wait_limit: OptionalInt = None
-    """Watch for at most this many minutes; the job continues. 0 only submits."""
+    """Minutes to watch the job, which continues afterwards; 0 only submits. By default until it ends."""
 
     download: OptionalPath = None
-    """Where to write the trained model directory in the end: a directory that is new or empty."""
+    """Directory to download the trained model to; must be new or empty."""
 
     register: OptionalName = None
-    """Register the trained model under this name, even if nobody watches any more."""
+    """Register the trained model under this name, even if submit no longer watches the job."""
 
     register_components: Switch = False
-    """Also register all components of this version, for the designer."""
+    """Also register all components of this version, for use in the designer."""
 
     dry_run: OptionalPath = None
-    """Send nothing; write job.yaml for az ml job create, and its code, into this directory."""
+    """Send nothing; write job.yaml, for az ml job create, and its code to this directory."""
 
     subscription_id: OptionalName = None
-    """Subscription of the workspace; default AZUREML_ARM_SUBSCRIPTION, else config.json."""
+    """Subscription of the workspace. By default AZUREML_ARM_SUBSCRIPTION, else from config.json."""
 
     resource_group: OptionalName = None
-    """Resource group of the workspace; default AZUREML_ARM_RESOURCEGROUP, else config.json."""
+    """Resource group of the workspace. By default AZUREML_ARM_RESOURCEGROUP, else from config.json."""
 
     workspace_name: OptionalName = None
-    """The workspace; else AZUREML_ARM_WORKSPACE_NAME, else config.json."""
+    """Name of the workspace. By default AZUREML_ARM_WORKSPACE_NAME, else from config.json."""
 
     config: OptionalPath = None
-    """The workspace's config.json, instead of the variables, and of one in this directory or those above."""
+    """config.json of the workspace; overrides those variables and one found in or above this directory."""
 
     quiet: Switch = False
     """Print warnings, errors and the job's log only."""
 
     def run(self) -> None:
-        """Check everything, then submit and watch, or write the job."""
+        """Check everything, then submit the job and watch it, or write it for --dry-run."""
         voice = make_voice(is_main=True, quiet=self.quiet)
         submission = self._submission()
         self._check_outputs()
@@ -188,7 +188,7 @@ class Submit:
         write_job_folder(submission, self.dry_run)
         submitting.validate(self.dry_run)
         nodes = submission.nodes
-        voice.say(f"Nothing was sent. The job is in {self.dry_run}; this is how to send it:")
+        voice.say(f"Nothing was sent. The job is in {self.dry_run}; to submit it:")
         voice.say(
             f"  az ml compute create --type AmlCompute --name {nodes.cluster} --size {nodes.new_vm_size}"
             f" --min-instances 0 --max-instances {nodes.new_max_nodes}   # if it does not exist"
@@ -201,30 +201,30 @@ class Submit:
         client = submitting.connect(workspace, voice)
         job = submitting.send(submission, folder, self.register_components, client, voice)
         if self.wait_limit == 0:
-            _say_how_to_go_on(job, workspace, voice)
+            _say_how_to_follow(job, workspace, voice)
             return
         wait_limit_s = None if self.wait_limit is None else 60.0 * self.wait_limit
         try:
             if not submitting.follow(client, job, wait_limit_s, voice):
                 raise submitting.ServiceError(
-                    f"Job {job.name} was not complete after {self.wait_limit} minutes. It goes on."
+                    f"Job {job.name} was not complete after {self.wait_limit} minutes. It continues."
                 )
         except (KeyboardInterrupt, SystemExit, submitting.ServiceError):
-            _say_how_to_go_on(job, workspace, voice)
+            _say_how_to_follow(job, workspace, voice)
             raise
         if self.register:
             voice.say(f"The trained model is registered as {self.register}")
         if self.download:
             try:
                 submitting.download(client, job, self.download, voice)
-            except BaseException:  # hours of training are not lost with it, and need not be repeated
-                voice.say(f"\nJob {job.name} is complete. Its model can be downloaded again:")
+            except BaseException:  # the trained model is still in Azure ML: say how to get it
+                voice.say(f"\nJob {job.name} is complete. Its model can still be downloaded:")
                 voice.say(_download_line(job, workspace))
                 raise
 
 
 def _check_local_data(submission: Submission, voice: Voice) -> None:
-    """Find here what a node would find only after minutes. What is in the cloud is not looked at."""
+    """Find mistakes that a node would report only after minutes. Data in the cloud is not checked."""
     model = submission.untrained_model.local if submission.untrained_model else None
     training, validation = submission.training_dataset.local, submission.validation_dataset.local
     if training and validation and model:
@@ -242,8 +242,8 @@ def _check_local_data(submission: Submission, voice: Voice) -> None:
             open_image_directory(directory, port).require_labels()
 
 
-def _say_how_to_go_on(job: "Job", workspace: Workspace, voice: Voice) -> None:
-    voice.say(f"\nJob {job.name} goes on: {job.studio_url}")
+def _say_how_to_follow(job: "Job", workspace: Workspace, voice: Voice) -> None:
+    voice.say(f"\nJob {job.name} continues: {job.studio_url}")
     voice.say(f"  az ml job stream --name {job.name} {workspace.flags()}")
     voice.say(f"  az ml job cancel --name {job.name} {workspace.flags()}")
     voice.say(_download_line(job, workspace))

@@ -1,4 +1,4 @@
-"""`train`: the main job."""
+"""`train`: train an image classifier, the main verb."""
 
 import os
 import shlex
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Train:
     """Train an image classifier on a folder of images.
 
-    Starts one process per GPU by itself; or start it with torchrun, or as an Azure ML job."""
+    Starts one process per GPU by default. Also runs under torchrun and as an Azure ML job."""
 
     EXAMPLE: ClassVar[str] = (
         "--untrained-model untrained --training-dataset flowers/training"
@@ -40,30 +40,30 @@ class Train:
     )
 
     untrained_model: Path
-    """Model directory to train, as init-model writes it. A trained one is trained further."""
+    """Model directory to train, as written by init-model. A trained one is trained further."""
 
     training_dataset: Path
     """Labelled images to train on: one folder per category, or an ImageDirectory."""
 
     validation_dataset: Path
-    """Labelled images to validate on after each epoch; the same categories as the training images."""
+    """Labelled images to validate on after each epoch, in the same categories as the training images."""
 
     trained_model: Path
-    """Where to write the trained model directory: a directory that is new or empty."""
+    """Directory for the trained model; must be new or empty."""
 
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
 
     dry_run: Switch = False
-    """Check everything, run three steps, write nothing."""
+    """Check everything and run three steps, but write nothing."""
 
     fresh: Switch = False
-    """Start over instead of resuming an interrupted run of this output."""
+    """Start over instead of resuming an interrupted run with this output."""
 
     quiet: Switch = False
     """Print warnings and errors only."""
 
     def run(self) -> None:
-        """Check the inputs, then train: in this process, or in those that it starts."""
+        """Check the inputs, then train in this process or in the workers that it starts."""
         rank = rank_of(os.environ)
         voice = make_voice(rank == 0, self.quiet)
         voice.say(f"Train PyTorch Model {__version__}")
@@ -73,7 +73,7 @@ class Train:
             if not self.dry_run and (_is_job() or isinstance(error, TrainingError)):
                 run = RunFolder.beside(self.trained_model)
                 run.fail(error, rank)
-                voice.say(f"What is left of the run is in {run.root}")
+                voice.say(f"The files of the failed run are in {run.root}")
             raise
 
     def _run(self, voice: Voice) -> None:
@@ -85,9 +85,9 @@ class Train:
         run = RunFolder.beside(self.trained_model)
         fingerprint = inputs.fingerprint(self.parameters)
         if published_fingerprint(self.trained_model) == fingerprint:
-            voice.say(f"{self.trained_model} is complete, and this very command has made it.")
+            voice.say(f"{self.trained_model} is already complete, from this same command.")
             if self.fresh:
-                voice.say("--fresh is for unfinished runs: to train once more, name another output.")
+                voice.say("--fresh is for unfinished runs: to train again, name another output.")
             if is_main and run.token:
                 run.remove()
             return
@@ -123,7 +123,7 @@ class Train:
         )
 
     def _arguments(self) -> list[str]:
-        """The command line of this command, for processes that it starts."""
+        """The arguments of this command, for the worker processes that it starts."""
         flags: dict[str, object] = {
             "--untrained-model": self.untrained_model,
             "--training-dataset": self.training_dataset,
@@ -136,8 +136,8 @@ class Train:
     def _say_what_next(self, voice: Voice) -> None:
         model = shlex.quote(str(self.trained_model))
         if (report := self.trained_model / REPORT).exists():
-            voice.say(f"How it went, and how good the model is: {report}")
-        voice.say(f"The trained model is in {self.trained_model}. What next:")
+            voice.say(f"Report on the training and the model: {report}")
+        voice.say(f"The trained model is in {self.trained_model}. Next steps:")
         for command in activation():
             voice.say(f"  {command}")
         program = "python -m train_pytorch_model"
@@ -147,22 +147,22 @@ class Train:
         )
         voice.say(
             f"  {program} evaluate --trained-model {model} --dataset FOLDER --output evaluation"
-            "   # FOLDER: labelled images that it has never seen"
+            "   # FOLDER: labelled images held out from training"
         )
-        voice.say("  mlflow ui   # the curves of this run and of others")
+        voice.say("  mlflow ui   # the curves of all runs")
         voice.say(f"  mlflow models serve --model-uri {model} --env-manager local")
 
 
 @contextmanager
 def _with_log(voice: Voice, rank: int) -> Iterator[Voice]:
-    """The same, kept in a file that the portal shows with the job: one for each process that trains.
+    """Yield a voice that also writes to a log file, one per training process, which the portal shows.
 
-    Not for a node's launcher: the files of all nodes are put into one folder, and its rank is of a node.
+    Not for a node's launcher: its rank is that of a node, and the files of all nodes end up in one folder.
     """
     recorded = Recorded(voice, Path("logs") / f"rank_{rank}.log")
     try:
         yield recorded
-    except Exception as error:  # which is told elsewhere, by rank 0 alone
+    except Exception as error:  # which rank 0 alone prints elsewhere
         recorded.record(f"{type(error).__name__}: {error}")
         raise
     except StoppedError as stopped:
@@ -171,5 +171,5 @@ def _with_log(voice: Voice, rank: int) -> Iterator[Voice]:
 
 
 def _is_job() -> bool:
-    """Whether nobody sees this process's exit status: torchrun turns it into 1, a cluster into Failed."""
+    """Whether this process's exit status is lost: torchrun turns it into 1, a cluster into Failed."""
     return "TORCHELASTIC_RUN_ID" in os.environ or is_azure_job()

@@ -1,4 +1,4 @@
-"""`transform`: a directory of images, resized, cropped or augmented."""
+"""`transform`: resize, crop or augment a directory of images."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ IMAGES = "Input image directory"
 
 @dataclass(frozen=True, kw_only=True)
 class Transform:
-    """Apply an image transformation to a directory of images, and write another."""
+    """Apply an image transformation to a directory of images, and write the results."""
 
     EXAMPLE: ClassVar[str] = (
         "--input flowers/training --transformation transformation --mode training"
@@ -29,13 +29,13 @@ class Transform:
     """Images, labelled or not: an ImageDirectory, one folder per category, or a folder of images."""
 
     transformation: Path
-    """What to do, as init-transformation writes it: the directory, or its _transforms.json alone."""
+    """Transformation from init-transformation: the directory, or its _transforms.json alone."""
 
     mode: Literal["training", "inference"]
-    """inference leaves out what is random: for the images that a model is validated or tested on."""
+    """training applies all operations; inference skips random ones, for validation and test images."""
 
     output: Path
-    """Where to write the ImageDirectory of PNG files: a directory that is new or empty."""
+    """ImageDirectory of PNG files to write; must be new or empty."""
 
     random_seed: int = 1
     """Any integer. The same seed and images give the same output."""

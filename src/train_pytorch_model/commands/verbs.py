@@ -1,4 +1,4 @@
-"""The verbs by name; importing them takes what little all of them need."""
+"""The verbs by name. Importing this module loads only the little that all verbs need."""
 
 from collections.abc import Mapping
 

@@ -1,1 +1,1 @@
-"""From images on disk to batches on a device: who takes which, decoding, what is kept, what is random."""
+"""From images on disk to batches on a device: sharding, decoding, caching and augmentation."""

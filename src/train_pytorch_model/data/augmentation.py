@@ -1,4 +1,4 @@
-"""What training does to an image before the network sees it, as a pure function of a random stream."""
+"""Training augmentation: a pure function of an image and a random stream."""
 
 import math
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.recipe import Recipe
 
 Augment = Callable[[Pixels, Random], Pixels]
-"""An image → one of the training size. The pixels that come in stay as they are."""
+"""An image → an image of the training size. Does not modify its input."""
 
-# Inception's crop (Szegedy et al. 2015), with the aspects that everybody has used since.
+# Inception's crop (Szegedy et al. 2015), with the aspect ratios that have become standard.
 ASPECTS = (3 / 4, 4 / 3)
 ATTEMPTS = 10
 PADDING = 1 / 8  # 4 px of 32, as in He et al. 2015, section 4.2
@@ -22,9 +22,9 @@ PADDING = 1 / 8  # 4 px of 32, as in He et al. 2015, section 4.2
 
 @dataclass(frozen=True)
 class RecipeAugment:
-    """What a decided recipe asks for, as an `Augment` that other processes can have.
+    """The augmentation of a decided recipe, as a picklable `Augment`.
 
-    Random crops are taken of an image of any size, all else is done to what a model sees of it.
+    Random resized crops are taken from an image of any size; everything else works on the framed image.
     """
 
     recipe: Recipe
@@ -44,20 +44,20 @@ class RecipeAugment:
 
 
 def random_resized_crop(pixels: Pixels, height: int, width: int, min_area: float, random: Random) -> Pixels:
-    """A window of `min_area` or more and an aspect of 3/4 to 4/3 of the target's, resized to it."""
+    """A random window, resized: at least `min_area`, and 3/4 to 4/3 of the target's aspect ratio."""
     window = random_window(*pixels.shape[:2], width / height, min_area, random)
-    if window is None:  # a panorama: no window fits, the largest centred one does
+    if window is None:  # a panorama: no window fits, so take the largest centred one
         return framed(pixels, Framing(height, width, 1.0))
-    # A copy in one piece: PyTorch would make it by threads of its own.
+    # A contiguous copy: PyTorch would make it with threads of its own.
     return resize(np.array(pixels[window], order="C"), height, width)
 
 
 def random_window(
     height: int, width: int, aspect: float, min_area: float, random: Random
 ) -> tuple[slice, slice] | None:
-    """Rows and columns of a random part of an image; None where no part of that aspect was found.
+    """Rows and columns of a random window of an image; None if `ATTEMPTS` draws do not fit into it.
 
-    `min_area` is a share of the image's, as `aspect` is of width to height.
+    `min_area` is a fraction of the image's area, `aspect` the target's width / height.
     """
     low, high = math.log(ASPECTS[0]), math.log(ASPECTS[1])
     for _ in range(ATTEMPTS):
@@ -71,15 +71,15 @@ def random_window(
 
 
 def mirrored(pixels: Pixels) -> Pixels:
-    """Left and right exchanged."""
+    """The image flipped left to right."""
     flipped = np.empty_like(pixels)
-    for channel in range(3):  # at once, NumPy takes eight times as long
+    for channel in range(3):  # all at once take NumPy eight times as long
         flipped[..., channel] = pixels[:, ::-1, channel]
     return flipped
 
 
 def padded_crop(pixels: Pixels, random: Random) -> Pixels:
-    """The image (H, W, 3) moved by up to an eighth, the gap filled with its reflection."""
+    """The image (H, W, 3) shifted by up to an eighth of its size, with reflection padding."""
     height, width, _ = pixels.shape
     pad_y, pad_x = round(height * PADDING), round(width * PADDING)
     padded = np.pad(pixels, ((pad_y, pad_y), (pad_x, pad_x), (0, 0)), mode="reflect")

@@ -1,4 +1,4 @@
-"""Which decoded images are kept, and where: decided before a run, and opened for it."""
+"""Whether and where decoded images are cached: planned before a run, and opened for it."""
 
 import os
 import shutil
@@ -30,33 +30,33 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.machine.memory import available_memory
 from train_pytorch_model.machine.sealed_file import sealed_file
 
-MEMORY_SHARE = 1 / 4  # of what is available, for all processes of a machine together
-FREE_SHARE = 1 / 2  # of a file system: others need room there, too
-MIN_SHARE = 0.05  # of the images: fewer are not worth it
-SAMPLED = 32  # images whose headers tell the size of all
-SLACK = 1.1  # the sample may be of smaller images than the rest, and chunks are not filled to the end
+MEMORY_SHARE = 1 / 4  # of the available memory, for all processes of a machine together
+FREE_SHARE = 1 / 2  # of a file system's free space: others need some, too
+MIN_SHARE = 0.05  # of the images: caching fewer is not worth it
+SAMPLED = 32  # images whose headers are read to estimate the size of all
+SLACK = 1.1  # the sampled images may be smaller than the rest, and chunks are not filled to the end
 
 Prepared = tuple[ImageDirectory, Preparation]
-"""A dataset, and what is done to its images."""
+"""A dataset, and how its images are prepared."""
 
 
 @dataclass(frozen=True)
 class CachePlan:
-    """How much is kept, and where."""
+    """How many bytes of decoded images are cached, and where."""
 
     num_training: int
     """Rows of the training dataset."""
     num_validation: int
     budget: int
-    """Bytes, of all processes of the machine; 0 where nothing is kept."""
+    """Bytes, for all processes of the machine; 0 without a cache."""
     folder: Path | None
-    """Of the files that processes share; None for memory of one process."""
+    """The folder of the files that training processes share; None to cache in memory."""
     summary: str
-    """For people."""
+    """Human-readable."""
     readers: int = 0
-    """Processes that read images for each one that trains; 0 where it does so itself."""
+    """Reader processes per training process; 0 if it reads images itself."""
     min_chunk: int = MIN_CHUNK
-    """Bytes that a writer takes at once, if there are as many."""
+    """Minimum bytes that a writer reserves at once, if its share of the budget allows."""
 
     @property
     def num_images(self) -> int:
@@ -64,7 +64,7 @@ class CachePlan:
 
 
 def shared_folders() -> tuple[Path, ...]:
-    """Where the processes of a machine can keep files together, the better first."""
+    """Folders for files shared by the processes of a machine, in order of preference."""
     return Path("/dev/shm"), Path(tempfile.gettempdir())
 
 
@@ -75,7 +75,7 @@ def plan_cache(
     world: World,
     readers: int = 0,
 ) -> CachePlan:
-    """Whether images are kept: where there are epochs to come, and memory for a good part of the images."""
+    """Decide what is cached: nothing for a single epoch, or if memory holds too few of the images."""
     (trained, _), (validated, _) = training, validation
     decoded = len(trained) + len(validated)
     trained_bytes, validated_bytes = _mean_bytes(*training), _mean_bytes(*validation)
@@ -85,13 +85,13 @@ def plan_cache(
     if epochs == 1:
         return replace(off, summary="every image once: there is one epoch")
     budget, folder = int(available_memory() * MEMORY_SHARE), None
-    if readers or world.local_size > 1:  # files take room chunk by chunk, before there are images for it
+    if readers or world.local_size > 1:  # files reserve space chunk by chunk, ahead of the images
         most = len(trained) * _most_bytes(training[1], trained_bytes)
         most += len(validated) * _most_bytes(validation[1], validated_bytes)
         budget = min(budget, most + 2 * world.local_size * max(1, readers) * chunk)
     if world.local_size > 1:
         rooms = [(min(budget, _usable(path)), path) for path in shared_folders()]
-        budget, folder = max(rooms, key=lambda room: room[0])  # the first of equals
+        budget, folder = max(rooms, key=lambda room: room[0])  # the first one on a tie
     place = str(folder or "memory")
     share = budget / max(wanted, 1)
     if share < MIN_SHARE:
@@ -107,9 +107,9 @@ def plan_cache(
 
 @contextmanager
 def open_caches(plan: CachePlan, world: World) -> Iterator[Caches]:
-    """What was planned, for a `with`; all processes together."""
+    """Open the planned caches, for a `with`; a collective operation of all processes."""
     with ExitStack() as stack:
-        # One that is alone on its machine has nobody to share with, but the others wait for its word.
+        # A process alone on its machine shares with nobody, but takes part in the collectives.
         opened = _open_shared(plan, world, stack) if world.size > 1 else None
         if world.local_size == 1:
             if plan.budget and not plan.readers:
@@ -131,7 +131,7 @@ def _caches(plan: CachePlan, remember: Remember) -> Caches:
 
 
 def _open_unnamed(plan: CachePlan, stack: ExitStack) -> tuple[SharedCache, list[int]] | None:
-    """The cache of the readers of one process; None where there is no room."""
+    """The cache shared by the readers of one process; None if its files cannot be created."""
     files: list[int] = []
     try:
         for number, size in enumerate([index_bytes(plan.num_images)] + [0] * plan.readers):
@@ -143,7 +143,7 @@ def _open_unnamed(plan: CachePlan, stack: ExitStack) -> tuple[SharedCache, list[
 
 
 def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> tuple[SharedCache, list[int]] | None:
-    """The cache of all processes of a machine; None where they do not have one."""
+    """The cache shared by all processes of a machine; None without one, or if any of them cannot open it."""
     is_first_of_several = world.local_rank == 0 and world.local_size > 1
     own_folder = _make_files(plan, world) if is_first_of_several else ""
     machine, opened = socket.gethostname(), None
@@ -151,9 +151,9 @@ def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> tuple[Share
         offers = world.gather([(machine, own_folder, plan)])
         offered = [(folder, plan) for host, folder, plan in offers if host == machine and folder]
         with suppress(OSError):
-            if len(offered) == 1:  # of the main process of this machine, whose plan counts
+            if len(offered) == 1:  # by this machine's main process, whose plan counts
                 opened = _open_files(Path(offered[0][0]), offered[0][1], world, stack)
-        are_open = world.gather([(machine, opened is not None)])  # now nobody needs the names any more
+        are_open = world.gather([(machine, opened is not None)])  # from here on, the names are not needed
     finally:
         if own_folder:
             shutil.rmtree(own_folder, ignore_errors=True)
@@ -195,7 +195,7 @@ def _num_rows(directory: ImageDirectory) -> int:
 
 
 def _mean_bytes(directory: ImageDirectory, prepared: Preparation) -> int:
-    """Of what is kept of an image: by a sample, unless all have one size."""
+    """Mean bytes to cache per image, estimated from a sample unless all have one size."""
     if prepared.kept is not None and prepared.augment is None:
         return prepared.kept.num_pixels * 3
     sizes = []
@@ -207,7 +207,7 @@ def _mean_bytes(directory: ImageDirectory, prepared: Preparation) -> int:
 
 
 def _most_bytes(prepared: Preparation, mean_bytes: int) -> int:
-    """Of what is kept of an image, on average: what a view has, or a guess."""
+    """Upper estimate of the mean bytes to cache per image: the framed size, or the mean plus slack."""
     return int(mean_bytes * SLACK) if prepared.kept is None else prepared.kept.num_pixels * 3
 
 

@@ -1,9 +1,9 @@
-"""Whether images can be told from their mirror images: if so, training does not mirror them.
+"""Whether images are distinguishable from their mirror images: if so, training does not mirror them.
 
-Digits, text, signs and X-rays have a left and a right, most photographs do not. A linear classifier on
-thumbnails finds out, which is the question of visual chirality (Lin, Sun, Davis and Snavely, CVPR 2020). Of
-256 handwritten digits it tells 89 to 98 %, of clothes, whose shoes all point one way, 74 to 89 %, of CIFAR-10
-images 43 to 57 %.
+Digits, text, signs and X-rays have a left and a right; most photographs do not. A linear classifier on
+thumbnails decides, as in visual chirality (Lin, Sun, Davis and Snavely, CVPR 2020). Of 256 images, it
+distinguishes 89 to 98 % of handwritten digits, 74 to 89 % of clothes, whose shoes all point one way, and
+43 to 57 % of CIFAR-10 images.
 """
 
 import math
@@ -21,34 +21,34 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, resize
 from train_pytorch_model.inputs import TrainingInputs
 
-MAX_IMAGES = 256  # looked at: 0.4 s for photographs of 500 x 375 px on two cores
-MAX_CATEGORIES = 8  # evenly spaced: 32 images of each tell more than four of 64
-MIN_IMAGES = 16  # of a category; those that have fewer are taken together
+MAX_IMAGES = 256  # sampled: 0.4 s for photographs of 500 x 375 px on two cores
+MAX_CATEGORIES = 8  # evenly spaced: 8 categories of 32 images are more conclusive than 64 of 4
+MIN_IMAGES = 16  # of a category; smaller ones are pooled
 SIDE = 16  # px of a thumbnail
 FOLDS = 5
-TOLD = 0.65  # of the images, and …
-DEVIATIONS = 4.0  # … standard deviations above the half that chance tells
+TOLD = 0.65  # minimum fraction of images distinguished, and …
+DEVIATIONS = 4.0  # … standard deviations above chance, which is half
 
 
 def with_flips_decided(inputs: TrainingInputs, world: World) -> TrainingInputs:
-    """The inputs, their recipe's `horizontal_flip` decided alike on all processes."""
+    """The inputs with their recipe's `horizontal_flip` decided, the same on all processes."""
     if inputs.recipe.horizontal_flip != "auto":
         return inputs
     told, count = world.share(told_apart(inputs.training, world.cores) if world.is_main else (0, 0))
     has_sides = told > count * TOLD and told > count / 2 + DEVIATIONS * math.sqrt(count) / 2
-    reason = f"{told} of {count} images can be told from their mirror images" if has_sides else ""
+    reason = f"{told} of {count} images are distinguishable from their mirror images" if has_sides else ""
     return replace(inputs, recipe=replace(inputs.recipe, horizontal_flip=not has_sides), flip_reason=reason)
 
 
 def count_told_apart(thumbnails: np.ndarray) -> int:
-    """How many of these images a linear classifier tells from their mirror images, after others.
+    """How many of these images a linear classifier, trained on the others, tells from their mirror images.
 
-    `thumbnails`: (N, S, S), float, brightness. The classifier is Fisher's discriminant between images and
-    mirror images, ridge-regularised and cross-validated; what is its own mirror image is not told. Importing
-    scikit-learn's would take longer than all of this.
+    `thumbnails`: (N, S, S), float, brightness. The classifier is Fisher's linear discriminant between images
+    and mirror images, ridge-regularised and cross-validated; an image that equals its mirror image does not
+    count. Importing scikit-learn's would take longer than the whole test.
     """
     half = thumbnails.shape[2] // 2
-    # What changes its sign as an image is mirrored: one half of it says everything.
+    # The antisymmetric part: mirroring flips its sign, so one half of it holds everything.
     sides = (thumbnails - thumbnails[:, :, ::-1])[:, :, :half].reshape(len(thumbnails), -1)
     lengths = np.linalg.norm(sides, axis=1, keepdims=True)
     sides = np.divide(sides, lengths, out=np.zeros_like(sides), where=lengths > 0)
@@ -58,7 +58,7 @@ def count_told_apart(thumbnails: np.ndarray) -> int:
         known, others = sides[fold_of != fold], sides[fold_of == fold]
         if not known.any():
             continue
-        # The classes lie at +mean and -mean, with one scatter; the ridge is its mean variance.
+        # The class means are +mean and -mean, with a shared scatter matrix; the ridge is its mean variance.
         scatter = known.T @ known / len(known)
         ridge = np.trace(scatter) / len(scatter)
         direction = np.linalg.solve(scatter + ridge * np.eye(len(scatter)), known.mean(axis=0))
@@ -67,7 +67,7 @@ def count_told_apart(thumbnails: np.ndarray) -> int:
 
 
 def told_apart(images: ImageDirectory, threads: int) -> tuple[int, int]:
-    """How many of a fixed sample are told from their mirror images, and the size of the sample."""
+    """How many images of a fixed sample are told from their mirror images, and the size of the sample."""
     decoders = Decoders()
     try:
         with ThreadPoolExecutor(threads) as pool:
@@ -88,7 +88,7 @@ def told_apart(images: ImageDirectory, threads: int) -> tuple[int, int]:
 
 
 def _sample(images: ImageDirectory) -> Iterator[list[Path]]:
-    """Some images of each of some categories."""
+    """Paths of some images, for each of some categories."""
     present = np.flatnonzero(images.class_counts())
     for index in present[_evenly_spaced(len(present), MAX_CATEGORIES)]:
         own = np.flatnonzero(images.class_indices == index)
@@ -104,7 +104,7 @@ def _thumbnail(path: Path, decode: Decode) -> np.ndarray | None:
     """(SIDE, SIDE), float64, brightness; None for an image that cannot be read."""
     try:
         pixels: Pixels = decode(path, SIDE)
-    except UnreadableImageError:  # who trains on it says so
+    except UnreadableImageError:  # training reports it
         return None
     thumbnail: np.ndarray = resize(pixels, SIDE, SIDE).mean(axis=2)
     return thumbnail

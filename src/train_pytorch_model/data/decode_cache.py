@@ -1,11 +1,11 @@
-"""Decoded images, kept from the first epoch on: later epochs read them instead of decoding again.
+"""A cache of decoded images, filled in the first epoch: later epochs read it instead of decoding again.
 
-What is kept is what comes before all that is random (`preparation`), exactly as it comes without a cache: no
-pixel depends on whether there is one. One process keeps it in memory of its own. Several of one machine
-share it: each writes into a file of its own, in /dev/shm or else in the temporary folder, and reads those of
-all. The files lose their names as soon as all processes have opened them, so that nothing remains of a run,
-however it ends. The processes that read images for one that trains do the same, in files that never have
-names where it is alone.
+It holds the pixels before any random augmentation (`preparation`), and no pixel depends on whether there is a
+cache. A single process keeps it in its own memory. Several processes on one machine share it: each writes
+into its own file, in /dev/shm or else in the temporary folder, and reads the files of all. The files are
+unlinked as soon as all processes have opened them, so that nothing remains of a run, however it ends. The
+reader processes of a training process do the same, in files that never have names if it is alone on its
+machine.
 """
 
 import mmap
@@ -20,27 +20,27 @@ import numpy as np
 
 from train_pytorch_model.image_classifier.pixels import Pixels
 
-MAX_CHUNKS = 64  # of a writer
-MAX_MAPPED = 512  # chunks of all writers: for each a process has a file open, and 1,024 at most
+MAX_CHUNKS = 64  # per writer
+MAX_MAPPED = 512  # chunks of all writers: each keeps a file open in a process, which may have 1,024
 MIN_CHUNK = 4 << 20  # bytes
-MIN_IMAGES = 4  # of a chunk: an image is in one whole, and what is left at its end stays empty
+MIN_IMAGES = 4  # per chunk: no image spans two, so the end of each stays empty
 
 
 class Remember(Protocol):
-    """Pixels by number: decoded now, or before."""
+    """Pixels of an image by its number: from the cache, or decoded now."""
 
     def __call__(self, number: int, decode: Callable[[], Pixels]) -> Pixels:
-        """The pixels, perhaps read-only. Raises what `decode` raises."""
+        """The pixels, possibly read-only. Raises what `decode` raises."""
 
 
-def every_time(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: ARG001, the form of `Remember`
-    """Without a cache."""
+def every_time(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: ARG001 (as `Remember`)
+    """Decode without a cache."""
     return decode()
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Of one dataset, whose images have the numbers of their rows after the `first`."""
+    """The cache of one dataset, whose images are numbered by row, starting at `first`."""
 
     remember: Remember = every_time
     first: int = 0
@@ -48,20 +48,20 @@ class Cache:
 
 @dataclass(frozen=True)
 class SharedCache:
-    """Files that processes write and read: an index, and one for each writer. See `decoder_process`."""
+    """Files that processes share: an index, and one per writer. See `decoder_process`."""
 
     num_images: int
     num_writers: int
     num_bytes: int
     first_writer: int
-    """Of those that belong to this process."""
+    """The first of this process's writers."""
     own_writers: int
     min_chunk: int = MIN_CHUNK
 
     def opened(self, files: Sequence[int], writer: int | None) -> Remember:
-        """With descriptors of these files; `writer` is one of this process's, counted from 0.
+        """Open the cache on descriptors of these files; `writer` is one of this process's, counted from 0.
 
-        One that is none of them only reads.
+        With None or a number from `own_writers` on, it only reads.
         """
         index, *others = files
         share = self.num_bytes // self.num_writers
@@ -74,7 +74,7 @@ class SharedCache:
 
 @dataclass(frozen=True)
 class Caches:
-    """Of the two datasets; for processes that read for this one, `shared` with its `files`."""
+    """The caches of the two datasets; `shared` and its `files` are for reader processes."""
 
     training: Cache = Cache()
     validation: Cache = Cache()
@@ -86,7 +86,7 @@ NO_CACHES = Caches()
 
 
 class _DecodeCache:
-    """Thread-safe: an image that two threads decode at once is kept twice at worst."""
+    """Thread-safe: at worst, an image that two threads decode at once is cached twice."""
 
     def __init__(self, index: "_Index", regions: "Sequence[_Region]", own: int | None) -> None:
         self._index, self._regions, self._own = index, regions, own
@@ -95,7 +95,7 @@ class _DecodeCache:
         found = self._index.find(number)
         if found is not None:
             owner, offset, height, width = found
-            with suppress(OSError):  # too many files open, or no more addresses
+            with suppress(OSError):  # too many open files, or no address space left
                 return self._regions[owner].view(offset, height, width)
         pixels = decode()
         if self._own is None:
@@ -109,12 +109,12 @@ class _DecodeCache:
 
 
 class _Index:
-    """Where the pixels of each image are: 16 bytes an image."""
+    """Where the pixels of each image are, in 16 bytes per image."""
 
     OWNER_SHIFT = 48
 
     def __init__(self, buffer: "mmap.mmap | bytearray", num_images: int) -> None:
-        self._places = np.frombuffer(buffer, dtype=np.int64, count=num_images)  # 0: not there
+        self._places = np.frombuffer(buffer, dtype=np.int64, count=num_images)  # 0: not cached
         self._sizes = np.frombuffer(buffer, np.int32, count=2 * num_images, offset=8 * num_images)
 
     def find(self, number: int) -> tuple[int, int, int, int] | None:
@@ -127,17 +127,17 @@ class _Index:
 
     def enter(self, number: int, owner: int, offset: int, height: int, width: int) -> None:
         self._sizes[2 * number : 2 * number + 2] = height, width
-        # Last, and in one piece. Other processes read the image in another pass: they have met in between.
+        # Last, and in one write. Other processes read the image in a later pass, after synchronising.
         self._places[number] = (owner << self.OWNER_SHIFT) + offset + 1
 
 
 class _Region:
-    """Memory that grows chunk by chunk: of this process, or of a file that processes share."""
+    """Memory that grows chunk by chunk, private to this process or in a shared file."""
 
     def __init__(
         self, descriptor: int | None, budget: int, max_chunks: int = MAX_CHUNKS, min_chunk: int = MIN_CHUNK
     ) -> None:
-        """`budget` bytes at most, in chunks of `min_chunk` at least, or of less where it is less."""
+        """At most `budget` bytes, in chunks of at least `min_chunk` bytes, or of `budget` if that is less."""
         chunk = min(max(min_chunk, budget // max_chunks), budget)
         self._descriptor, self._chunk_bytes = descriptor, max(_whole_pages(chunk), mmap.ALLOCATIONGRANULARITY)
         self._num_chunks = budget // self._chunk_bytes
@@ -146,7 +146,7 @@ class _Region:
         self._lock = threading.Lock()
 
     def allocate(self, num_bytes: int) -> int | None:
-        """The offset of `num_bytes` in one chunk; None when there is no room."""
+        """The offset of `num_bytes` within one chunk; None if there is no space."""
         with self._lock:
             start, size = self._end, self._chunk_bytes
             if start // size != (start + num_bytes - 1) // size:
@@ -157,7 +157,7 @@ class _Region:
             if number not in self._maps:
                 try:
                     if self._descriptor is not None:
-                        # Takes the room now: a full file system is an error here, and no signal later.
+                        # Reserves the space now: a full file system is an error here, and not a SIGBUS later.
                         os.posix_fallocate(self._descriptor, number * size, size)
                     self._map(number)
                 except OSError:
@@ -184,19 +184,19 @@ class _Region:
 
 
 def private_cache(num_images: int, budget: int, min_chunk: int = MIN_CHUNK) -> Remember:
-    """In `budget` bytes of this process's memory."""
+    """A cache in `budget` bytes of this process's memory."""
     index = _Index(bytearray(index_bytes(num_images)), num_images)
     return _DecodeCache(index, [_Region(None, budget, min_chunk=min_chunk)], 0)
 
 
 def chunk_for(image_bytes: int) -> int:
-    """Bytes that a writer of images of `image_bytes` each should take at once, at least."""
+    """Minimum bytes that a writer of images of `image_bytes` each should reserve at once."""
     wanted = max(MIN_CHUNK, MIN_IMAGES * image_bytes)
     return _whole_pages(wanted + mmap.ALLOCATIONGRANULARITY - 1)
 
 
 def index_bytes(num_images: int) -> int:
-    """Of the file that says where the images are."""
+    """The size of the index."""
     return 16 * num_images
 
 

@@ -1,8 +1,8 @@
-"""Decoding processes, one for each thread of another process: a server that has imported all forks them.
+"""Decoder processes, one for each thread of another process, forked by a server that has done the imports.
 
-A fork takes milliseconds, and shares the memory of what was imported: Pillow, and PyTorch for those that do
-more than decode. Requests are pickled by the process that has started this one. Replies are plain numbers and
-texts: who has read the files of strangers is not to be trusted.
+A fork takes milliseconds, and shares the memory of imported modules: Pillow, and PyTorch for processes that
+do more than decode. Requests are pickled by the process that has started the server. Replies are plain
+numbers and text: a process that has read untrusted files is not to be trusted.
 """
 
 import importlib
@@ -25,18 +25,18 @@ from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, Unrea
 from train_pytorch_model.machine.process_table import end_with_parent
 
 LENGTH = struct.Struct("<I")
-"""Of a pickled request, which follows."""
+"""The byte length of the pickled request that follows."""
 REPLY = struct.Struct("<II")
-"""Height and width of the pixels of an image; 0, and the bytes of the reason, which follow."""
+"""Height and width of an image's pixels; or 0 and the byte length of the reason that follows."""
 NUMBER = struct.Struct("<q")
-"""Of a process, or its status; `NO_FORK` where there can be none."""
+"""The id of a process, or its exit status; `NO_FORK` if it cannot be forked."""
 NO_FORK = -(1 << 32)
 MAX_REASON = 1 << 16  # bytes
-MAX_MESSAGE, MAX_DESCRIPTORS = 1 << 16, 253  # of a message to the first process; Linux takes no more
+MAX_MESSAGE, MAX_DESCRIPTORS = 1 << 16, 253  # of a message to the server; 253 is Linux's limit
 
-CAPACITY = 3 * MAX_JPEG_PIXELS  # bytes of an address range; only what an image fills takes memory
-COMPUTING_S = 60  # for one image; the largest take five. Waiting for a slow storage does not count
-MEMORY = 4 << 30  # bytes of address space besides what it begins with: a decoder that wants more fails alone
+CAPACITY = 3 * MAX_JPEG_PIXELS  # bytes of address space; only the pages that images fill take memory
+COMPUTING_S = 60  # CPU time for one image; the largest take five. Waiting for slow storage does not count
+MEMORY = 4 << 30  # bytes of address space beyond the initial ones: only a decoder that needs more fails
 
 
 class Wanted(NamedTuple):
@@ -44,13 +44,13 @@ class Wanted(NamedTuple):
 
     file: str
     number: int = 0
-    """Its own among those that are kept decoded."""
+    """Its number in the decode cache."""
     seed: int = 0
-    """Of what is random about it."""
+    """The seed of its augmentation."""
 
 
 Prepare = Callable[[Wanted, Any], np.ndarray]
-"""An image, and where decoded ones are kept (`decode_cache.Remember`, or None) → (H, W, 3), uint8.
+"""An image, and the cache of decoded ones (`decode_cache.Remember`, or None) → (H, W, 3), uint8.
 
 Raises `UnreadableImageError`.
 """
@@ -58,7 +58,7 @@ Raises `UnreadableImageError`.
 
 @dataclass(frozen=True)
 class Drafted:
-    """Decodes, and nothing else."""
+    """Decodes only."""
 
     short_side: int
 
@@ -67,31 +67,31 @@ class Drafted:
 
 
 class SharedCache(Protocol):
-    """Memory of decoded images, as `decode_cache` has it."""
+    """Memory for decoded images, as `decode_cache` implements it."""
 
     @property
     def num_bytes(self) -> int:
-        """At most."""
+        """The maximum size."""
 
     def opened(self, files: Sequence[int], writer: int | None) -> object:
-        """Its files → `decode_cache.Remember`; each writer has a number, and nobody else writes."""
+        """Its files → `decode_cache.Remember`, which caches only for a `writer` with a number of its own."""
 
 
 @dataclass(frozen=True)
 class Fork:
-    """Asks for a process."""
+    """A request for a process."""
 
     cache: SharedCache | None
     writer: int | None
 
 
 def main() -> None:
-    """The server: import the modules on its command line, then fork processes until it is alone."""
+    """The server: import the modules on its command line, then fork processes until the client ends."""
     end_with_parent()
     for module in sys.argv[2:]:
         importlib.import_module(module)
     control = socket.socket(fileno=int(sys.argv[1]))
-    with suppress(ConnectionError):  # as below: who asks may end at any moment
+    with suppress(ConnectionError):  # as below: the client may end at any moment
         while (received := socket.recv_fds(control, MAX_MESSAGE, MAX_DESCRIPTORS))[0]:
             message, descriptors, _, _ = received
             request: int | Fork = pickle.loads(message)
@@ -113,7 +113,7 @@ def _fork(request: Fork, descriptors: list[int], control: socket.socket) -> int:
         try:
             end_with_parent(parent)
             control.close()
-            with suppress(ConnectionError):  # who asks has ended before it read a reply, such as at a signal
+            with suppress(ConnectionError):  # the client has ended before reading a reply, e.g. at a signal
                 _serve(request, *descriptors)
             status = 0
         except BaseException:
@@ -126,7 +126,7 @@ def _fork(request: Fork, descriptors: list[int], control: socket.socket) -> int:
 
 
 def _serve(request: Fork, connection: int, pixels: int, *files: int) -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the connection is closed."""
     cache = request.cache
     _limit_memory(cache.num_bytes if cache else 0)
     remember = cache.opened(files, request.writer) if cache else None
@@ -141,7 +141,7 @@ def _serve(request: Fork, connection: int, pixels: int, *files: int) -> None:
 def _answers(
     prepare: Prepare, wanted: Sequence[Wanted], remember: object, memory: np.ndarray
 ) -> Iterator[bytes]:
-    """The replies to one request; the pixels are laid one after the other."""
+    """The replies to one request; the pixels are written to `memory` one after the other."""
     end = 0
     for one in wanted:
         _limit_computing()
@@ -157,7 +157,7 @@ def _answers(
 
 
 def _limit_memory(shared: int) -> None:
-    import resource  # Windows has none, and imports this module for its constants
+    import resource  # not on Windows, which imports this module for its constants
 
     begun = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -167,7 +167,7 @@ def _limit_memory(shared: int) -> None:
 
 
 def _limit_computing() -> None:
-    """Have the system end this process (SIGXCPU) if it computes for too long from now on."""
+    """Have the system kill this process (SIGXCPU) if it takes too much CPU time from now on."""
     import resource
 
     usage = resource.getrusage(resource.RUSAGE_SELF)

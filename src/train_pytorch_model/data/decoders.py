@@ -1,12 +1,12 @@
-"""Decoding in processes of its own: a crash or an endless loop takes an image with it, not the run.
+"""Decoding in separate processes: a crash or an endless loop costs one image, not the run.
 
-Decoders are C code that reads the files of strangers. In a thread, a fault of theirs would end the training,
-and again at the same image when it is resumed. So each thread has a process (`decoder_process`) that decodes
-for it: file names go there through a socket, pixels come back through memory that both map. That costs 0.3 ms
-an image of 500 x 375 px, a tenth of its decoding.
+Decoders are C code that reads untrusted files. In a thread, a crash would end the training, and end it again
+at the same image when it is resumed. So each thread has a process (`decoder_process`) that decodes for it:
+file names are sent through a socket, pixels come back through shared memory. That costs 0.3 ms per image of
+500 x 375 px, a tenth of its decoding.
 
-Where many threads feed a GPU, those processes do all that is done to an image, several images at a time: 16
-threads of one Python wait for each other so much that they prepare no more than two do.
+When many threads feed a GPU, these processes prepare the images completely, several at a time: 16 threads of
+one Python process wait for each other so much that they prepare no more images than two.
 """
 
 import itertools
@@ -45,21 +45,21 @@ from train_pytorch_model.machine.sealed_file import sealed_file
 
 PROGRAM = "from train_pytorch_model.data.decoder_process import main; main()"
 SINGLE_THREADED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-ATTEMPTS = 2  # somebody else may have killed the first process
-MAX_RESTARTS = 3  # of the process that forks the others
-KEPT_BYTES = 16 << 20  # of memory, that a process may keep after a request
+ATTEMPTS = 2  # something else may have killed the first process
+MAX_RESTARTS = 3  # of the server
+KEPT_BYTES = 16 << 20  # of shared memory that a process may keep after a request
 
 T = TypeVar("T")
 
 
 class Decoders:
-    """A process for each thread that asks, started with its first image.
+    """A process for each calling thread, started with its first image.
 
-    Where there can be none (macOS, Windows, a limit of processes) the thread does the work by itself.
+    Where there can be none (macOS, Windows, a limit on processes), the thread does the work itself.
     """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
-        """Processes that have imported `modules`, and end with the thread that this is called in."""
+        """The processes have imported `modules`, and end with the thread that calls this."""
         self._modules = modules
         self.share(None, ())
         self._of_thread = threading.local()
@@ -74,18 +74,18 @@ class Decoders:
                 self._is_possible = False
 
     def share(self, cache: SharedCache | None, files: Sequence[int]) -> None:
-        """Have those that are still to be started keep decoded images in a cache of these files."""
+        """Have processes started from now on cache decoded images in these files."""
         self._cache, self._files, self._writers = cache, files, itertools.count()
 
     def end(self) -> None:
-        """End all processes. No thread may be asking any more."""
+        """End all processes. No thread may be using one any more."""
         for decoder in self._all:
             decoder.end()
         for server in self._servers:
             server.end()
 
     def decode(self, file: Path, short_side: int) -> Pixels:
-        """As `decoded` does. Raises `UnreadableImageError`, for a crash too."""
+        """Like `decoded`. Raises `UnreadableImageError`, also for a crash."""
 
         def question(decoder: _Decoder) -> Pixels:
             with decoder.answers(Drafted(short_side), [Wanted(os.fspath(file))]) as (pixels,):
@@ -96,16 +96,16 @@ class Decoders:
         return self._ask(question, lambda: decoded(file, short_side))
 
     def prepare(self, prepare: Prepare, wanted: Sequence[Wanted], places: np.ndarray) -> list[str | None]:
-        """Fill places (N, H, W, 3) with N images; for each the reason if it cannot be read.
+        """Fill places (N, H, W, 3) with N images; returns for each why it cannot be read, or None.
 
-        `prepare` is of one of the `modules`.
+        `prepare` must be defined in one of the `modules`.
         """
         decoder = self._decoder() if len(wanted) > 1 else None
         if decoder is not None:
             try:
                 with decoder.answers(prepare, wanted) as answers:
                     return [_fill(place, pixels) for place, pixels in zip(places, answers, strict=True)]
-            except _DeadError:  # any of these images may have done it: each alone will tell
+            except _DeadError:  # any of these images may be the cause: retry them one by one
                 self._forget(decoder)
         return [self._prepare_one(prepare, one, place) for one, place in zip(wanted, places, strict=True)]
 
@@ -120,14 +120,14 @@ class Decoders:
             return str(error)
 
     def _ask(self, question: "Callable[[_Decoder], T]", here: Callable[[], T]) -> T:
-        """The answer of this thread's process about one image, or what is found `here`.
+        """The answer of this thread's process about one image, or that of `here` if there is no process.
 
-        Raises `UnreadableImageError` for an image that ends the process, and what the question raises.
+        Raises `UnreadableImageError` for an image that ends the process, and what `question` raises.
         """
         fate = ""
         for _ in range(ATTEMPTS):
             decoder = self._decoder()
-            if decoder is None and fate:  # not here, at what has just ended another process
+            if decoder is None and fate:  # not here: the image has just ended another process
                 break
             if decoder is None:
                 return here()
@@ -138,10 +138,10 @@ class Decoders:
                 fate = str(death)
                 if death.is_certain:
                     break
-        raise UnreadableImageError(fate or "its decoder was ended twice")
+        raise UnreadableImageError(fate or "its decoder was killed twice")
 
     def _decoder(self) -> "_Decoder | None":
-        """The one of this thread; None where there can be none."""
+        """This thread's process; None where there can be none."""
         found: _Decoder | None = getattr(self._of_thread, "decoder", None)
         while found is None and self._is_possible:
             try:
@@ -150,21 +150,21 @@ class Decoders:
                 self._is_possible = False
                 return None
             try:
-                # Where one has ended, nobody knows how far it had written; the next one only reads.
+                # It is unknown how far an ended process had written, so its successor only reads the cache.
                 found = _Decoder(server, Fork(self._cache, next(self._writers)), self._files)
             except OSError:
-                self._is_possible = server.has_ended  # then another one may come up
+                self._is_possible = server.has_ended  # if so, a new server may start
                 continue
             self._all.append(found)
             self._of_thread.decoder = found
         return found
 
     def _living_server(self) -> "_Server":
-        """The last one; after its end, which ends all that it has forked, a new one. Raises `OSError`."""
+        """The current server, or a new one if it has ended, and with it all its forks. Raises `OSError`."""
         with self._starting:
             if self._servers[-1].has_ended:
                 if len(self._servers) > MAX_RESTARTS:
-                    raise ChildProcessError("decoders end again and again")
+                    raise ChildProcessError("the decoder server ends again and again")
                 self._servers.append(_Server(self._modules))
             return self._servers[-1]
 
@@ -174,19 +174,19 @@ class Decoders:
 
 
 class _DeadError(Exception):
-    """A decoder is no more; the text says how it ended, empty if it ended with its server."""
+    """A decoder has ended; the text says how, and is empty if it ended with its server."""
 
     def __init__(self, fate: str, is_certain: bool) -> None:
         super().__init__(fate)
         self.is_certain = is_certain
-        """Whether the image did it, and nobody else can have."""
+        """Whether nothing but the image can be the cause."""
 
 
 class _Server:
-    """The process that forks the others."""
+    """The process that forks the decoders."""
 
     def __init__(self, modules: Sequence[str]) -> None:
-        """Start it. Raises `OSError` where there can be none."""
+        """Start it. Raises `OSError` if that fails."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._speaking = threading.Lock()
         self._is_silent = False
@@ -197,7 +197,7 @@ class _Server:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
-                    process_group=0,  # Ctrl-C is not for it
+                    process_group=0,  # so that Ctrl-C does not reach it
                     env={**os.environ, **SINGLE_THREADED},
                 )
             except OSError:
@@ -206,37 +206,37 @@ class _Server:
 
     @property
     def has_ended(self) -> bool:
-        """Somebody has killed it, such as a system that is out of memory."""
+        """Whether it was killed, for instance by a system that is out of memory."""
         return self._is_silent or self._process.poll() is not None
 
     def fork(self, request: Fork, descriptors: Sequence[int]) -> int:
-        """A process that serves the first of the descriptors. Raises `OSError` where there is none."""
+        """The id of a new process that serves the first descriptor. Raises `OSError` if there is none."""
         pid = self._ask(request, descriptors)
         if pid == NO_FORK:
             raise ChildProcessError("no more processes")
         return pid
 
     def kill(self, pid: int) -> int | None:
-        """End a process, if it has not ended before; returns its status as `Popen` has it.
+        """End a process, unless it has ended already; returns its status in the form of `Popen`'s.
 
-        None where all of them ended with this one.
+        None if all processes have ended with this one.
         """
         try:
-            if not self.has_ended:  # or its number may be somebody else's by now
+            if not self.has_ended:  # else its id may be another process's by now
                 os.kill(pid, signal.SIGKILL)
             return self._ask(pid)
         except OSError:
             return None
 
     def end(self) -> None:
-        """End the process, and with it all that it has forked."""
+        """End the process, and with it all its forks."""
         self._control.close()
         self._process.kill()
         self._process.wait()
 
     def _ask(self, request: int | Fork, descriptors: Sequence[int] = ()) -> int:
         answer = b""
-        with self._speaking, suppress(ConnectionError):  # nobody reads any more
+        with self._speaking, suppress(ConnectionError):  # the server has ended
             if not self._is_silent:
                 socket.send_fds(self._control, [pickle.dumps(request)], descriptors)
                 answer = self._control.recv(NUMBER.size)
@@ -248,10 +248,10 @@ class _Server:
 
 
 class _Decoder:
-    """A process that answers one request at a time, and leaves pixels in memory that it shares."""
+    """A process that answers one request at a time, and leaves pixels in shared memory."""
 
     def __init__(self, server: _Server, request: Fork, files: Sequence[int]) -> None:
-        """Raises `OSError` where it does not come up."""
+        """Start it. Raises `OSError` if that fails."""
         self._server = server
         self._file = sealed_file("pixels", CAPACITY)
         endpoint, theirs = socket.socketpair()
@@ -265,13 +265,13 @@ class _Decoder:
         finally:
             theirs.close()
         self._stream = endpoint.makefile("rwb")
-        endpoint.close()  # as far as the stream does not need it
+        endpoint.close()  # the stream keeps the socket open
 
     @contextmanager
     def answers(self, prepare: Prepare, wanted: Sequence[Wanted]) -> Iterator[list[Pixels | str]]:
-        """The pixels of each image, for a `with`, or the reason why it cannot be read.
+        """The pixels of each image, or the reason why it cannot be read, for a `with`.
 
-        Raises `_DeadError` when this was the last request.
+        Raises `_DeadError` if the process has ended.
         """
         request = pickle.dumps((prepare, wanted))
         with suppress(OSError):  # then there is no reply
@@ -284,7 +284,7 @@ class _Decoder:
             count = height * width * 3
             if count > CAPACITY - end or (height == 0 and width > MAX_REASON):
                 self.end()
-                raise _DeadError("its decoder answered nonsense", is_certain=True)
+                raise _DeadError("its decoder sent an invalid reply", is_certain=True)
             if height == 0:
                 found.append(self._reply(width).decode(errors="surrogateescape"))
                 continue
@@ -296,16 +296,16 @@ class _Decoder:
             self._memory.madvise(mmap.MADV_REMOVE)
 
     def end(self) -> int | None:
-        """End the process, if it has not ended before; returns its status as `_Server.kill` does."""
+        """End the process, unless it has ended already; returns its status as `_Server.kill` does."""
         status = self._server.kill(self.pid)
-        with suppress(OSError):  # of a request that nobody reads any more
+        with suppress(OSError):  # from flushing a request that is no longer read
             self._stream.close()
-        os.close(self._file)  # the memory is unmapped when nobody looks at pixels in it any more
+        os.close(self._file)  # the memory is unmapped once no pixels in it are referenced
         return status
 
     def _reply(self, size: int) -> bytes:
         found = b""
-        with suppress(OSError):  # a request was not read to its end
+        with suppress(OSError):  # a request was not read completely
             found = self._stream.read(size)
         if len(found) < size:
             status = self.end()
@@ -319,10 +319,10 @@ class _Decoder:
 
 
 def _fill(place: np.ndarray, pixels: Pixels | str) -> str | None:
-    """Lay pixels in their place, or return the reason why there are none."""
+    """Copy pixels into their place, or return the reason why there are none."""
     if isinstance(pixels, str):
         return pixels
     if pixels.shape != place.shape:
-        return "its decoder answered nonsense"
+        return "its decoder sent an invalid reply"
     place[:] = pixels
     return None

@@ -1,4 +1,4 @@
-"""Batches of pixels, made in threads while the network computes."""
+"""Batches of pixels, prepared in threads while the network computes."""
 
 import functools
 import os
@@ -29,27 +29,27 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.seeds import derive_seed
 
 Read = Callable[[int, Decode], Pixels]
-"""Index of an image, and who decodes it → its pixels, all of one size. Raises `UnreadableImageError`."""
+"""An image's index and a decoder → its pixels, all of one size. Raises `UnreadableImageError`."""
 
-PREFETCHED_BATCHES = 4  # being decoded or ready, ahead of the one in use
-# Images that a process prepares at once: the threads that wait for them, and hinder each other, wake up less.
+PREFETCHED_BATCHES = 4  # in preparation or ready, ahead of the one in use
+# Images per request to a process: the threads that wait for it, and hinder each other, wake up less often.
 MAX_GROUP = 8
-MIN_GROUPS = 4  # of a batch, so that it is not waited for longer than need be
-MAX_READERS = 128  # of a machine: each gets a file of every other one, and there may be 1,024 open
+MIN_GROUPS = 4  # of a batch, so that it is ready soon
+MAX_READERS = 128  # per machine: each opens the cache files of all others, and may have 1,024 open files
 
 
 @dataclass(frozen=True)
 class ImageRead:
-    """The `Read` of images of a directory, which says what it wants before it does it."""
+    """A `Read` of a directory's images; reader processes can serve its requests (`wanted`)."""
 
     directory: ImageDirectory
     preparation: Preparation
     cache: Cache
     seed_of: Callable[[int], int]
-    """Index → seed of what is random about that image."""
+    """Index → seed of that image's augmentation."""
 
     def wanted(self, index: int) -> Wanted:
-        """An image of the directory."""
+        """The request for an image of the directory."""
         number = self.cache.first + int(self.directory.rows[index])
         return Wanted(os.fspath(self.directory.path(index)), number, self.seed_of(index))
 
@@ -59,14 +59,14 @@ class ImageRead:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one process computes at a step."""
+    """One process's images of a step."""
 
     images: Tensor
     """(B, 3, H, W), uint8, channels last; B may be 0."""
     targets: Tensor
     """(B,), int64: class indices."""
     indices: np.ndarray
-    """(B,), int64: which images of the dataset these are."""
+    """(B,), int64: the images' indices in the dataset."""
     global_count: int
     """Images planned in this step over all processes."""
     rejected: dict[int, str]
@@ -75,10 +75,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Pass:
-    """What is read once through: the batches of an epoch, or of a validation."""
+    """One pass through a dataset: the batches of an epoch, or of a validation."""
 
     key: str
-    """Passes of one key have the same batches."""
+    """Passes with the same key have the same batches."""
     plan: Sequence[PlannedBatch]
     read: Read
     class_indices: np.ndarray
@@ -87,9 +87,9 @@ class Pass:
 
 
 def num_readers(world: World) -> int:
-    """Processes that prepare the images of one that trains; 0 where its own threads do.
+    """Reader processes per training process; 0 if its own threads prepare the images.
 
-    A GPU takes thousands of images a second. A CPU takes what two threads prepare, and they begin sooner.
+    A GPU consumes thousands of images a second. For a CPU, two threads prepare enough, and start sooner.
     """
     if world.device.type != "cuda" or not hasattr(os, "memfd_create"):
         return 0
@@ -97,13 +97,13 @@ def num_readers(world: World) -> int:
 
 
 def num_threads(world: World) -> int:
-    """Of a loader: one for each reader process, or for each core of this one."""
+    """Threads of a loader: one per reader process, or per core of this process."""
     return num_readers(world) or world.cores
 
 
 @contextmanager
 def start_readers(world: World) -> Iterator[Decoders | None]:
-    """The reader processes, for a `with`: they import PyTorch while this one does other things."""
+    """The reader processes, for a `with`; they import PyTorch in the background."""
     if num_readers(world) == 0:
         yield None
         return
@@ -115,20 +115,20 @@ def start_readers(world: World) -> Iterator[Decoders | None]:
 
 
 class Loader:
-    """Makes planned batches ahead of time, in threads, each with a process of its own.
+    """Prepares planned batches ahead of time, in threads that each have a process of their own.
 
-    By default the process decodes, and the thread does the rest, so that an image is written once, into its
-    place in the batch. To feed a GPU, the process does all of it, for several images at once.
+    By default the process decodes and the thread does the rest, so that an image is written once, into its
+    place in the batch. To feed a GPU, the process does everything, for several images at once.
     """
 
     def __init__(self, threads: int, readers: Decoders | None = None) -> None:
-        """With `readers` (`start_readers`), they prepare whole images; the loader does not end them."""
+        """`readers` (`start_readers`), if given, do everything; the loader does not end them."""
         self._threads, self._readers = threads, readers
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
         self._decoders = readers or Decoders()
         self._begun: tuple[str, deque[_PendingBatch]] = "", deque()
         self.waited_s = 0.0
-        """Time that the consumer of batches has spent waiting for them."""
+        """Seconds that the consumer has waited for batches."""
 
     def __enter__(self) -> Self:
         return self
@@ -144,9 +144,9 @@ class Loader:
             self._decoders.end()
 
     def batches(self, current: Pass, following: Callable[[], Pass | None] = lambda: None) -> Iterator[Batch]:
-        """The batches of a pass in its order.
+        """The batches of a pass, in order.
 
-        While the last ones are computed, the first ones of the `following` pass are being read.
+        While the last ones are in use, the first ones of the `following` pass are being prepared.
         """
         pending = self._take_begun(current.key)
         ahead = self._num_ahead(current)
@@ -164,8 +164,8 @@ class Loader:
             yield self._finish(pending.popleft())
 
     def _num_ahead(self, current: Pass) -> int:
-        """Batches that are decoded ahead of the one in use: of two images, four do not fill 16 threads."""
-        largest = len(current.plan[0].indices) if current.plan else 1  # no other has more
+        """Batches to prepare ahead of the one in use: four batches of two images do not fill 16 threads."""
+        largest = len(current.plan[0].indices) if current.plan else 1  # no other is larger
         images = 2 * self._threads * self._group(largest)
         return max(PREFETCHED_BATCHES, -(-images // max(1, largest)))
 
@@ -173,11 +173,11 @@ class Loader:
         return _PendingBatch(planned, current, self._fill, self._pool, self._group(len(planned.indices)))
 
     def _group(self, batch_size: int) -> int:
-        """Images that a thread sees to at once."""
+        """Images that a thread prepares per task."""
         return max(1, min(MAX_GROUP, batch_size // MIN_GROUPS)) if self._readers else 1
 
     def _fill(self, places: np.ndarray, indices: np.ndarray, read: Read) -> list[str | None]:
-        """Fill places (N, H, W, 3) with N images; for each the reason if it cannot be read."""
+        """Fill places (N, H, W, 3) with N images; returns for each why it cannot be read, or None."""
         if self._readers and isinstance(read, ImageRead):
             wanted = [read.wanted(int(index)) for index in indices]
             return self._readers.prepare(read.preparation, wanted, places)
@@ -248,7 +248,7 @@ class _PendingBatch:
 
 
 def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """The same batches on a device; a GPU gets each while it still computes the one before."""
+    """The same batches on a device; a GPU receives each one while it still computes the previous one."""
     if device.type != "cuda":
         yield from batches
         return
@@ -269,7 +269,7 @@ def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
     computing = torch.cuda.current_stream(batch.images.device)
     computing.wait_event(copied)  # the device waits, not this process
     for tensor in (batch.images, batch.targets):
-        tensor.record_stream(computing)  # its memory is not given away before it was used
+        tensor.record_stream(computing)  # so that its memory is not reused too early
     return batch
 
 
@@ -280,7 +280,7 @@ def read_for_training(
     epoch: int,
     cache: Cache = Cache(),  # noqa: B008 (it is frozen)
 ) -> ImageRead:
-    """Images as training sees them; the augmentation of an image depends on (seed, epoch, image) only."""
+    """Images as training sees them; an image's augmentation depends only on (seed, epoch, image)."""
     return ImageRead(directory, prepared, cache, functools.partial(derive_seed, seed, "augmentation", epoch))
 
 

@@ -12,7 +12,7 @@ class PlannedBatch:
     """One process's share of a step."""
 
     indices: np.ndarray
-    """(B,), int64: images of the dataset; empty where others take the rest of an epoch."""
+    """(B,), int64: indices in the dataset; empty if other processes take the rest of an epoch."""
     global_count: int
     """Images of all processes in this step."""
 
@@ -27,19 +27,19 @@ def plan_training(
     world_size: int,
     images_done: int = 0,
 ) -> list[PlannedBatch]:
-    """One epoch of one process: every image once over all processes, in an order of its own each epoch.
+    """One process's batches of an epoch: each image once over all processes, in a new order every epoch.
 
-    The first `images_done` of that order are left out: they were trained before.
-    All steps have as many images, or one less: a last step of the two that are left over would move the
-    weights as far as one of sixteen, by what two images say. No share is below `min_share` images: what is
-    too little for all goes to fewer processes, and what is too little for one is left out.
+    The first `images_done` images of that order are skipped: they were trained before.
+    All steps have equally many images, give or take one: a last step of two left-over images would move the
+    weights as far as a step of sixteen. No share is smaller than `min_share` images: a step that is too small
+    for all processes goes to fewer, and one that is too small for a single process is dropped.
     """
     order = np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_images)[images_done:]
     batches = []
     for indices in np.array_split(order, _num_steps(len(order), batch_size * world_size)):
         shares = _split(indices, world_size, min_share)
         if shares is not None:
-            # A copy: a view would keep the order of all processes.
+            # A copy: a view would keep the whole permutation in memory.
             batches.append(PlannedBatch(shares[rank].copy(), len(indices)))
     return batches
 
@@ -54,12 +54,12 @@ def num_training_steps(num_images: int, batch_size: int, min_share: int, world_s
 
 
 def _num_steps(num_images: int, global_batch_size: int) -> int:
-    """As few as can take all images; one, which then is empty, for none."""
+    """The fewest steps that hold all images; without any, one that is empty."""
     return max(1, -(-num_images // global_batch_size))
 
 
 def plan_validation(num_images: int, batch_size: int, rank: int, world_size: int) -> list[PlannedBatch]:
-    """Whole batches of a composition that depends on nothing, dealt to the processes one after the other."""
+    """Batches of consecutive images, the same for any number of processes, dealt out round-robin."""
     starts = range(rank * batch_size, num_images, batch_size * world_size)
     batches = [np.arange(start, min(start + batch_size, num_images)) for start in starts]
     return [PlannedBatch(indices, len(indices)) for indices in batches]

@@ -1,6 +1,7 @@
-"""From an image file to the pixels of its place in a batch: what a process apart can do as well.
+"""From an image file to its pixels in a batch, in this process or in a reader process.
 
-Besides PyTorch, for resizing, it imports nothing heavy: every training process starts one that imports it.
+Apart from PyTorch, for resizing, it imports nothing heavy: on a GPU, every training process starts another
+that imports it.
 """
 
 from dataclasses import dataclass
@@ -25,14 +26,14 @@ from train_pytorch_model.recipe import Recipe
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to each image of a pass; other processes can do it."""
+    """How each image of a pass is prepared; picklable, for reader processes."""
 
     short_side: int
-    """Decoded images are reduced for it (`reduced`)."""
+    """The short side for which images are decoded and `reduced`."""
     kept: Framing | None
-    """What is kept of an image, if any are: its view, or less; None for all of it, as random crops need."""
+    """Framing applied before caching and augmentation; None for the whole image, as random crops need."""
     augment: Augment | None
-    """What training does to that, each time anew; None for validation and scoring."""
+    """Random augmentation applied after that; None for validation and scoring."""
 
     def __call__(self, wanted: Wanted, remember: Remember | None, decode: Decode = decoded) -> Pixels:
         pixels = (remember or every_time)(wanted.number, lambda: self._first(Path(wanted.file), decode))
@@ -45,7 +46,7 @@ class Preparation:
         return view(pixels, self.kept) if self.augment is None else framed_at_most(pixels, self.kept)
 
     def num_kept(self, height: int, width: int) -> int:
-        """Pixels that are kept of a decoded image of that size."""
+        """Pixels to cache of a decoded image of that size."""
         if self.kept is None:
             return height * width
         if self.augment is None:
@@ -56,12 +57,12 @@ class Preparation:
 
 
 def for_training(recipe: Recipe, framing: Framing, largest: Framing) -> Preparation:
-    """What a decided recipe does to images of an epoch; those of some other epoch are as `largest`."""
+    """The preparation by a decided recipe for an epoch at `framing`; `largest` is that of all epochs."""
     needs_all = recipe.augmentation == "random-resized-crop"
     augment = RecipeAugment(recipe, framing.height, framing.width)
     return Preparation(largest.short_side, None if needs_all else largest, augment)
 
 
 def for_inference(framing: Framing) -> Preparation:
-    """What validation and scoring do."""
+    """The preparation for validation and scoring."""
     return Preparation(framing.short_side, framing, None)

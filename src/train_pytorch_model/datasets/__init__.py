@@ -1,1 +1,1 @@
-"""Data sets before a training: image directories made of others, by `convert`, `split` and `transform`."""
+"""Data sets before training: image directories written by `convert`, `split` and `transform`."""

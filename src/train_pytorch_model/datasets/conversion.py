@@ -1,4 +1,4 @@
-"""Class folders, an archive of them, or AutoML's JSONL, as an ImageDirectory of the classic form."""
+"""Convert class folders, an archive of them, or AutoML's JSONL to an ImageDirectory of the classic form."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -33,32 +33,32 @@ from train_pytorch_model.progress import Voice
 PORT = "Input dataset"
 FLAG = "--output"
 HINT = f"Convert takes one folder per category, an archive of them ({KINDS}), or AutoML's {SUFFIX}."
-MAX_HELD_BYTES = 4 << 20  # of a tar's member that waits for a thread; a larger one is copied on the spot
+MAX_HELD_BYTES = 4 << 20  # of a tar member waiting for a thread; a larger one is copied inline
 IMAGES_PER_LINE = 10_000  # in a log
 
 Copied = tuple[int, str]
-"""Index of an image, and why it is left out; empty where it is not."""
+"""Index of an image, and why it is left out; empty if it is kept."""
 
 Copy = Callable[[int, Iterable[bytes]], Copied]
-"""Index of an image, the bytes of its file → what has become of it."""
+"""Index of an image, the bytes of its file → the outcome."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is to be converted."""
+    """The input of a conversion."""
 
     images: ImageDirectory
-    """`root` is the archive or the list where it is one: then `path` leads nowhere."""
+    """`root` is the archive or the list, if the input is one: then `path` is not usable."""
     copies: Callable[[Copy], Iterator[Callable[[], Copied]]]
-    """The copying of every image, each to be called once, in any thread; not always in the images' order."""
+    """Yields a copy task per image, to be called once in any thread; not always in the images' order."""
 
 
 @contextmanager
 def open_source(path: Path) -> Iterator[Source]:
-    """Everything that can be known before an image is read. Raises `InvalidDatasetError`."""
+    """Open and check the input without reading its images. Raises `InvalidDatasetError`."""
     title = f'{PORT} "{path}"'
     try:
-        if os.path.isdir(path):  # noqa: PTH112, a name too long is False here and an error there
+        if os.path.isdir(path):  # noqa: PTH112, False for a name too long, where Path raises
             yield _open_folder(path)
         elif not os.path.isfile(path):  # noqa: PTH113, the same
             raise InvalidDatasetError(title, "there is no such file or directory.", HINT)
@@ -82,7 +82,7 @@ def open_source(path: Path) -> Iterator[Source]:
 def convert(source: Source, output: Path, voice: Voice) -> int:
     """Write the ImageDirectory; returns how many images it has.
 
-    Raises `InvalidDatasetError` where no image can be read, `OutputDirectoryError`.
+    Raises `InvalidDatasetError` if no image can be read, `OutputDirectoryError`.
     """
     images = source.images
     bad: dict[int, str] = {}
@@ -114,7 +114,7 @@ def _open_folder(path: Path) -> Source:
     if (path / MLTABLE).exists():
         return _open_annotations(annotations_of(path), path)
     if (path / META).exists():
-        raise MalformedFileError("it is an ImageDirectory already. The programs take it as it is.")
+        raise MalformedFileError("it is already an ImageDirectory; no conversion is needed.")
     images = open_image_directory(path, PORT)
     return _by_index(images, lambda name: read_chunks(path / name))
 

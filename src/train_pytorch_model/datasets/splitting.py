@@ -1,4 +1,4 @@
-"""An image directory in two parts that have every image between them once."""
+"""Split an image directory into two disjoint parts."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -31,22 +31,22 @@ FLAGS = ("--output-1", "--output-2")
 def split(
     images: ImageDirectory, fraction: float, seed: int, stratified: bool
 ) -> tuple[ImageDirectory, ImageDirectory]:
-    """The two parts, in the order of the directory; `fraction`, in (0, 1), of the images are in the first.
+    """Return two parts, in the order of the directory; `fraction`, in (0, 1), of the images are in the first.
 
-    Stratified, that holds for each category as nearly as whole images can: one of two images or more has at
-    least one in each part. Rows of one file are one image: what a network was trained on tells nothing in
-    validation. Raises `InvalidDatasetError` for fewer than two images.
+    If stratified, this also holds for each category, up to rounding: one of two or more images has at least
+    one in each part. Rows of the same file stay together, so that no training image leaks into validation.
+    Raises `InvalidDatasetError` for fewer than two images.
     """
     firsts = first_rows(np.fromiter(map(hash, images.file_names), dtype=np.int64, count=len(images)))
     files = np.flatnonzero(firsts == np.arange(len(images)))
     if len(files) < 2:
-        raise InvalidDatasetError(images.title, "it has one image, and a part of a split needs one at least.")
+        raise InvalidDatasetError(images.title, "it has one image, but each part of a split needs one.")
     is_grouped = stratified and bool(images.categories)
     groups = images.class_indices[files] if is_grouped else np.zeros(len(files), dtype=np.int32)
     shuffled = np.random.default_rng(derive_seed(seed, "split")).permutation(len(files))
-    shuffled = shuffled[np.argsort(groups[shuffled], kind="stable")]  # group after group, shuffled in each
+    shuffled = shuffled[np.argsort(groups[shuffled], kind="stable")]  # by group, shuffled within each
     sizes = np.bincount(groups)
-    places = np.arange(len(files)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of each in its group
+    places = np.arange(len(files)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of each within its group
     chosen = shuffled[places < np.repeat(first_counts(sizes, fraction), sizes)]
     is_first = np.zeros(len(images), dtype=bool)
     is_first[files[chosen]] = True
@@ -57,8 +57,8 @@ def split(
 def first_counts(sizes: np.ndarray, fraction: float) -> np.ndarray:
     """(number of groups,), int64: how many of each group are in the first part.
 
-    Each is `fraction * size` rounded up or down, those of the largest remainder up, so that the sum is right,
-    too. No part of a group of two or more is empty, nor is a part of the whole.
+    Each is `fraction * size`, rounded by the largest-remainder method so that the total is right, too.
+    Neither part of a group of two or more is empty, nor is either part of the whole.
     """
     total = int(sizes.sum())
     exact = fraction * sizes
@@ -73,7 +73,7 @@ def first_counts(sizes: np.ndarray, fraction: float) -> np.ndarray:
 
 
 def one_sided(parts: tuple[ImageDirectory, ImageDirectory]) -> list[str]:
-    """The categories that have images in one part only: what is trained there cannot be validated here."""
+    """The categories with images in only one part, which cannot be both trained and validated."""
     first, second = (part.class_counts() > 0 for part in parts)
     return [parts[0].categories[index] for index in np.flatnonzero(first != second)]
 
@@ -81,7 +81,7 @@ def one_sided(parts: tuple[ImageDirectory, ImageDirectory]) -> list[str]:
 def write_parts(
     parts: tuple[ImageDirectory, ImageDirectory], outputs: tuple[Path, Path], voice: Voice
 ) -> None:
-    """Write both or neither, files and rows as they are.
+    """Write both parts or neither, with files and rows unchanged.
 
     Raises `InvalidDatasetError` for an image that cannot be read, `OutputDirectoryError`.
     """
@@ -96,7 +96,7 @@ def write_parts(
             _fill(first_writer, parts[0], bar)
             with second as second_writer:
                 _fill(second_writer, parts[1], bar)
-            undo.callback(take_away, outputs[1], made)  # whole, but the first is not yet
+            undo.callback(take_away, outputs[1], made)  # complete, but the first is not yet
         undo.pop_all()
 
 
@@ -119,7 +119,7 @@ def _fill(writer: ImageDirectoryWriter, part: ImageDirectory, bar: Bar) -> None:
 def _copies(
     writer: ImageDirectoryWriter, part: ImageDirectory
 ) -> Iterator[tuple[str | None, Path, dict[str, Any]]]:
-    """(The image's name, where it belongs, its row); no name where an earlier row has brought it."""
+    """Yield (the image's name, its target, its row); no name if an earlier row has copied the file."""
     taken: set[str] = set()
     for name, row in zip(part.file_names, part.read_listed_rows(), strict=True):
         target = writer.place(row)

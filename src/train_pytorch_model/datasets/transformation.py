@@ -1,4 +1,4 @@
-"""A transformation at work: torchvision's operations on one image, as a pure function of a seed."""
+"""Applying a transformation: torchvision's operations on one image, as a pure function of a seed."""
 
 import threading
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from train_pytorch_model.image_classifier.decoding import MAX_PIXELS
 from train_pytorch_model.seeds import derive_seed
 
 # torchvision draws from torch's one global generator, so one thread at a time may seed it and draw: 0.01 to
-# 0.3 ms an operation. Decoding, resampling and encoding take milliseconds, and run beside each other.
+# 0.3 ms per operation. Decoding, resampling and encoding take milliseconds, and run in parallel.
 _drawing = threading.Lock()
 
 
@@ -22,7 +22,7 @@ class MisfitError(Exception):
 
 
 class Apply:
-    """Operations as a function of an image and its index: threads and their order cannot change the result.
+    """Operations as a function of an image and its index: the result does not depend on threads or order.
 
     Seeds and uses torch's global generator.
     """
@@ -50,12 +50,12 @@ def build(operation: Operation) -> v2.Transform:
     arguments = operation.arguments()
     if "interpolation" in arguments:
         arguments["interpolation"] = InterpolationMode(arguments["interpolation"])
-    transform: v2.Transform = getattr(v2, operation.name)(**arguments)  # a class of ours, not a file's word
+    transform: v2.Transform = getattr(v2, operation.name)(**arguments)  # our class's name, not a file's text
     return transform
 
 
 def _apply(step: v2.Transform, image: Image.Image, seed: int) -> Image.Image:
-    """What `step(image)` gives after `torch.manual_seed(seed)`; other threads wait for the drawing only."""
+    """The result of `step(image)` after `torch.manual_seed(seed)`; only drawing parameters holds the lock."""
     with _drawing:
         torch.default_generator.manual_seed(seed)
         if hasattr(step, "p") and torch.rand(1) >= step.p:

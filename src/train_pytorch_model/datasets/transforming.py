@@ -1,4 +1,4 @@
-"""The images of a directory, transformed, as another image directory."""
+"""Transform the images of a directory into another image directory."""
 
 import io
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.progress import Voice
 
-COMPRESSION = 3  # of 9: photographs are 6 % larger than at Pillow's 6, and written in half the time
-AHEAD = 4  # images a thread that are under way or wait to be written: files, not pixels
+COMPRESSION = 3  # of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time
+AHEAD = 4  # images per thread that are in progress or wait to be written: as files, not pixels
 
 
 def transform(
@@ -37,18 +37,18 @@ def transform(
     flag: str,
     voice: Voice,
 ) -> int:
-    """Write an ImageDirectory of the transformed images; returns how many they are.
+    """Write an ImageDirectory of the transformed images; returns how many it has.
 
-    `bad_images` are those that were left out before; `flag` is what messages call `output`. Raises
-    `InvalidDatasetError` where too many cannot be read, `InvalidTransformationDirectoryError` where too many
-    cannot be transformed, `OutputDirectoryError`.
+    `bad_images` are those left out before; `flag` is the name of `output` in messages. Raises
+    `InvalidDatasetError` if too many cannot be read, `InvalidTransformationDirectoryError` if too many cannot
+    be transformed, `OutputDirectoryError`.
     """
     apply = Apply(transformation.operations, seed)
     rejected = _Rejected(images, transformation)
     schema_content = images.read_schema()
     for column in annotations_of_places(schema_content):
         voice.warn(
-            f"{images.title}: the places in column {column!r} are kept and do not move with the pixels"
+            f"{images.title}: the annotations in column {column!r} are copied unchanged, not transformed"
         )
     threads = usable_cores()
     png = partial(_png, images, apply)
@@ -76,7 +76,7 @@ def transform(
 def _png(images: ImageDirectory, apply: Apply, index: int) -> bytes | Exception:
     """The transformed image as a PNG file, or why there is none."""
     try:
-        # Its row does not change when other images are left out.
+        # Seeded by the row, which does not change when other images are left out.
         image = apply(decode(images.path(index)), int(images.rows[index]))
     except (UnreadableImageError, MisfitError) as error:
         return error
@@ -87,7 +87,7 @@ def _png(images: ImageDirectory, apply: Apply, index: int) -> bytes | Exception:
 
 
 class _Rejected:
-    """Images that cannot be read or transformed, and whether they are too many."""
+    """The images that cannot be read or transformed; raises if they are too many."""
 
     def __init__(self, images: ImageDirectory, transformation: Transformation) -> None:
         self._images = images
@@ -99,15 +99,15 @@ class _Rejected:
         return len(self._reasons)
 
     def add(self, index: int, error: Exception) -> None:
-        """Raises as soon as they are found to be too many, whatever is still to come."""
+        """Add an image. Raises, as `records` does, as soon as there are found to be too many."""
         self._reasons[index] = str(error)
         if isinstance(error, MisfitError):
             self._misfits.append(f"{self._images.file_names[index]}: {error}")
-        if len(self).bit_count() == 1:  # at 1, 2, 4, 8 …: each check looks at all images
+        if len(self).bit_count() == 1:  # at 1, 2, 4, 8 …: each check goes over all images
             self.records()
 
     def records(self) -> list[BadImage]:
-        """Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError`."""
+        """The images left out. Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError`."""
         try:
             return without_bad_images(self._images, self._reasons)[1]
         except InvalidDatasetError as error:

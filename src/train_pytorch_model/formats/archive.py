@@ -1,8 +1,8 @@
-"""Archives of images, read where they lie: .zip, .tar, and a tar in gzip or bzip2.
+"""Archives of images, read in place: .zip, .tar, and a tar compressed by gzip or bzip2.
 
-Nothing is unpacked but the images, one by one, to where the caller wants them. A member whose name leads out,
-a password, damage, or more than the `LIMITS` allow is an error of the whole archive. Links, devices and
-hidden members are counted, and nothing of them is read or made. What an archive is, its first bytes tell.
+Only the images are unpacked, one by one, to where the caller wants them. A member path that points outside,
+encryption, damage, or a size beyond `LIMITS` makes the whole archive invalid. Links, devices and hidden
+members are counted, but never read or created. The format is detected from the content, not the suffix.
 
 A zip has an index: it is listed at once and read in any order. A tar is one stream: it is read twice, once to
 list it and once for the images.
@@ -33,27 +33,27 @@ from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden
 from train_pytorch_model.formats.tar_stream import DAMAGE, MAX_HEADER_BYTES, TarStream, damaged, one_line
 
 KINDS = ".zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2"
-MAX_NAME_BYTES = 255  # of one folder or file: file systems take no more
-MAX_INDEX_BYTES = 256 << 20  # of a zip, which is read at once: about two million members
+MAX_NAME_BYTES = 255  # of one folder or file; the limit of common file systems
+MAX_INDEX_BYTES = 256 << 20  # of a zip's index, read at once: about two million members
 UTF8_NAME = 0x800
 ENCRYPTED = 0x1
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile unpacks what the others hold all at once
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile does not bound the output of the others
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much an archive may hold: a few kilobytes can stand for petabytes."""
+    """Bounds on the content of an archive: a few kilobytes can unpack to petabytes."""
 
     members: int = 2_000_000
     member_bytes: int = 1 << 30
     total_bytes: int = 200 << 30
     ratio: int = 200
-    """Unpacked over packed bytes …"""
+    """Maximum ratio of unpacked to packed bytes …"""
     ratio_from_bytes: int = 100 << 20
-    """… once this many bytes are unpacked: one black bitmap proves nothing."""
+    """… checked once this many bytes are unpacked: a single black bitmap may exceed it."""
 
     def check_total(self, unpacked: int, packed: int) -> None:
-        """Raise `MalformedFileError` when this is too much."""
+        """Raise `MalformedFileError` if the totals exceed the limits."""
         if unpacked > self.total_bytes:
             raise MalformedFileError(f"it unpacks to more than {self.total_bytes:,} bytes.")
         if unpacked > self.ratio_from_bytes and unpacked > self.ratio * packed:
@@ -62,7 +62,7 @@ class Limits:
             )
 
     def check_member(self, name: str, size: int) -> None:
-        """Raise `MalformedFileError` when one file is too large."""
+        """Raise `MalformedFileError` if a file is too large."""
         if not 0 <= size <= self.member_bytes:
             raise MalformedFileError(
                 f"{name!r} has {size:,} bytes; no image has more than {self.member_bytes:,}."
@@ -80,7 +80,7 @@ class _Member:
 
 
 class ZipArchive:
-    """A zip: any member at any time, from any thread."""
+    """A zip archive, with random access to its members from any thread."""
 
     def __init__(self, path: Path) -> None:
         self._packed_bytes = path.stat().st_size
@@ -91,18 +91,18 @@ class ZipArchive:
             self._file.close()
             raise
         self._infos: dict[str, zipfile.ZipInfo] = {}
-        self._lock = threading.Lock()  # zipfile counts its open members without one
+        self._lock = threading.Lock()  # zipfile updates its count of open members without one
 
     def close(self) -> None:
         self._zip.close()
         self._file.close()
 
     def members(self) -> Iterator[_Member]:
-        """All members, in the order of the archive."""
+        """Yield all members, in archive order."""
         for info in self._zip.infolist():
             name = _zip_name(info)
             is_folder = name.endswith("/")
-            kind = stat.S_IFMT(info.external_attr >> 16)  # 0 where the archiver knew none
+            kind = stat.S_IFMT(info.external_attr >> 16)  # 0 where the archiver recorded none
             is_special = kind not in (0, stat.S_IFDIR if is_folder else stat.S_IFREG)
             member = _member(name, is_folder, is_special)
             if info.flag_bits & ENCRYPTED:
@@ -118,15 +118,15 @@ class ZipArchive:
             info = self._infos[name]
             if info.compress_type not in METHODS:
                 raise MalformedFileError(
-                    f"{name!r} is compressed by method {info.compress_type}; what a zip stores or deflates"
-                    " is read. Unpack it first."
+                    f"{name!r} is compressed by method {info.compress_type}; only stored and deflated"
+                    " members are supported. Unpack it first."
                 )
             LIMITS.check_member(name, info.file_size)
             unpacked += info.file_size
             LIMITS.check_total(unpacked, self._packed_bytes)
 
     def read_chunks(self, name: str) -> Iterator[bytes]:
-        """The bytes of a member. Raises `UnreadableFileError`."""
+        """Yield the bytes of a member in chunks. Raises `UnreadableFileError`."""
         try:
             with self._lock:
                 file = self._zip.open(self._infos[name])
@@ -141,7 +141,7 @@ class ZipArchive:
 
 
 class TarArchive:
-    """A tar, compressed or not: its members in its own order only."""
+    """A tar archive, compressed or not, with sequential access to its members."""
 
     def __init__(self, path: Path, compression: str) -> None:
         self._path = path
@@ -152,7 +152,7 @@ class TarArchive:
         pass
 
     def members(self) -> Iterator[_Member]:
-        """All members, in the order of the archive; whatever is wrong with it is found here."""
+        """Yield all members, in archive order. Raises `MalformedFileError` for an invalid archive."""
         with self._stream() as stream:
             for member, info in _tar_members(stream):
                 if not member.name.endswith("/") and not member.is_special:
@@ -162,14 +162,14 @@ class TarArchive:
                 stream.drain()
 
     def check_sizes(self, names: Iterable[str]) -> None:
-        """Raise `MalformedFileError` for a file that is too large; the whole is bounded as it is read."""
+        """Raise `MalformedFileError` for a file that is too large; the total is checked while reading."""
         for name in names:
             LIMITS.check_member(name, self._sizes[name])
 
     def contents(self, wanted: Mapping[str, int]) -> Iterator[tuple[int, int, Iterator[bytes]]]:
-        """(The number that `wanted` gives to a member's name, its size, its bytes).
+        """Yield (the value of a member's name in `wanted`, its size, its bytes) in archive order.
 
-        The bytes have to be taken before the next member is.
+        A member's bytes must be consumed before the next member is requested.
         """
         with self._stream() as stream:
             for member, info in _tar_members(stream):
@@ -178,7 +178,7 @@ class TarArchive:
 
     @contextmanager
     def _stream(self) -> Iterator[TarStream]:
-        # What is not packed cannot grow.
+        # An uncompressed tar cannot expand.
         packed_bytes = self._path.stat().st_size if self._compression else sys.maxsize
         with self._path.open("rb") as file:
             unpacked: IO[bytes] = file
@@ -195,7 +195,7 @@ class TarArchive:
 
 
 class _ZipFile(io.BufferedReader):
-    """The file of a zip, read in pieces of bounded size."""
+    """The file of a zip, which refuses reads of more than `MAX_INDEX_BYTES`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path))
@@ -211,7 +211,7 @@ Archive = ZipArchive | TarArchive
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[Archive]:
-    """The archive in a file; closed at the end. Raises `MalformedFileError` where there is none."""
+    """Open the archive in a file; closed on exit. Raises `MalformedFileError` for an unsupported format."""
     archive = _opened(path)
     try:
         yield archive
@@ -220,9 +220,9 @@ def open_archive(path: Path) -> Iterator[Archive]:
 
 
 def list_archive(archive: Archive) -> tuple[Listing, str]:
-    """The images as plain folders would be listed, and the folder around all of them, such as `flowers/`.
+    """Return the images, listed as for plain folders, and the folder around all of them, such as `flowers/`.
 
-    The order of the images is that of their names. Folders that hold all the rest are skipped.
+    Images are ordered by name. Outer folders that contain everything else are skipped.
     Raises `MalformedFileError`.
     """
     ignored: Counter[str] = Counter()
@@ -234,7 +234,7 @@ def list_archive(archive: Archive) -> tuple[Listing, str]:
 
 
 def _folder_around(first: str, last: str) -> str:
-    """The innermost folder that both are in, and all between them."""
+    """The innermost folder that contains both names, and so every name sorted between them."""
     length = next(
         (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
     )
@@ -249,19 +249,19 @@ def _opened(path: Path) -> Archive:
             return TarArchive(path, "gzip")
         if start.startswith(b"BZh"):
             return TarArchive(path, "bzip2")
-        if start[257:262] == b"ustar":  # before zip: the last member of a tar may be one
+        if start[257:262] == b"ustar":  # before zip: the last member of a tar may be a zip
             return TarArchive(path, "")
         if start.startswith(b"PK") or zipfile.is_zipfile(path):
             return ZipArchive(path)
-        if _is_plain_tar(path):  # from before 1988
+        if _is_plain_tar(path):  # from before 1988, without the ustar magic
             return TarArchive(path, "")
     except DAMAGE as error:
         raise damaged(error) from error
-    raise MalformedFileError("it is no archive that is known here.")
+    raise MalformedFileError("it is not an archive of a supported format.")
 
 
 def _is_plain_tar(path: Path) -> bool:
-    """`tarfile.is_tarfile` would take one in xz for one, too."""
+    """Whether the file is an uncompressed tar; `tarfile.is_tarfile` would also accept xz."""
     try:
         with tarfile.open(path, "r:"):
             return True
@@ -270,7 +270,7 @@ def _is_plain_tar(path: Path) -> bool:
 
 
 def _entries(archive: Archive, ignored: Counter[str]) -> list[str]:
-    """Names of the files and the empty folders, sorted; folders end in `/`."""
+    """The names of files and empty folders, sorted; folders end in `/`."""
     names = []
     for number, member in enumerate(archive.members(), 1):
         if number > LIMITS.members:
@@ -289,7 +289,7 @@ def _entries(archive: Archive, ignored: Counter[str]) -> list[str]:
             if name == following:
                 raise MalformedFileError(f"it holds {name!r} twice.")
             entries.append(name)
-        elif not following.startswith(name):  # all that is in a folder comes right behind it
+        elif not following.startswith(name):  # a folder's content sorts directly after it
             entries.append(name)
     return entries
 
@@ -303,7 +303,7 @@ def _listing(entries: list[str], ignored: Counter[str]) -> Listing:
         if not rest:
             if category in (META, "images.lst", schema.SCHEMA):
                 raise MalformedFileError(
-                    "it holds an ImageDirectory already. Unpack it: the programs take it as it is."
+                    "it already contains an ImageDirectory. Unpack it; no conversion is needed."
                 )
             if _is_image(category, ignored):
                 loose.append(category)
@@ -326,9 +326,9 @@ def _is_image(name: str, ignored: Counter[str]) -> bool:
 
 
 def _member(name: str, is_folder: bool, is_special: bool) -> _Member:
-    windows = PureWindowsPath(name)  # takes both kinds of slashes for what they may become
+    windows = PureWindowsPath(name)  # treats both kinds of slashes as separators
     if windows.root or ".." in windows.parts or not (is_inner_path(name) or name in ("", ".", "./")):
-        raise MalformedFileError(f"its member {name!r} leads out of it. Do not trust this archive.")
+        raise MalformedFileError(f"its member {name!r} points outside the archive. Do not trust it.")
     parts = PurePosixPath(name).parts
     if any(len(os.fsencode(part)) > MAX_NAME_BYTES for part in parts):
         raise MalformedFileError(f"its member {name[:40]!r}… has a name of more than {MAX_NAME_BYTES} bytes.")
@@ -338,7 +338,7 @@ def _member(name: str, is_folder: bool, is_special: bool) -> _Member:
 def _zip_name(info: zipfile.ZipInfo) -> str:
     name = info.filename
     if not info.flag_bits & UTF8_NAME:
-        with suppress(UnicodeError):  # macOS writes UTF-8 and does not say so
+        with suppress(UnicodeError):  # macOS writes UTF-8 without setting the flag
             name = name.encode("cp437").decode()
     return name.replace("\\", "/")
 
@@ -351,15 +351,15 @@ def _tar_members(stream: TarStream) -> Iterator[tuple[_Member, tarfile.TarInfo]]
         raise MalformedFileError(f"there is no tar in it: {one_line(error)}.") from error
     with tar:
         while (info := _next(tar)) is not None:
-            # Both only ever grow: a list of all members so far, and what was said about all of them at once.
+            # Both only ever grow: the list of members read so far, and the global pax headers.
             tar.members.clear()  # type: ignore[attr-defined]  # missing in typeshed
             tar.pax_headers = {}
             is_special = not (info.isfile() or info.isdir()) or info.issparse()
             yield _member(info.name, info.isdir(), is_special), info
             stream.allow(MAX_HEADER_BYTES)
-    # tarfile takes a damaged header for the end. The end is a block of zeros.
+    # tarfile takes a damaged header for the end. The real end is a block of zeros.
     if stream.last_read != bytes(tarfile.BLOCKSIZE):
-        raise MalformedFileError("it is damaged or cut short: what should be a header or the end is neither.")
+        raise MalformedFileError("it is damaged or cut short: neither a header nor the end was found.")
 
 
 def _next(tar: tarfile.TarFile) -> tarfile.TarInfo | None:

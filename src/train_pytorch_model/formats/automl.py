@@ -1,9 +1,9 @@
-"""AutoML's training data for image classification: one JSON object a line, and the MLTable that names it.
+"""AutoML's training data for image classification: one JSON object per line, and the MLTable that names it.
 
     {"image_url": "azureml://subscriptions/…/paths/fridge/milk/1.jpg", "label": "milk", …}
 
-An `image_url` is a path relative to the file, or an address of which the end is one: `azureml://` and
-`AmlDatastore://` addresses begin somewhere above the directory of the file, wherever that was uploaded to.
+An `image_url` is a path relative to the file, or a URL that ends in one: `azureml://` and `AmlDatastore://`
+URLs start some levels above the file's directory, depending on where that was uploaded.
 """
 
 import re
@@ -30,11 +30,11 @@ from train_pytorch_model.formats.packed import PackedNames
 SUFFIX = ".jsonl"
 MLTABLE = "MLTable"
 MAX_LINE_BYTES = 1 << 20
-MAX_LABEL_BYTES = 255  # as for the folder that a category may be, too
-MAX_DEPTH = 64  # folders above an image that are tried
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of two letters at least: `C:` is a drive
-FILE_ADDRESS = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)  # what is before the path
-REPEATED = "rows that repeat another one"
+MAX_LABEL_BYTES = 255  # a category may also be the name of a folder
+MAX_DEPTH = 64  # path components of a URL that are tried
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # at least two letters: `C:` is a drive
+FILE_ADDRESS = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)  # the part before the path
+REPEATED = "duplicate rows"
 
 
 def annotations_of(root: Path) -> Path:
@@ -49,7 +49,7 @@ def annotations_of(root: Path) -> Path:
 
 
 def read_annotations(path: Path) -> Listing:
-    """The images of a JSONL file, by category and name, relative to its directory.
+    """The images of a JSONL file, sorted by category and name, with paths relative to its directory.
 
     Raises `MalformedFileError` with all rows that cannot be used.
     """
@@ -74,7 +74,7 @@ def read_annotations(path: Path) -> Listing:
         labels[name] = label
     unlabelled = [name for name, label in labels.items() if label is None]
     if 0 < len(unlabelled) < len(labels):
-        problems += [f"image {name!r} has no label, and others have." for name in unlabelled]
+        problems += [f"image {name!r} has no label, but others do." for name in unlabelled]
     if problems:
         raise MalformedFileError(f"{len(problems)} rows of {path.name} cannot be used:{listed(problems)}\n")
     categories = sorted({label for label in labels.values() if label is not None}, key=natural_order)
@@ -91,11 +91,11 @@ def read_annotations(path: Path) -> Listing:
 
 
 class _RowError(Exception):
-    """What is wrong with a row, for the end of a sentence."""
+    """A row cannot be used; the text is the reason, without a final period."""
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Lines that are not blank, with their numbers from 1."""
+    """Yield the lines that are not blank, with their numbers counted from 1."""
     number = 0
     try:
         with path.open("rb") as file:
@@ -118,7 +118,7 @@ def _row(line: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise _RowError(f"not a JSON object: {error}") from error
     if not isinstance(row.get("image_url"), str):
-        raise _RowError('no text under "image_url"')
+        raise _RowError('no string under "image_url"')
     return row
 
 
@@ -126,12 +126,12 @@ def _label(row: dict[str, Any]) -> str | None:
     label = row.get("label")
     if isinstance(label, list):
         raise _RowError(
-            "its label is a list: several labels an image, or boxes, are another task. One text is expected"
+            "its label is a list: multi-label data and boxes are not supported. One string is expected"
         )
     if isinstance(label, int) and not isinstance(label, bool):
         label = str(label)
     if label is not None and not isinstance(label, str):
-        raise _RowError(f"its label is {label!r}; a text is expected")
+        raise _RowError(f"its label is {label!r}; a string is expected")
     if label is not None and not 0 < len(label.encode()) <= MAX_LABEL_BYTES:
         raise _RowError(f"its label has {len(label.encode())} bytes; 1 to {MAX_LABEL_BYTES} are expected")
     return label
@@ -150,7 +150,7 @@ def _resolve(root: Path, present: PresentFiles, url: str) -> str:
         )
     parts = url.partition("/paths/")[2].split("/") if "/paths/" in url else url.split("/")[3:]
     parts = [part for part in parts if part not in ("", ".")][-MAX_DEPTH:]
-    for first in range(len(parts)):  # the longest end of the address that is here
+    for first in range(len(parts)):  # the longest tail of the URL that exists here
         end = "/".join(parts[first:])
         for name in dict.fromkeys((end, unquote(end))):
             if is_inner_path(name) and not present.why_not(name):
@@ -166,7 +166,7 @@ def _inside(root: Path, present: PresentFiles, name: str) -> str:
             raise _RowError(f"image {name!r} is outside the directory of the file") from None
     if not is_inner_path(name):
         raise _RowError(f"image {name!r} is outside the directory of the file")
-    name = PurePosixPath(name).as_posix()  # one name for an image, whether `./` or `//` is in it
+    name = PurePosixPath(name).as_posix()  # one name per image, without `./` and `//`
     if reason := present.why_not(name):
         raise _RowError(f"image {name!r} {reason}")
     return name

@@ -1,4 +1,4 @@
-"""Copying images by the million: in threads, in order, a bounded number at a time."""
+"""Copying millions of images in threads: in order, with a bounded number in flight."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -9,20 +9,20 @@ from typing import TypeVar
 
 from train_pytorch_model.formats.files import CHUNK_BYTES
 
-COPY_THREADS = 16  # copies wait for storage, not for processors
-AHEAD = 64  # copies begun and not yet taken
+COPY_THREADS = 16  # copying is bound by storage, not by CPU
+AHEAD = 64  # copies submitted and not yet consumed
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class UnreadableFileError(Exception):
-    """What is to be copied cannot be read; the text is the reason, without the file's name."""
+    """A file to be copied cannot be read; the text is the reason, without the file's name."""
 
 
 @contextmanager
 def copy_threads(count: int = COPY_THREADS) -> Iterator[ThreadPoolExecutor]:
-    """Threads to copy in; at an error, what they have not begun is dropped."""
+    """A thread pool for copying; on an error, tasks that have not started are cancelled."""
     pool = ThreadPoolExecutor(count, thread_name_prefix="copy")
     try:
         yield pool
@@ -36,7 +36,7 @@ def in_order(
     items: Iterable[Item],
     ahead: int = AHEAD,
 ) -> Iterator[Result]:
-    """`function` of each item, computed in the pool; no more than `ahead` items wait in memory."""
+    """Yield `function(item)` for each item, computed in the pool; at most `ahead` results wait in memory."""
     pending: deque[Future[Result]] = deque()
     for item in items:
         pending.append(pool.submit(function, item))
@@ -47,7 +47,7 @@ def in_order(
 
 
 def read_chunks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file. Raises `UnreadableFileError`."""
+    """Yield the bytes of a file in chunks. Raises `UnreadableFileError`."""
     try:
         with path.open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):
@@ -57,7 +57,7 @@ def read_chunks(path: Path) -> Iterator[bytes]:
 
 
 def write_chunks(path: Path, chunks: Iterable[bytes]) -> None:
-    """Write a new file. Raises `OSError` for the writing, and what `chunks` raises for the reading."""
-    with path.open("xb") as file:  # names that differ in case only are one name to some file systems
+    """Write a new file. Raises `OSError` if writing fails, and whatever `chunks` raises."""
+    with path.open("xb") as file:  # names that differ only in case collide on some file systems
         for chunk in chunks:
             file.write(chunk)

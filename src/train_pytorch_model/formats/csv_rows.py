@@ -1,4 +1,4 @@
-"""CSV with lines that end as on Unix, of cells that may hold anything."""
+"""CSV with Unix line endings and arbitrary text in its cells."""
 
 import csv
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import TextIO
 
 
 class _UnixLines:
-    """Passes on lines that end in CR LF with LF alone."""
+    """A file wrapper that ends lines in LF instead of CR LF."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -18,7 +18,7 @@ class _UnixLines:
 def write_rows(file: TextIO, rows: Iterable[Iterable[object]]) -> None:
     """Write rows to a file opened with `newline=""`.
 
-    Readers take a lone carriage return for the end of a row. Python 3.11 quotes it only where a row ends with
-    one, and so do ours, up to the last moment.
+    Readers take a lone carriage return for the end of a row. Python 3.11 quotes it only if the line
+    terminator contains one, so rows are formatted with CR LF, which becomes LF on writing.
     """
     csv.writer(_UnixLines(file), lineterminator="\r\n").writerows(rows)

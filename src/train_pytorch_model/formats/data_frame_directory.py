@@ -1,4 +1,4 @@
-"""DataFrameDirectory: a table, as Score Image Model writes its result.
+"""DataFrameDirectory: a table, as written by Score Image Model.
 
     _meta.yaml             type: DataFrameDirectory
                            extension: {}
@@ -7,7 +7,7 @@
                            samples: _samples.json
                            schema: schema/_schema.json
     _data.parquet          the rows
-    schema/_schema.json    the columns, which of them is the label, and which are scores
+    schema/_schema.json    the columns, and which of them are the label and the scores
     _samples.json          the first rows
 
 Columns of a scored dataset: those of the input rows, alphabetically; `Scored Probabilities_<category>` for
@@ -38,8 +38,8 @@ META_CONTENT: Mapping[str, Any] = {
     "schema": "schema/_schema.json",
 }
 CSV = "scores.csv"
-# Of the table at a time. Each row group costs a kilobyte for each column until the file is closed: of one a
-# batch, with 1,000 categories, a million images would take 14 GB.
+# Each row group costs a kilobyte of memory per column until the file is closed: with one per batch and 1,000
+# categories, a million images would take 14 GB.
 ROW_GROUP_BYTES = 64 << 20
 _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
     pa.int64(): ("Numeric", "int64"),
@@ -52,8 +52,8 @@ _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
 class ScoreWriter:
     """Writes batches of scored rows to the Parquet file and to `scores.csv`.
 
-    With `top_k`, the CSV has that many of the most probable categories of each row instead of all. Columns of
-    the input that have the names of scores, from an earlier scoring, are left out.
+    With `top_k`, the CSV has only that many most probable categories per row. Input columns with the names of
+    scores, from an earlier scoring, are left out.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ScoreWriter:
         self._top_k = top_k
         self._schema: pa.Schema | None = None
         self._parquet: pq.ParquetWriter | None = None
-        self._waiting: list[pa.Table] = []  # for their row group to be large enough
+        self._waiting: list[pa.Table] = []  # until they fill a row group
         self._waiting_bytes = 0
         self._csv_file = (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape")
         write_rows(self._csv_file, [["file_name", *self._columns, *self._csv_score_columns(), LABEL_COLUMN]])
@@ -84,9 +84,9 @@ class ScoreWriter:
         rows: Iterable[Mapping[str, Any]],
         probabilities: np.ndarray,
     ) -> None:
-        """Scored rows: their files, their other columns, (B, categories) probabilities.
+        """Write a batch of scored rows: their files, their other columns, (B, categories) probabilities.
 
-        Raises `MalformedFileError` for a column that begins with numbers and goes on with something else.
+        Raises `MalformedFileError` if a column starts with numbers or booleans and later has another type.
         """
         rows = list(rows)
         labels = [self._categories[index] for index in probabilities.argmax(axis=1)]
@@ -121,7 +121,7 @@ class ScoreWriter:
         )
 
     def _write_row_group(self) -> None:
-        """Write what waits, if anything does."""
+        """Write the waiting tables, if any."""
         if self._parquet is not None and self._waiting:
             self._parquet.write_table(pa.concat_tables(self._waiting))
             self._waiting, self._waiting_bytes = [], 0
@@ -151,7 +151,7 @@ class ScoreWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Finish both files and, if all went well, write schema and samples beside them."""
+        """Close both files and, unless an error occurred, write the schema and the samples."""
         self._csv_file.close()
         try:
             if kind is None:
@@ -181,7 +181,7 @@ class ScoreWriter:
 
 
 def _type_of(values: Sequence[Any]) -> pa.DataType:
-    """The type of a column, by its first rows; what is neither numbers nor booleans throughout is text."""
+    """The type of a column, from its first rows: a string unless all are numbers, or all booleans."""
     kinds = {type(value) for value in values}
     if kinds == {bool}:
         return pa.bool_()
@@ -194,7 +194,7 @@ def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if kind == pa.string():
         texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
         return pa.array(texts, kind)
-    # Arrow itself would cut 2.5 to 2 where the first rows were whole numbers.
+    # Arrow itself would truncate 2.5 to 2 if the first rows were integers.
     allowed = {pa.int64(): (int,), pa.float64(): (int, float), pa.bool_(): (bool,)}[kind]
     stranger = next((value for value in values if value is not None and type(value) not in allowed), None)
     try:
@@ -202,4 +202,4 @@ def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
             return pa.array(values, kind)
     except (pa.ArrowException, OverflowError):
         stranger = "a number too large"
-    raise MalformedFileError(f"column {name!r} begins as {kind} and has {stranger!r} later.")
+    raise MalformedFileError(f"column {name!r} starts as {kind} but has {stranger!r} later.")

@@ -1,37 +1,37 @@
-"""EvaluationDirectory: how good a model is on labelled images.
+"""EvaluationDirectory: the metrics of a model on labelled images.
 
     _meta.yaml             type: EvaluationDirectory
                            extension: {}
     metrics.json           one JSON object; fractions are from 0 to 1:
                              images, left_out                   images evaluated; images that cannot be read
                              accuracy, top5_accuracy, balanced_accuracy
-                             accuracy_interval                  [lowest, highest], with 95 % confidence
+                             accuracy_interval                  [lower, upper] bound of the 95 % interval
                              loss                               mean cross entropy, in nats
                              macro_precision, macro_recall, macro_f1
                              weighted_precision, weighted_recall, weighted_f1
                              mean_confidence, expected_calibration_error
-                             absent_categories                  the names of those without an image
+                             absent_categories                  the names of categories without images
                              per_class                          the rows of per_class.csv
                              calibration                        the rows of calibration.csv
                              most_confused                      at most 100 {category, predicted, images,
-                                                                share}, the cells of the matrix off its
-                                                                diagonal, largest first; share is the
-                                                                fraction of the category's images
+                                                                share}, the off-diagonal cells of the
+                                                                confusion matrix, largest first; share is
+                                                                the fraction of the category's images
     per_class.csv          category,precision,recall,f1,support,predicted
                              by class index; support counts the images of the category, predicted those that
-                             were taken for it
-    confusion_matrix.csv   category,<each category>: a row a true category, a column a predicted one
-    calibration.csv        lower,upper,images,confidence,accuracy: a row a bin (lower, upper] of confidence,
-                             means over its images
+                             were assigned to it
+    confusion_matrix.csv   category,<each category>: a row per true category, a column per predicted one
+    calibration.csv        lower,upper,images,confidence,accuracy: a row per bin (lower, upper] of
+                             confidence, with means over its images
     mistakes.csv           file_name,category,predicted,confidence,category_probability,original
-                             every wrong prediction, the most confident first; original is what the file was
-                             called before it was copied, empty where nothing tells
-    evaluation.html        the same for people
+                             every wrong prediction, the most confident first; original is the file's name
+                             before it was copied, empty if unknown
+    evaluation.html        the same as a web page
     bad_images.csv         the images that were left out, if any
 
 A number that is undefined, such as the recall of a category without an image, is null in JSON and empty in
-CSV. Macro averages are over the categories that have images or were predicted; there it counts as 0, as in
-scikit-learn.
+CSV. Macro averages are over the categories that have images or were predicted; there an undefined number
+counts as 0, as in scikit-learn.
 """
 
 import io
@@ -88,7 +88,7 @@ class ConfusedRow:
     predicted: str
     images: int
     share: float
-    """Of the images of the category."""
+    """Fraction of the images of the category."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class Mistake:
     confidence: float
     """Probability of the predicted category."""
     category_probability: float
-    """Probability of the true one."""
+    """Probability of the true category."""
     original: str = ""
-    """What the file was called before it was copied; empty where nothing tells."""
+    """The file's name before it was copied; empty if unknown."""
 
 
 def write_numbers(
@@ -113,7 +113,7 @@ def write_numbers(
     mistakes: Iterable[Mistake],
     left_out: int,
 ) -> None:
-    """Write all files but the page; `categories` are the names by class index."""
+    """Write the metrics and all tables of the evaluation; `categories` are the names by class index."""
     per_class = category_rows(evaluation.per_class, categories)
     calibration = calibration_rows(evaluation.calibration)
     metrics = {
@@ -142,14 +142,14 @@ def write_numbers(
 
 
 def confusion_matrix_csv(evaluation: Evaluation, categories: Sequence[str]) -> str:
-    """The content of confusion_matrix.csv; names that are no text are spelled out."""
+    """The content of confusion_matrix.csv; undecodable bytes in names are escaped."""
     text = io.StringIO()
     _write_confusion_matrix(text, evaluation, categories)
     return text.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def category_rows(per_class: PerClass, categories: Sequence[str]) -> list[CategoryRow]:
-    """By class index."""
+    """The rows of per_class.csv, by class index."""
     columns = (
         categories,
         _defined(per_class.precision, per_class.has_precision),
@@ -162,7 +162,7 @@ def category_rows(per_class: PerClass, categories: Sequence[str]) -> list[Catego
 
 
 def calibration_rows(calibration: Calibration) -> list[CalibrationRow]:
-    """By rising confidence."""
+    """The rows of calibration.csv, by increasing confidence."""
     columns = (
         calibration.edges[:-1].tolist(),
         calibration.edges[1:].tolist(),
@@ -174,7 +174,7 @@ def calibration_rows(calibration: Calibration) -> list[CalibrationRow]:
 
 
 def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int) -> list[ConfusedRow]:
-    """At most `limit`, by falling number of images."""
+    """The `limit` largest confusions, by decreasing number of images."""
     return [
         ConfusedRow(
             category=categories[pair.target],
@@ -189,7 +189,7 @@ def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int)
 def mistake_rows(
     outcomes: Outcomes, places: np.ndarray, images: ImageDirectory, indices: np.ndarray
 ) -> list[Mistake]:
-    """Of the wrong outcomes at `places`, which are of the images at `indices`."""
+    """The rows of mistakes.csv for the wrong outcomes at `places`, of the images at `indices`."""
     categories, originals = images.categories, images.original_names(indices)
     return [
         Mistake(

@@ -1,4 +1,4 @@
-"""Reading what others wrote, within bounds; writing so that nothing half done looks whole."""
+"""Bounded reading of untrusted files; writing in which no partial result looks complete."""
 
 import errno
 import hashlib
@@ -20,52 +20,52 @@ from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputErr
 META = "_meta.yaml"
 INCOMPLETE = "_incomplete"
 MAX_YAML_BYTES = 1 << 20
-MAX_YAML_BRACKETS = 50  # in each other; the time for them grows with their square
+MAX_YAML_BRACKETS = 50  # nested; parsing time grows with the square of the depth
 MAX_JSON_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20  # read or copied at a time
-READ_BACK_AFTER_S = (0.0, 0.2, 0.8, 4.0, 10.0, 15.0)  # pauses; half a minute in all, of hours of training
+READ_BACK_AFTER_S = (0.0, 0.2, 0.8, 4.0, 10.0, 15.0)  # pauses; half a minute in all, after hours of training
 
 T = TypeVar("T")
 
 
 class MalformedFileError(Exception):
-    """The text says which file is wrong and how; the caller knows whose directory it is."""
+    """A file is invalid. The text names the file and the problem; the caller adds the directory."""
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML of bounded depth, and without aliases: 300 bytes of them can stand for gigabytes."""
+    """YAML with bounded nesting and without aliases: 300 bytes of them can expand to gigabytes."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.events.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases are not read", event.start_mark)
+            raise yaml.composer.ComposerError(None, None, "aliases are not supported", event.start_mark)
         return super().compose_node(parent, index)
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
         if self.flow_level == MAX_YAML_BRACKETS:
-            problem = f"more than {MAX_YAML_BRACKETS} brackets in each other"
+            problem = f"more than {MAX_YAML_BRACKETS} nested brackets"
             raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
         super().fetch_flow_collection_start(token)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises `MalformedFileError`."""
+    """Read the mapping in a YAML file. Raises `MalformedFileError`."""
     data = read_bounded(path, MAX_YAML_BYTES)
     try:
         document = yaml.load(data, _PlainLoader)
-    except Exception as error:  # a tag on a value it does not fit raises whatever its constructor does
+    except Exception as error:  # a tag on an unsuitable value raises whatever its constructor raises
         raise MalformedFileError(f"{path.name} is not valid YAML: {_one_line(error)}.") from error
     if not isinstance(document, dict):
         raise MalformedFileError(
-            f"{path.name} should hold a mapping of keys to values and holds {_kind(document)}."
+            f"{path.name} should hold a mapping of keys to values but holds {_kind(document)}."
         )
     return document
 
 
 def read_meta(root: Path, type_name: str) -> dict[str, Any]:
-    """`_meta.yaml` of a complete directory of that type. Raises `MalformedFileError`."""
+    """Read `_meta.yaml` of a complete directory of type `type_name`. Raises `MalformedFileError`."""
     if (root / INCOMPLETE).exists():
-        raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is there.")
+        raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is present.")
     meta = read_yaml(root / META)
     if meta.get("type") != type_name:
         raise MalformedFileError(f"{META} says type {meta.get('type')!r}, expected {type_name!r}.")
@@ -73,8 +73,8 @@ def read_meta(root: Path, type_name: str) -> dict[str, Any]:
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """The value in a JSON file, checked against `kind`. Raises `MalformedFileError`."""
-    data = read_bounded(path, MAX_JSON_BYTES).removeprefix(BOM_UTF8)  # as editors on Windows write it
+    """Read the value in a JSON file, checked against `kind`. Raises `MalformedFileError`."""
+    data = read_bounded(path, MAX_JSON_BYTES).removeprefix(BOM_UTF8)  # as Windows editors write it
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -82,7 +82,7 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file of at most `limit` bytes. Raises `MalformedFileError`."""
+    """Read a regular file of at most `limit` bytes. Raises `MalformedFileError`."""
     try:
         if not path.is_file():
             raise MalformedFileError(f"{path.name} is missing.")
@@ -96,45 +96,45 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def sha256_of(path: Path) -> str:
-    """Of the bytes of a file, in hexadecimal. Raises `OSError`."""
+    """The sha256 of a file, in hexadecimal. Raises `OSError`."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_inside(root: Path, name: str) -> Path:
-    """`root / name` for a regular file that is really inside. Raises `MalformedFileError`."""
+    """`root / name`, for a regular file inside `root` after resolving links. Raises `MalformedFileError`."""
     if not is_inner_path(name):
-        raise MalformedFileError(f"{name!r} leads out of the directory.")
+        raise MalformedFileError(f"{name!r} is not a path inside the directory.")
     path = root / name
     if not is_really_inside(root, path):
-        raise MalformedFileError(f"{name!r} is a link that leads out of the directory.")
-    if not os.path.isfile(path):  # noqa: PTH113, a name too long is False here and an error there
+        raise MalformedFileError(f"{name!r} is a link that points outside the directory.")
+    if not os.path.isfile(path):  # noqa: PTH113, False for a name too long, where Path.is_file raises
         raise MalformedFileError(f"{name} is missing.")
     return path
 
 
 def is_inner_path(name: str) -> bool:
-    """Whether a relative path, by its text alone, names something below where it starts."""
+    """Whether a path is relative and stays inside its base directory, judged by its text alone."""
     try:
         os.fsencode(name)
-    except UnicodeEncodeError:  # half of a surrogate pair names no file
+    except UnicodeEncodeError:  # an unpaired surrogate cannot be encoded as a file name
         return False
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def is_really_inside(root: Path, path: Path) -> bool:
-    """Whether `path` is below `root` after all links; `Path.resolve` raises for links that go in circles."""
+    """Whether `path` is below `root` after resolving links; `Path.resolve` would raise for link cycles."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
 def write_json(path: Path, value: object) -> None:
-    """JSON as the classic components write it: ASCII, indented by two."""
+    """Write JSON as the classic components do: ASCII, indented by two."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=True), encoding="ascii")
 
 
 def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
-    """YAML as the classic components write it: ASCII, block style, keys in the order given."""
+    """Write YAML as the classic components do: ASCII, block style, keys in the order given."""
     path.write_text(_yaml(value))
 
 
@@ -143,9 +143,9 @@ def _yaml(value: Mapping[str, Any]) -> str:
 
 
 def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
-    """Write a file that is there as a whole or not at all, even after a power loss. Raises `OSError`.
+    """Write a file atomically: complete or absent, even after a power loss. Raises `OSError`.
 
-    The folder's own entry is synced by `sync_folder`, once for several files.
+    The directory entry is synced by `sync_folder`, once for several files.
     """
     part = path.with_name(path.name + ".part")
     try:
@@ -154,8 +154,8 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-        if not _holds(part, pieces):  # some mounts report what they could not write only later, or never
-            raise OSError(errno.EIO, "what was written reads back otherwise", str(path))
+        if not _holds(part, pieces):  # some mounts report failed writes only later, or never
+            raise OSError(errno.EIO, "the file reads back differently from what was written", str(path))
         part.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -164,7 +164,7 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
 
 
 def sync_tree(root: Path) -> None:
-    """Make all files of a directory last, even after a power loss. Raises `OSError`."""
+    """Flush all files of a directory to storage, to survive a power loss. Raises `OSError`."""
     for path in root.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -175,10 +175,10 @@ def sync_tree(root: Path) -> None:
 
 
 def copy_tree(source: Path, target: Path, last: str) -> None:
-    """Copy a directory's files, one by one, into another that is there; `last` comes after all others.
+    """Copy a directory's files, one by one, into an existing directory; the file named `last` comes last.
 
-    By plain writes, which are read back: a mounted output knows no renames and no permissions, and may show
-    late what was written, or find out late that it could not be. Raises `OSError`.
+    Uses plain writes, which are read back: a mounted output supports no renames and no permissions, and may
+    show writes, or report failed ones, with a delay. Raises `OSError`.
     """
     paths = sorted(source.rglob("*"), key=lambda path: (path.name == last, path))
     for path in paths:
@@ -199,17 +199,17 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _read_back(path: Path, is_right: Callable[[], bool]) -> None:
-    """Wait until a file is as it was written: a mount may show it late. Raises `OSError` if it never is."""
+    """Wait until a file reads back as written; a mount may show it late. Raises `OSError` otherwise."""
     for pause_s in READ_BACK_AFTER_S:
         time.sleep(pause_s)
         with suppress(FileNotFoundError):
             if is_right():
                 return
-    raise OSError(errno.EIO, "what was written reads back otherwise", str(path))
+    raise OSError(errno.EIO, "the file reads back differently from what was written", str(path))
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder last; a mount that cannot is left alone."""
+    """Flush the entries of a folder to storage, if its mount supports that."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -219,10 +219,10 @@ def sync_folder(path: Path) -> None:
 
 
 def check_output(path: Path, flag: str, by_writing: bool = True, token: str = "") -> None:
-    """Raise `OutputDirectoryError` unless `path` can become a directory of ours; leaves nothing behind.
+    """Raise `OutputDirectoryError` unless `path` can become an output directory; leaves nothing behind.
 
-    Of several processes one tries `by_writing`, and the others look. What a writer with the same `token` has
-    left unfinished is in nobody's way.
+    Of several processes, one tests it `by_writing` and the others only inspect it. An unfinished output of a
+    writer with the same `token` is accepted.
     """
     try:
         entries = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
@@ -232,10 +232,10 @@ def check_output(path: Path, flag: str, by_writing: bool = True, token: str = ""
             return
         if INCOMPLETE in entries and len(entries) > 1:
             raise OutputDirectoryError(
-                f"{flag} {path} holds an unfinished result ({INCOMPLETE} is there) of a program that was"
-                " ended. Delete the directory, or name another."
+                f"{flag} {path} holds an unfinished result ({INCOMPLETE} is present) of a program that was"
+                " stopped. Delete the directory, or name another."
             )
-        if entries not in ([], [INCOMPLETE]):  # alone, that is the trial of another process, or nothing yet
+        if entries not in ([], [INCOMPLETE]):  # alone, it is another process's write test, or an empty output
             raise OutputDirectoryError(
                 f"{flag} {path} is not empty: it holds {', '.join(entries[:3])}"
                 f"{' …' if len(entries) > 3 else ''}. Nothing is ever overwritten;"
@@ -251,7 +251,7 @@ def check_output(path: Path, flag: str, by_writing: bool = True, token: str = ""
 
 
 def check_apart(path: Path, flag: str, other: Path, other_flag: str) -> None:
-    """Raise `OutputDirectoryError` where the output `path` is the other directory, or inside it."""
+    """Raise `OutputDirectoryError` if the output `path` is the directory `other` or inside it."""
     real, other_real = os.path.realpath(path), os.path.realpath(other)
     if Path(real).is_relative_to(other_real):
         relation = "the same as" if real == other_real else "inside"
@@ -261,7 +261,7 @@ def check_apart(path: Path, flag: str, other: Path, other_flag: str) -> None:
 
 
 def is_unfinished(path: Path, token: str) -> bool:
-    """Whether a directory was begun by a writer with this token, and not finished."""
+    """Whether a directory was started, and not finished, by a writer with this token."""
     try:
         return bool(token) and (path / INCOMPLETE).read_text(errors="replace") == token
     except OSError:
@@ -270,12 +270,11 @@ def is_unfinished(path: Path, token: str) -> bool:
 
 @contextmanager
 def writing_directory(path: Path, meta: Mapping[str, Any], flag: str, token: str = "") -> Iterator[Path]:
-    """The new or empty directory `path`, for the caller to fill; `_meta.yaml` closes it.
+    """Open the new or empty directory `path` for the caller to fill; writing `_meta.yaml` completes it.
 
-    Until then the file `_incomplete` marks it, with the `token` of a writer that may come back. On an error
-    everything written is taken away again, and so are the directories made for it. Raises
-    `OutputDirectoryError` where it is not empty, and of that `UnfinishedOutputError` where it cannot be made
-    or filled.
+    Until then it is marked by the file `_incomplete`, with the `token` of a writer that may resume. On an
+    error, everything written and the directories created for it are removed. Raises `OutputDirectoryError` if
+    it is not empty, and its subclass `UnfinishedOutputError` if it cannot be created or filled.
     """
     check_output(path, flag, token=token)
     if is_unfinished(path, token):
@@ -309,22 +308,22 @@ def _try_writing(path: Path) -> None:
 
 
 def missing_directories(path: Path) -> list[Path]:
-    """What has to be made for a directory to be there, the innermost first: for `take_away`."""
+    """The directories to create for `path` to exist, the innermost first: for `take_away`."""
     return [directory for directory in (path, *path.parents) if not directory.exists()]
 
 
 def take_away(path: Path, made: Sequence[Path]) -> None:
-    """Empty an output that cannot be finished, and remove those directories that were made for it."""
+    """Empty an output that cannot be finished, and remove the directories `made` for it."""
     empty_directory(path)
-    with suppress(OSError):  # what another process has put there stays
+    with suppress(OSError):  # a directory that another process writes to stays
         for directory in made:
             directory.rmdir()
 
 
 def empty_directory(path: Path) -> None:
-    """Take away what an output holds that cannot be finished, as far as its storage lets us.
+    """Remove the content of an output that cannot be finished, as far as its storage allows.
 
-    That can take a minute, and the program may be ended meanwhile: what is left never looks whole.
+    This can take a minute, and the program may be stopped meanwhile: what is left never looks complete.
     """
     mark = path / INCOMPLETE
     with suppress(OSError):
@@ -340,8 +339,8 @@ def empty_directory(path: Path) -> None:
 
 
 def _holds(path: Path, pieces: Sequence[bytes | memoryview]) -> bool:
-    """Whether a file is these pieces. A second copy in memory could be one too many: it is read in parts."""
-    found = bytearray(CHUNK_BYTES)  # compared as memory; `bytes` and a `memoryview` number by number
+    """Whether a file consists of these pieces. Read in parts: a second copy might not fit in memory."""
+    found = bytearray(CHUNK_BYTES)  # compares with a memoryview by memcmp, where `bytes` is slower
     with path.open("rb") as file:
         for piece in pieces:
             for start in range(0, len(piece), CHUNK_BYTES):
@@ -357,4 +356,4 @@ def _one_line(error: Exception) -> str:
 
 
 def _kind(value: object) -> str:
-    return {type(None): "nothing", list: "a list", str: "a text"}.get(type(value), "a single value")
+    return {type(None): "nothing", list: "a list", str: "a string"}.get(type(value), "a single value")

@@ -1,13 +1,13 @@
-"""ImageDirectory: images with or without categories, ours, the designer's, or plain class folders.
+"""ImageDirectory: images with or without categories, of this package or the designer, or plain class folders.
 
     _meta.yaml      type: ImageDirectory
                     extension: {}
                     image_list: images.lst
                     samples: _samples.json
                     schema: _schema.json
-    images.lst      one JSON object a line, in item order, no blank line:
+    images.lst      one JSON object per line, in item order, no blank lines:
                     {"image_info": {"file_name": "image/1_134.jpg"}, "category": "dog", "id": 134}
-                    Convert and split add "original" to "image_info": the name that the file had, for people
+                    convert and split add "original" to "image_info": the file's previous name (informational)
     _schema.json    the columns; the image column names the key of the file reference (`image_ref`), the
                     category column declares the categories with their ids
     _samples.json   the first rows, the image as base64 under "image"
@@ -17,7 +17,7 @@
 of the declared ids; gaps between the ids are closed.
 
 A directory without `_meta.yaml` is read as plain folders, `<category>/<file>`, categories in natural order;
-files at its root without any folder are an unlabelled directory.
+files at its root without any folders form an unlabelled directory.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ from train_pytorch_model.formats.plain_folders import SUFFIXES, read_plain_folde
 IMAGE_LIST = "images.lst"
 IMAGE_FOLDER = "image"
 ORIGINAL = "original"
-MAX_ORIGINAL = 4096  # characters, as many as Linux lets a path have bytes
+MAX_ORIGINAL = 4096  # characters; Linux limits a path to as many bytes
 LABELS_HINT = (
     "Training needs a category for every image: one folder per category, or a labelled ImageDirectory."
 )
@@ -59,8 +59,8 @@ HINT = (
     " Directory writes."
 )
 FILE_HINT = (
-    f"{HINT} Of an archive or a list of images `python -m train_pytorch_model convert --input FILE --output"
-    " DIRECTORY` makes one."
+    f"{HINT} To make one from an archive or a list of images, run `python -m train_pytorch_model convert"
+    " --input FILE --output DIRECTORY`."
 )
 
 
@@ -70,7 +70,7 @@ class ImageDirectory:
 
     root: Path
     port: str
-    """What messages call it, such as `Training dataset`."""
+    """Its name in messages, such as `Training dataset`."""
     categories: tuple[str, ...]
     """Class index → name; empty when unlabelled."""
     file_names: PackedNames
@@ -80,11 +80,11 @@ class ImageDirectory:
     rows: np.ndarray
     """(N,), int64: the item's place in `images.lst` or in the listing, counted from 0."""
     ignored: Mapping[str, int]
-    """What lies there and is not taken, in words, with its count."""
+    """Description of the entries that were skipped → their count."""
     columns: tuple[str, ...]
-    """The columns of a row but the image's."""
+    """The columns of a row except the image column."""
     repeated: int = 0
-    """Rows of a file that an earlier row of the list has, too."""
+    """The number of rows whose file already has an earlier row."""
 
     @property
     def title(self) -> str:
@@ -97,11 +97,11 @@ class ImageDirectory:
         return self.root / self.file_names[index]
 
     def class_counts(self) -> np.ndarray:
-        """(number of categories,), int64: the images of each."""
+        """(number of categories,), int64: the number of images of each."""
         return np.bincount(self.class_indices, minlength=len(self.categories))
 
     def select(self, indices: np.ndarray) -> "ImageDirectory":
-        """The same directory with the images at `indices` only."""
+        """The same directory with only the images at `indices`."""
         return replace(
             self,
             file_names=self.file_names.select(indices),
@@ -110,21 +110,21 @@ class ImageDirectory:
         )
 
     def without(self, indices: Sequence[int] | np.ndarray) -> "ImageDirectory":
-        """The same directory with all images but those at `indices`."""
+        """The same directory without the images at `indices`."""
         return self.select(np.setdiff1d(np.arange(len(self)), indices)) if len(indices) else self
 
     def places_in(self, whole: "ImageDirectory", indices: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Indices in this directory as indices in another of which it is a part."""
+        """Map indices in this directory to indices in `whole`, of which it is a part."""
         return np.searchsorted(whole.rows, self.rows[indices])
 
     def with_categories(self, categories: Sequence[str]) -> "ImageDirectory":
-        """The same images, class indices counted in `categories`: in another order, or of more."""
+        """The same images with class indices into `categories`: the same ones reordered, or a superset."""
         place = {comparable(name): index for index, name in enumerate(categories)}
         table = np.asarray([place[comparable(name)] for name in self.categories], dtype=np.int32)
         return replace(self, categories=tuple(categories), class_indices=table[self.class_indices])
 
     def warnings(self) -> list[str]:
-        """What a user should know of what is missing, and of what lies there and is not taken."""
+        """Warnings about empty categories, repeated files and skipped entries."""
         warnings = []
         counts = self.class_counts() if self.categories else ()
         empty = [repr(name) for name, count in zip(self.categories, counts, strict=True) if count == 0]
@@ -132,21 +132,21 @@ class ImageDirectory:
             warnings.append(f"{self.title} has no image of category{listed(empty)}")
         if self.repeated:
             warnings.append(
-                f"{self.title} lists images more than once: {self.repeated:,} rows have the file of an"
+                f"{self.title} lists images more than once: {self.repeated:,} rows repeat the file of an"
                 " earlier row. Each row counts as an image."
             )
         if self.ignored:
             found = ", ".join(f"{what}: {count:,}" for what, count in self.ignored.items())
-            warnings.append(f"{self.title}: not taken: {found}.")
+            warnings.append(f"{self.title}: skipped: {found}.")
         return warnings
 
     def require_labels(self, hint: str = LABELS_HINT) -> None:
-        """Raise `NotLabeledDatasetError` when there are no categories."""
+        """Raise `NotLabeledDatasetError` if there are no categories."""
         if not self.categories:
             raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
 
     def read_rows(self) -> Iterator[dict[str, Any]]:
-        """The columns of each image but the image itself, in the order of the images.
+        """Yield the columns of each image except the image itself, in the order of the images.
 
         Raises `InvalidDatasetError` for a row that cannot be read.
         """
@@ -154,7 +154,7 @@ class ImageDirectory:
             yield {name: row.get(name) for name in self.columns}
 
     def read_listed_rows(self) -> Iterator[dict[str, Any]]:
-        """The images' rows of the image list, whole; of plain folders, as Convert would list them.
+        """Yield the images' full rows of the image list; for plain folders, those that convert would write.
 
         Raises `InvalidDatasetError` for a row that cannot be read.
         """
@@ -173,18 +173,18 @@ class ImageDirectory:
                     current = next(wanted, None)
 
     def _listed_row(self, line: bytes, where: str) -> dict[str, Any]:
-        """Opening has checked the image and the category; in another column, a number may have no end."""
+        """Decode a row. Opening checks only image and category: other columns may hold oversized numbers."""
         try:
             row: dict[str, Any] = json.loads(line)
         except (ValueError, RecursionError) as error:
-            reason = str(error).partition(";")[0]  # what follows is for programmers
+            reason = str(error).partition(";")[0]  # the rest is advice for programmers
             raise InvalidDatasetError(
                 self.title, f"{where}: the row cannot be read: {reason}.", "Correct the row, or leave it out."
             ) from error
         return row
 
     def converted_row(self, index: int) -> dict[str, Any]:
-        """The row that Convert gives to an image of plain folders."""
+        """The row that convert writes for an image of plain folders."""
         row, class_index = int(self.rows[index]), int(self.class_indices[index])
         category = None if class_index == UNLABELLED else self.categories[class_index]
         name = self.file_names[index]
@@ -193,11 +193,11 @@ class ImageDirectory:
         return image_row(converted, row, category, original)
 
     def original_names(self, indices: np.ndarray) -> list[str]:
-        """What each of these images was called before it was copied; empty where nothing tells."""
+        """The name of each image's file before it was copied; empty if unknown."""
         names = dict.fromkeys(indices.tolist(), "")
         if names and (self.root / META).exists():
             in_order = np.unique(indices)
-            with suppress(Exception):  # only for people; and the list may be anything by now
+            with suppress(Exception):  # for information only, and the list may have changed
                 _, reference = schema.image_column(self.read_schema())
                 rows = self.select(in_order).read_listed_rows()
                 for index, row in zip(in_order.tolist(), rows, strict=False):
@@ -205,7 +205,7 @@ class ImageDirectory:
         return [names[index] for index in indices.tolist()]
 
     def read_schema(self) -> dict[str, Any]:
-        """The content of `_schema.json`; of plain folders, as Convert would write it."""
+        """The content of `_schema.json`; for plain folders, the one that convert would write."""
         if not (self.root / META).exists():
             return schema.image_schema(self.categories)
         return read_json(self.root / read_yaml(self.root / META)["schema"], dict[str, Any])
@@ -215,7 +215,7 @@ class ImageDirectory:
         return str(read_yaml(self.root / META)["image_list"])
 
     def fingerprint(self) -> str:
-        """sha256 of what the images are called and which class each has."""
+        """The sha256 of the categories, the file names and the class indices."""
         digest = hashlib.sha256(json.dumps(self.categories).encode())
         digest.update(self.file_names.blob)
         digest.update(self.file_names.lengths.astype("<i4").tobytes())
@@ -224,13 +224,13 @@ class ImageDirectory:
 
 
 def open_image_directory(root: Path, port: str) -> ImageDirectory:
-    """Open and check the directory behind the port of that name.
+    """Open and check the directory given to an input; `port` is the input's name in messages.
 
     Raises `InvalidDatasetError`, and `NotLabeledDatasetError` for rows that lack the category their directory
     declares.
     """
     title = f'{port} "{root}"'
-    if not os.path.exists(root):  # noqa: PTH110, a name too long is False here and an error there
+    if not os.path.exists(root):  # noqa: PTH110, False for a name too long, where Path.exists raises
         raise InvalidDatasetError(title, "there is no such directory.", HINT)
     if not root.is_dir():
         is_image = root.suffix.lower() in SUFFIXES
@@ -246,7 +246,7 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
         raise InvalidDatasetError(
             title,
             f"it is incomplete: {META} is not written yet.",
-            "Run again what was to write it.",
+            "Run the program that writes it again.",
         )
     try:
         listing = read_image_list(root) if META in names else read_plain_folders(root)
@@ -258,12 +258,12 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
 
 
 def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
-    """What a reader of directories has found at `root`. Raises `InvalidDatasetError` for no image."""
+    """The image directory of a listing of `root`. Raises `InvalidDatasetError` if it has no image."""
     if len(listing.file_names) == 0:
         found = listed([f"{what}: {count:,}" for what, count in listing.ignored.items()])
         inner = (
-            " Its folders hold folders: if they are data sets, of training and of validation, name one"
-            f" of them, as {str(root / listing.categories[0])!r}."
+            " Its folders hold folders: if they are data sets, such as training and validation, name one"
+            f" of them, such as {str(root / listing.categories[0])!r}."
             if NESTED in listing.ignored and root.is_dir()
             else ""
         )
@@ -291,7 +291,7 @@ def write_image_directory(
     categories: Sequence[str],
     flag: str,
 ) -> None:
-    """Write an ImageDirectory of (file name below `image/`, its bytes, its category or None).
+    """Write an ImageDirectory from (file name below `image/`, its bytes, its category or None).
 
     Raises `OutputDirectoryError`.
     """
@@ -306,9 +306,9 @@ def write_image_directory(
 def writing_image_directory(
     path: Path, schema_content: Mapping[str, Any], flag: str
 ) -> "Iterator[ImageDirectoryWriter]":
-    """The new or empty directory `path`, for the caller to fill with files and their rows.
+    """Open the new or empty directory `path` for the caller to fill with files and their rows.
 
-    Raises `OutputDirectoryError`, also for any `OSError` that the caller lets through.
+    Raises `OutputDirectoryError`, also for any `OSError` that escapes the `with` block.
     """
     meta = {
         "type": TYPE,
@@ -326,7 +326,7 @@ def writing_image_directory(
 
 
 class ImageDirectoryWriter:
-    """Of a directory that is being written: files in any order and from any thread, rows in item order."""
+    """Writes an ImageDirectory: files in any order and from any thread, rows in item order."""
 
     def __init__(self, root: Path, schema_content: Mapping[str, Any], image_list: IO[str]) -> None:
         self.root = root
@@ -338,7 +338,7 @@ class ImageDirectoryWriter:
         self.first_rows: list[tuple[Path, Mapping[str, Any]]] = []
 
     def place(self, row: Mapping[str, Any]) -> Path:
-        """Where the file of a row belongs; its folder is there."""
+        """The path for the file of a row; creates its folder."""
         path = self.root / str(row[self._reference]["file_name"])
         if path.parent not in self._folders:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -346,7 +346,7 @@ class ImageDirectoryWriter:
         return path
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """List a row whose file is in its place."""
+        """Append the row of a file that has been written to the image list."""
         self._image_list.write(json.dumps(row) + "\n")
         if len(self.first_rows) < schema.NUM_SAMPLES:
             shown = {name: row[name] for name in self._other_columns if name in row}
@@ -358,29 +358,29 @@ def image_row(
 ) -> dict[str, Any]:
     """A row of `images.lst`: the file relative to the directory, the item's category if any, its id.
 
-    `original` is the name that the file had before, where that was another.
+    `original` is the file's previous name, if it was different.
     """
     reference = {"file_name": file_name}
-    if original is not None:  # bytes that are no text are spelt out: no reader trips over them
+    if original is not None:  # undecodable bytes are escaped, so that any reader accepts them
         reference[ORIGINAL] = original.encode(errors="backslashreplace").decode()
     label = {} if category is None else {schema.CATEGORY_COLUMN: category}
     return {schema.IMAGE_REFERENCE: reference, **label, "id": index}
 
 
 def converted_name(name: str, class_index: int, index: int) -> str:
-    """The file name that Convert gives to an image of plain folders: short and new where it is labelled."""
+    """The file name that convert gives to an image of plain folders: short and new if it is labelled."""
     suffix = PurePosixPath(name).suffix
     if class_index != UNLABELLED:
         return f"{IMAGE_FOLDER}/{class_index}_{index}{suffix}"
     try:
         name.encode()
-    except UnicodeEncodeError:  # bytes that are no text have no place in the list
+    except UnicodeEncodeError:  # the list cannot hold undecodable bytes
         name = f"unnamed_{index}{suffix}"
     return f"{IMAGE_FOLDER}/{name}"
 
 
 def _original(reference: object, file_name: str) -> str:
-    """What the file reference of a row says, if it is that file's; anything may stand there."""
+    """The original name in a row's file reference; empty if it has none or is another file's."""
     if not isinstance(reference, dict) or reference.get("file_name") != file_name:
         return ""
     original = reference.get(ORIGINAL)

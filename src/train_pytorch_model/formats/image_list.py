@@ -1,4 +1,4 @@
-"""The designer's `images.lst` with its `_schema.json`: rows by the million, read within bounds."""
+"""The designer's `images.lst` with its `_schema.json`: millions of rows of untrusted input."""
 
 import os
 import re
@@ -36,7 +36,7 @@ from train_pytorch_model.wording import counted
 
 TYPE = "ImageDirectory"
 BLANK_LINE = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
-BLOCK_BYTES = 2 << 20  # of the list at a time; also the longest line
+BLOCK_BYTES = 2 << 20  # read at a time; also the longest line allowed
 CHECKED_AT_ONCE = 1 << 16  # rows
 
 
@@ -57,7 +57,7 @@ class _Column(msgspec.Struct):
 
 
 class _Schema(msgspec.Struct):
-    columnAttributes: list[_Column]  # noqa: N815, the designer's word
+    columnAttributes: list[_Column]  # noqa: N815, the designer's name
 
 
 class _ImageReference(msgspec.Struct):
@@ -65,7 +65,7 @@ class _ImageReference(msgspec.Struct):
 
 
 def read_image_list(root: Path) -> Listing:
-    """The rows of `images.lst`, checked. Raises `MalformedFileError`, `UnlabelledRowsError`."""
+    """Read and check the rows of `images.lst`. Raises `MalformedFileError`, `UnlabelledRowsError`."""
     meta = read_meta(root, TYPE)
     parts = {}
     for key in ("image_list", "schema"):
@@ -139,7 +139,7 @@ def _read_rows(
 
 
 def _decoder(reference: str, label: str | None) -> "msgspec.json.Decoder[Any]":
-    """Of a row, with its `image` and its `category`. Raises `MalformedFileError` for keys it cannot have."""
+    """A decoder of rows with `image` and `category`. Raises `MalformedFileError` for unsupported keys."""
     if reference == label:
         raise MalformedFileError(
             f"{schema.SCHEMA} has {label!r} for the image_ref and for the column of the categories; each"
@@ -152,12 +152,12 @@ def _decoder(reference: str, label: str | None) -> "msgspec.json.Decoder[Any]":
         names["category"] = label
     try:
         return msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=names))
-    except ValueError as error:  # of names with quotation marks, backslashes, or control characters
+    except ValueError as error:  # for names with quotation marks, backslashes, or control characters
         raise MalformedFileError(f"{schema.SCHEMA} has a name that cannot be read: {error}.") from error
 
 
 class _Rows:
-    """What was read of a list, block by block: 60 bytes a row, where Python's lists of names take 300."""
+    """The rows of a list, added block by block: 60 bytes a row, where a Python list of names takes 300."""
 
     def __init__(self, file_name: str, reference: str, label: str | None, categories: Sequence[str]) -> None:
         self._file_name, self._reference, self._label = file_name, reference, label
@@ -168,7 +168,7 @@ class _Rows:
         self.problems: list[tuple[int, int, str]] = []
         """(index of the row, place among the problems of that row, sentence)."""
         self.unlabelled: list[str] = []
-        self._hashes = array("q")  # of the names: the files that are there are looked up by it
+        self._hashes = array("q")  # of the names, to look up the files that exist
         self._folders: set[str] = set()
         self._refused: set[int] = set()
 
@@ -176,7 +176,7 @@ class _Rows:
         return len(self._hashes)
 
     def add(self, rows: Sequence[Any]) -> None:
-        """Note the rows of a block, which follow those before."""
+        """Append the rows of a block."""
         first = len(self)
         names = [(row.image and row.image.file_name) or "" for row in rows]
         for place, name in enumerate(names):
@@ -197,7 +197,7 @@ class _Rows:
                 self._check_category(index, row)
 
     def absent_files(self, root: Path) -> Iterator[tuple[int, int, str]]:
-        """The problems of rows whose file is not there, or is no file."""
+        """Yield the problems of rows whose file does not exist or is not a file."""
         there = np.frombuffer(_hashes_of_files(root, self._folders), dtype=np.int64)
         there.sort()
         wanted = np.frombuffer(self._hashes, dtype=np.int64)
@@ -206,14 +206,14 @@ class _Rows:
             part = wanted[start : start + CHECKED_AT_ONCE]
             places = np.searchsorted(there, part).clip(max=len(there) - 1)
             is_there = there[places] == part if len(there) else np.zeros(len(part), dtype=bool)
-            # A link may be as good as a file: these are looked at one by one.
+            # These may be valid links to files, and are checked one by one.
             for index in (start + np.flatnonzero(~is_there)).tolist():
                 if index not in self._refused and (reason := present.why_not(names[index])):
                     yield index, 0, f"{self._where(index)}: image {names[index]!r} {reason}."
 
     @cached_property
     def _repeats(self) -> tuple[np.ndarray, np.ndarray]:
-        """(R,) and (R,), int64, of all that was read: rows of a file that is listed before; its first row."""
+        """(R,) and (R,), int64: of all rows read, those whose file is listed before; its first row."""
         firsts = first_rows(np.frombuffer(self._hashes, dtype=np.int64))
         again = np.flatnonzero(firsts != np.arange(len(firsts)))
         return again, firsts[again]
@@ -223,7 +223,7 @@ class _Rows:
         return len(self._repeats[0])
 
     def contradictions(self) -> Iterator[tuple[int, int, str]]:
-        """The problems of rows whose file has another category in an earlier row."""
+        """Yield the problems of rows whose file has another category in an earlier row."""
         again, firsts = self._repeats
         found = np.frombuffer(self.class_indices, dtype=np.int32)
         here, before = found[again], found[firsts]
@@ -265,12 +265,12 @@ class _Rows:
 
 
 def _is_plainly_inner(name: str) -> bool:
-    """True of nearly all names that are inner paths, in a tenth of the time."""
+    """A check that accepts nearly all inner paths in a tenth of the time of `is_inner_path`."""
     return name.isascii() and name[:1] not in "/." and "/." not in name and "\0" not in name
 
 
 def _hashes_of_files(root: Path, folders: Iterable[str]) -> "array[int]":
-    """The hashes of the names, as a list would have them, of all plain files in these folders."""
+    """The hashes of the names, in the form of `images.lst`, of all regular files in these folders."""
     hashes = array("q")
     for folder in folders:
         path = root / folder
@@ -285,7 +285,7 @@ def _hashes_of_files(root: Path, folders: Iterable[str]) -> "array[int]":
 
 
 def _blocks(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """Whole lines, some `BLOCK_BYTES` at a time."""
+    """Yield whole lines, about `BLOCK_BYTES` at a time."""
     rest = b""
     while chunk := file.read(BLOCK_BYTES):
         block = rest + chunk
@@ -301,7 +301,7 @@ def _decode(decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: in
     lines = block.count(b"\n") + (not block.endswith(b"\n") and bool(block))
     try:
         rows = decoder.decode_lines(block)
-        block.decode()  # of columns that are read only later, the decoder skips the text as it is
+        block.decode()  # the decoder skips other columns without validating their UTF-8
         if len(rows) == lines and not BLANK_LINE.search(block):
             return rows
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -312,18 +312,18 @@ def _decode(decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: in
             line.decode()
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             raise MalformedFileError(f"{name}:{number}: not a row of an image list: {error}.") from error
-    raise AssertionError("a block of lines fails where none of its lines does")
+    raise AssertionError("a block of lines failed to decode, but none of its lines did")
 
 
 class PresentFiles:
-    """Tells whether listed files are there: one listing a folder, for a `stat` each takes minutes."""
+    """Checks whether listed files exist by listing each folder once: a `stat` per file takes minutes."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._folders: dict[str, dict[str, bool] | str] = {}
 
     def why_not(self, name: str) -> str:
-        """Why a file cannot be used, for the end of a sentence; empty when it can."""
+        """Why a file cannot be used, as the end of a sentence; empty if it can."""
         folder, _, file = name.rpartition("/")
         if folder not in self._folders:
             self._folders[folder] = self._listing(folder)
@@ -335,7 +335,7 @@ class PresentFiles:
         if not listing[file]:
             path = self._root / name
             if not is_really_inside(self._root, path):
-                return "is a link that leads out of the directory"
+                return "is a link that points outside the directory"
             if not path.is_file():
                 return "is not a file"
         return ""
@@ -343,7 +343,7 @@ class PresentFiles:
     def _listing(self, folder: str) -> dict[str, bool] | str:
         path = self._root / folder
         if not is_really_inside(self._root, path):
-            return "is in a folder that leads out of the directory"
+            return "is in a folder that links outside the directory"
         try:
             with os.scandir(path) as entries:
                 return {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}

@@ -1,6 +1,6 @@
-"""The operations of an image transformation: torchvision's, with its names, orders and defaults of arguments.
+"""The operations of an image transformation: torchvision's, with the same argument names, order and defaults.
 
-They come from files: every argument has a type and a range, which `msgspec.convert` checks.
+They are read from untrusted files: every argument has a type and a range, which `msgspec.convert` checks.
 """
 
 import math
@@ -17,7 +17,7 @@ Size = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=2)]
 """Pixels: a side, or height and width."""
 Margin = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIDE)]
 Padding = Margin | Annotated[list[Margin], msgspec.Meta(min_length=1, max_length=4)]
-"""Pixels: of every edge; left and right, top and bottom; or left, top, right, bottom."""
+"""Pixels: one value for all edges; left/right and top/bottom; or left, top, right, bottom."""
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 Level = Annotated[int, msgspec.Meta(ge=0, le=255)]
 Fill = Level | Annotated[list[Level], msgspec.Meta(min_length=3, max_length=3)]
@@ -43,17 +43,17 @@ Shear = Turn | Annotated[list[Angle], msgspec.Meta(min_length=2, max_length=4)]
 
 
 class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Abstract. One operation: the class has torchvision's name, the fields are its arguments."""
+    """Abstract operation. The class has torchvision's name, and its fields are the arguments."""
 
     ranges: ClassVar[tuple[str, ...]] = ()
     """Arguments that may be [lowest, highest]."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a range that is none."""
+        """Raise `ValueError` for an invalid range."""
         for name in self.ranges:
             value = getattr(self, name)
             if isinstance(value, list) and value[0] > value[1]:
-                raise ValueError(f"{name} should be [lowest, highest] and is {value}")
+                raise ValueError(f"{name} should be [lowest, highest] but is {value}")
 
     @property
     def name(self) -> str:
@@ -61,33 +61,33 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def is_random(self) -> bool:
-        """Whether it is for training only."""
+        """Whether the operation is random, and so for training only."""
         return self.name.startswith("Random")
 
     def arguments(self) -> dict[str, Any]:
-        """By torchvision's names."""
+        """The arguments that are not None, by torchvision's names."""
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
     def bound(self, height: int, width: int) -> tuple[int, int]:
-        """The largest (height, width) in pixels that an image of this size takes on its way through."""
+        """The largest (height, width) in pixels that an image of this size has within the operation."""
         return height, width
 
 
 class Resize(Operation, frozen=True):
     size: Size
-    """A single side is the shorter one's."""
+    """A single value is the length of the shorter side."""
     interpolation: Interpolation = "bilinear"
     max_size: Side | None = None
-    """Of the longer side, where `size` is a single side."""
+    """Limit of the longer side; only if `size` is a single value."""
 
     def __post_init__(self) -> None:
         if self.max_size is None:
             return
         sides = _sides(self.size)
         if len(sides) == 2:
-            raise ValueError("max_size is for a size of a single side")
+            raise ValueError("max_size requires a size of a single side")
         if self.max_size <= sides[0]:
-            raise ValueError(f"max_size should be greater than size and is {self.max_size}")
+            raise ValueError(f"max_size should be greater than size but is {self.max_size}")
 
     def bound(self, height: int, width: int) -> tuple[int, int]:
         sides = _sides(self.size)
@@ -129,8 +129,8 @@ class ColorJitter(Operation, frozen=True):
 
     @property
     def is_random(self) -> bool:
-        # The designer's component writes it without strengths, and it changes nothing. With strengths it is
-        # as random as those whose name says so, and must not touch the images that a model is measured on.
+        # The designer's component writes it without strengths: then it changes nothing. With strengths it is
+        # random like the `Random…` operations, and must not change the images that a model is evaluated on.
         return any(self.arguments().values())
 
 
@@ -143,9 +143,9 @@ class RandomResizedCrop(Operation, frozen=True):
 
     size: Size
     scale: PositivePair | None = None
-    """Share of the area; from 0.08 to 1 where it is not given."""
+    """Fraction of the area; 0.08 to 1 by default."""
     ratio: PositivePair | None = None
-    """Width over height; from 3/4 to 4/3 where it is not given."""
+    """Width over height; 3/4 to 4/3 by default."""
     interpolation: Interpolation = "bilinear"
 
 
@@ -197,7 +197,7 @@ class RandomAffine(Operation, frozen=True):
 
     degrees: Turn | AnglePair
     translate: SharePair | None = None
-    """Share of width and height."""
+    """Maximum shift as a fraction of width and height."""
     scale: PositivePair | None = None
     shear: Shear | None = None
     interpolation: Interpolation = "nearest"
@@ -208,10 +208,10 @@ class RandomAffine(Operation, frozen=True):
         super().__post_init__()
         if isinstance(self.shear, list):
             if len(self.shear) == 3:
-                raise ValueError("shear should be a number, or 2 or 4 of them, and is 3")
+                raise ValueError("shear should be 1, 2 or 4 numbers but is 3")
             for low, high in zip(self.shear[::2], self.shear[1::2], strict=True):
                 if low > high:
-                    raise ValueError(f"shear should be [lowest, highest] and is {self.shear}")
+                    raise ValueError(f"shear should be [lowest, highest] but is {self.shear}")
 
 
 class RandomGrayscale(Operation, frozen=True):
@@ -244,7 +244,7 @@ OPERATIONS: Mapping[str, type[Operation]] = {
         RandomPerspective,
     )
 }
-"""Name → operation: every one that can be applied."""
+"""Name → operation class, for all supported operations."""
 
 
 def _sides(size: int | list[int]) -> list[int]:
@@ -253,7 +253,7 @@ def _sides(size: int | list[int]) -> list[int]:
 
 def _check_padding(padding: int | list[int]) -> None:
     if isinstance(padding, list) and len(padding) == 3:
-        raise ValueError("padding should be 1, 2 or 4 numbers and is 3")
+        raise ValueError("padding should be 1, 2 or 4 numbers but is 3")
 
 
 def _padded(height: int, width: int, padding: int | list[int]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What a reader of image directories finds: names, class indices, categories."""
+"""The listing of an image directory: file names, class indices, categories."""
 
 import re
 import unicodedata
@@ -13,7 +13,7 @@ from train_pytorch_model.formats.files import MalformedFileError
 from train_pytorch_model.formats.packed import PackedNames, Packer
 
 UNLABELLED = -1
-NESTED = "folders inside category folders"  # among what is ignored
+NESTED = "folders inside category folders"  # a key of `Listing.ignored`
 
 _NUMBER = re.compile(r"\d+")
 
@@ -32,11 +32,11 @@ class Listing:
     """(N,), int32; `UNLABELLED` throughout when there are no categories."""
     categories: tuple[str, ...]
     columns: tuple[str, ...]
-    """The columns of a row but the image's."""
+    """The columns of a row except the image column."""
     ignored: Mapping[str, int]
-    """What lies there and is not taken, in words, with its count."""
+    """Description of the entries that were skipped → their count."""
     repeated: int = 0
-    """Rows of a file that an earlier row has, too; they are taken."""
+    """The number of rows whose file already has an earlier row; they are kept."""
 
 
 def list_folders(
@@ -45,10 +45,10 @@ def list_folders(
     loose: Sequence[str],
     ignored: Counter[str],
 ) -> Listing:
-    """The listing of category folders, each with its images, in natural order; without any, of loose images.
+    """List category folders with their images or, if there are none, loose images, in natural order.
 
-    Asks for the names of one folder at a time, which may count what it has `ignored`. Raises
-    `MalformedFileError` for categories that have no proper name.
+    Calls `names_in` for one folder at a time, which may count what it has `ignored`. Raises
+    `MalformedFileError` for invalid category names.
     """
     categories = sorted(folders, key=natural_order)
     check_category_names(categories)
@@ -73,7 +73,7 @@ def list_folders(
 
 
 def check_category_names(names: Sequence[str]) -> None:
-    """Raise `MalformedFileError` unless the names are valid text and differ to the eye."""
+    """Raise `MalformedFileError` unless the names are valid UTF-8 and visibly different."""
     for name in names:
         try:
             name.encode()
@@ -86,15 +86,15 @@ def check_category_names(names: Sequence[str]) -> None:
 
 
 def comparable(name: str) -> str:
-    """The name as it looks: some systems, such as macOS, take a letter and its accent apart."""
+    """The name in NFC: some systems, such as macOS, decompose accented letters."""
     return unicodedata.normalize("NFC", name)
 
 
 def first_rows(keys: np.ndarray) -> np.ndarray:
-    """(N,), int64: for each row the first one that has the same of these N keys, int64; mostly itself."""
+    """(N,), int64: for each of N int64 keys, the index of the first equal key; mostly its own."""
     places = np.arange(len(keys))
     ordered = np.sort(keys)
-    if not (ordered[1:] == ordered[:-1]).any():  # as nearly always: a third of the time, and of the memory
+    if not (ordered[1:] == ordered[:-1]).any():  # the usual case, in a third of the time and memory
         return places
     order = np.argsort(keys, kind="stable")
     is_new = np.append(True, keys[order[1:]] != keys[order[:-1]])[: len(keys)]
@@ -104,11 +104,11 @@ def first_rows(keys: np.ndarray) -> np.ndarray:
 
 
 def natural_order(name: str) -> str:
-    """Sort key: `class2` before `class10`, whatever the case; ends in the name, so that no two are equal."""
+    """Case-insensitive sort key: `class2` before `class10`. Ends in the name, so that no two are equal."""
     return f"{_NUMBER.sub(_in_order, name.lower())}\0{name}"
 
 
 def _in_order(number: re.Match[str]) -> str:
-    """A number so that text sorts as numbers do, its length first; and before all letters."""
+    """Encode a number so that it sorts numerically as text, its length first, and before all letters."""
     digits = str(int(number[0]))
     return f"\1{chr(len(digits))}{digits}"

@@ -28,7 +28,7 @@ class _Manifest(msgspec.Struct):
 
 
 def write_manifest(root: Path, fingerprint: Mapping[str, str]) -> None:
-    """Describe all files of the directory, just before `_meta.yaml` closes it."""
+    """Describe all files of the directory, just before `_meta.yaml` completes it."""
     files = {
         path.relative_to(root).as_posix(): {"size": path.stat().st_size, "sha256": sha256_of(path)}
         for path in sorted(root.rglob("*"))
@@ -38,7 +38,7 @@ def write_manifest(root: Path, fingerprint: Mapping[str, str]) -> None:
 
 
 def differences(root: Path) -> list[str]:
-    """How a trained directory is unlike its manifest; empty if every file is as it was written."""
+    """The differences of a trained directory from its manifest; empty if every file is unchanged."""
     try:
         manifest = read_json(root / MANIFEST, _Manifest)
     except MalformedFileError as error:
@@ -47,14 +47,14 @@ def differences(root: Path) -> list[str]:
     for name, file in manifest.files.items():
         try:
             if sha256_of(file_inside(root, name)) != file.sha256:
-                found.append(f"{name} is not as it was written")
+                found.append(f"{name} has changed since it was written")
         except MalformedFileError as error:
             found.append(str(error))
     return found
 
 
 def published_fingerprint(root: Path) -> dict[str, str] | None:
-    """The run that a complete trained directory came from; None if it is not one of ours."""
+    """The fingerprint of the run that wrote a complete trained directory; None if it has none."""
     if not (root / META).exists() or (root / INCOMPLETE).exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""ModelDirectory: an architecture with weights, untrained or trained, ours or the designer's.
+"""ModelDirectory: an architecture with weights, untrained or trained, of this package or the designer.
 
     _meta.yaml          type: ModelDirectory
                         extension: {}
@@ -13,10 +13,10 @@
                           is_cuda: false
                           init_params: {model_name: resnet18, pretrained: false, zero_init_residual: false}
                         task_type: MultiClassification
-                        recipe: {…}          ours; absent where all entries are the defaults
-    model               torch.save of the state dict; the keys begin with `model.`
+                        recipe: {…}          this package's; absent if all entries are defaults
+    model               torch.save of the state dict; the keys start with `model.`
 
-A trained one has also
+A trained one also has
 
     model_spec.yaml     init_params: {…, num_classes: 3}
                         label_map_file: index_to_label.csv
@@ -25,7 +25,7 @@ A trained one has also
     index_to_label.csv  ,label⏎0,circle⏎1,cross⏎…
     _schema.json, _samples.json    of the training data
 
-`time_created` keeps `+0000` without a colon: the designer's reader takes no other form.
+`time_created` keeps `+0000` without a colon: the designer's reader accepts no other form.
 """
 
 import csv
@@ -72,13 +72,13 @@ class ModelDirectory:
     port: str
     architecture: str
     option: bool
-    """The architecture family's own boolean of `init_params`."""
+    """The boolean of `init_params` that is specific to the architecture family."""
     is_pretrained: bool
     recipe: Recipe
     categories: tuple[str, ...]
     """Class index → name; empty when untrained."""
     mean: tuple[float, float, float] | None
-    """The normalisation that the directory names outside its recipe, as the designer's trained ones do."""
+    """The normalisation given outside the recipe, as in the designer's trained directories."""
     std: tuple[float, float, float] | None
 
     @property
@@ -87,7 +87,7 @@ class ModelDirectory:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Of the specification and of the weights' sha256; read once. Raises `OSError`."""
+        """The sha256 of the specification and the weights' sha256; computed once. Raises `OSError`."""
         spec = (self.root / SPEC).read_bytes()
         return hashlib.sha256(spec + bytes.fromhex(sha256_of(self.weights_path))).hexdigest()
 
@@ -100,7 +100,7 @@ class ModelDirectory:
 
 
 def open_model_directory(root: Path, port: str) -> ModelDirectory:
-    """Open and check the directory behind the port of that name, all but the weights' content.
+    """Open and check the directory given to the input `port`, except for the content of its weights.
 
     Raises `InvalidModelDirectoryError`.
     """
@@ -124,7 +124,7 @@ def _open(root: Path, port: str) -> ModelDirectory:
     declared_classes = init_params.get("num_classes")
     if categories and isinstance(declared_classes, int) and declared_classes != len(categories):
         raise MalformedFileError(
-            f"{SPEC} says num_classes {declared_classes}, and {LABEL_MAP} names {len(categories)}."
+            f"{SPEC} says num_classes {declared_classes}, but {LABEL_MAP} names {len(categories)}."
         )
     mean, std = _normalisation(spec)
     if spec.get("model_file") != MODEL:
@@ -167,7 +167,7 @@ def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> 
     family = next((f for f in FAMILIES if (f.module, f.class_name) == named), None)
     if family is None:
         raise MalformedFileError(
-            f"{SPEC} names class {named[1]!r} of module {named[0]!r}. Known are"
+            f"{SPEC} names class {named[1]!r} of module {named[0]!r}. Supported are"
             f" {', '.join(f.class_name for f in FAMILIES)}; nothing else is ever imported."
         )
     architecture = init_params.get("model_name")
@@ -204,7 +204,7 @@ def _read_label_map(root: Path, spec: Mapping[str, Any]) -> tuple[str, ...]:
         raise MalformedFileError(
             f"{name} should have the line `,label` and then the indices from 0 on, each once."
         )
-    # The designer fills gaps between category ids with `Others`, each of them.
+    # The designer fills each gap between category ids with a category named `Others`.
     counts = Counter(labels.values())
     return tuple(
         f"{labels[index]} ({index})" if counts[labels[index]] > 1 else labels[index]
@@ -252,7 +252,7 @@ def write_spec(
 ) -> dict[str, Any]:
     """Write `model_spec.yaml` and, given categories, the files of a trained directory.
 
-    Returns what belongs into `_meta.yaml`. `recipe` must have mean and std when there are categories.
+    Returns the content of `_meta.yaml`. `recipe` must have mean and std if there are categories.
     """
     family = FAMILY_OF[architecture]
     init_params: dict[str, Any] = {
@@ -299,9 +299,9 @@ def _write_label_map(path: Path, categories: Sequence[str]) -> None:
 
 
 def renamed_by_type_inference(categories: Sequence[str]) -> list[str]:
-    """The names that the designer's reader of the label map would turn into something else.
+    """The names that the designer's reader of the label map would change.
 
-    It reads them with pandas' type inference: all numbers lose their leading zeros, `NA` becomes missing.
+    It uses pandas' type inference: if all are numbers, they lose leading zeros; `NA` becomes missing.
     """
     missing = {"", "#N/A", "N/A", "NA", "NaN", "nan", "null", "NULL", "None", "n/a", "<NA>"}
     suspects = [name for name in categories if name in missing]

@@ -1,4 +1,4 @@
-"""Millions of file names in one buffer: 34 MB where a list of them takes 228."""
+"""Millions of file names in one buffer: 34 MB where a list takes 228."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ ITERATED_AT_ONCE = 1 << 12
 
 
 class PackedNames(Sequence[str]):
-    """An immutable sequence of file names, as bytes in one blob; names of any bytes survive."""
+    """An immutable sequence of file names, stored as bytes in one blob; arbitrary bytes are preserved."""
 
     def __init__(self, blob: bytes | bytearray | memoryview, offsets: np.ndarray) -> None:
         self._blob = blob
@@ -35,7 +35,7 @@ class PackedNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices: nobody needs them
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices: they are not needed
         if not 0 <= index < len(self):
             raise IndexError(index)
         start, end = self._offsets[index], self._offsets[index + 1]
@@ -48,13 +48,13 @@ class PackedNames(Sequence[str]):
                 yield os.fsdecode(bytes(self._blob[begin:end]))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
-        """For pickle; out of band where the protocol can, so that the names need not be copied."""
+        """For pickle; out of band if the protocol supports it, so that the names are not copied."""
         blob = pickle.PickleBuffer(self._blob) if int(protocol) >= 5 else bytes(self._blob)
         return PackedNames, (blob, self._offsets)
 
     @property
     def blob(self) -> bytes | bytearray | memoryview:
-        """All names, one after the other: what a hash of the list is made of, with `lengths`."""
+        """All names, concatenated; with `lengths`, it identifies the list, for hashing."""
         return self._blob
 
     @property
@@ -63,23 +63,23 @@ class PackedNames(Sequence[str]):
 
 
 class Packer:
-    """Names as they come, a few at a time."""
+    """Builds a `PackedNames` incrementally."""
 
     def __init__(self) -> None:
         self._blob = bytearray()
         self._ends = array("q", [0])
 
     def extend(self, names: Iterable[str]) -> None:
-        """Add names, of any bytes."""
+        """Add names, which may contain arbitrary bytes."""
         self.extend_encoded(map(os.fsencode, names))
 
     def extend_encoded(self, names: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Add names that are bytes already."""
+        """Add names that are already encoded."""
         blob, ends = self._blob, self._ends
         for name in names:
             blob += name
             ends.append(len(blob))
 
     def finish(self) -> PackedNames:
-        """All of them; nothing may be added afterwards."""
+        """The names added; nothing may be added afterwards."""
         return PackedNames(self._blob, np.frombuffer(self._ends, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Plain folders, `<category>/<file>`: what most people have."""
+"""Plain folders, `<category>/<file>`: the most common layout."""
 
 import os
 from collections import Counter
@@ -8,16 +8,16 @@ from train_pytorch_model.formats.files import MalformedFileError, is_really_insi
 from train_pytorch_model.formats.listing import NESTED, Listing, list_folders
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
-MACOS_FOLDER = "__MACOSX"  # beside the folders in an archive that macOS has packed, with nothing but metadata
+MACOS_FOLDER = "__MACOSX"  # in archives packed by macOS, beside the folders; holds only metadata
 
 
 def is_hidden(name: str) -> bool:
-    """Whether an entry of a data set is not for people's eyes, and no category."""
+    """Whether an entry of a data set is hidden or metadata, and so not a category or image."""
     return name.startswith(".") or name == MACOS_FOLDER
 
 
 def read_plain_folders(root: Path) -> Listing:
-    """`<category>/<file>`, or unlabelled files at the root. Raises `MalformedFileError`."""
+    """List `<category>/<file>`, or unlabelled files at the root. Raises `MalformedFileError`."""
     ignored: Counter[str] = Counter()
     folders, loose_files = _list_folder(root, root, ignored)
 
@@ -42,7 +42,7 @@ def _list_folder(root: Path, folder: Path, ignored: Counter[str]) -> tuple[list[
                     else:
                         ignored[NESTED] += 1
                 elif not _is_file_inside(entry, root):
-                    ignored["special files, and links that lead out or to folders"] += 1
+                    ignored["special files, and links to folders or outside"] += 1
                 elif (suffix := os.path.splitext(entry.name)[1].lower()) in SUFFIXES:  # noqa: PTH122, 5x faster
                     files.append(entry.name)
                 else:

@@ -15,7 +15,7 @@ IMAGE_REFERENCE = "image_info"
 CATEGORY_COLUMN = "category"
 CLASSIFICATION = "COCO_classification"
 NUM_SAMPLES = 3
-MAX_SAMPLE_BYTES = 64 << 10  # a larger image is shown reduced: nobody looks at 12 megapixels in a table
+MAX_SAMPLE_BYTES = 64 << 10  # a larger image is downscaled: a table needs no 12 megapixels
 SAMPLE_SIDE = 256
 
 
@@ -30,8 +30,8 @@ def column(name: str, kind: str, type_name: str, is_feature: bool) -> dict[str, 
 
 
 def image_schema(categories: Sequence[str]) -> dict[str, Any]:
-    """The schema of an image directory; without categories, of an unlabelled one."""
-    # Always image/png, also for JPEG files: readers find the image column by it.
+    """The schema of an image directory; without categories, that of an unlabelled one."""
+    # Always image/png, even for JPEG files: readers find the image column by it.
     image = column(IMAGE_COLUMN, "Bytes", "bytes", is_feature=True) | {
         "properties": {"mime_type": "image/png", "image_ref": IMAGE_REFERENCE}
     }
@@ -46,7 +46,7 @@ def image_schema(categories: Sequence[str]) -> dict[str, Any]:
 
 
 def image_column(content: Mapping[str, Any]) -> tuple[str, str]:
-    """The image column of a schema that has been checked: its name, and the key of the file reference."""
+    """The name of the image column of a checked schema, and its key of the file reference."""
     references = ((column["name"], column.get("properties") or {}) for column in content["columnAttributes"])
     return next((name, found["image_ref"]) for name, found in references if found.get("image_ref"))
 
@@ -54,7 +54,7 @@ def image_column(content: Mapping[str, Any]) -> tuple[str, str]:
 def image_samples(
     rows: Iterable[tuple[Path, Mapping[str, Any]]], name: str = IMAGE_COLUMN
 ) -> list[dict[str, Any]]:
-    """The first few rows that can be shown, each with its image as base64."""
+    """The first few rows whose image can be read, each with the image as base64."""
     samples: list[dict[str, Any]] = []
     for path, row in rows:
         if len(samples) == NUM_SAMPLES:

@@ -1,4 +1,4 @@
-"""The bytes of a tar, maybe a packed one, and what is said of damaged ones."""
+"""The byte stream of a tar, compressed or not, and the errors for damaged ones."""
 
 import io
 import os
@@ -11,9 +11,9 @@ from typing import IO
 
 from train_pytorch_model.formats.files import CHUNK_BYTES, MalformedFileError
 
-MAX_HEADER_BYTES = 4 << 20  # of what a tar says about one member
+MAX_HEADER_BYTES = 4 << 20  # of all headers of one member
 
-# What a stream of damaged data makes of gzip, bz2, zipfile and tarfile.
+# What gzip, bz2, zipfile and tarfile raise for damaged data.
 DAMAGE = (
     EOFError,
     NotImplementedError,
@@ -29,18 +29,18 @@ DAMAGE = (
 
 
 class TarStream(io.RawIOBase):
-    """Unpacked bytes as tarfile reads them: forwards, and counted."""
+    """The unpacked bytes for tarfile to read: forwards only, and counted."""
 
     def __init__(self, stream: IO[bytes], can_seek: bool, check: Callable[[int], None]) -> None:
-        """`check` is told how many bytes have been unpacked, and may raise."""
+        """`check` is called with the number of bytes unpacked so far, and may raise."""
         self._stream, self._can_seek, self._check = stream, can_seek, check
         self._position = 0
-        self._behind = 0  # tarfile steps one byte back to see whether there was one
+        self._behind = 0  # bytes: tarfile seeks one byte back to detect truncation
         self._allowed = 0
         self.last_read = b""
 
     def allow(self, count: int) -> None:
-        """From here on, no more than `count` bytes may be read; skipping is free."""
+        """Allow at most `count` bytes to be read from here on; seeking is free."""
         self._allowed = count
 
     def tell(self) -> int:
@@ -61,24 +61,24 @@ class TarStream(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         self._allowed -= size
         if size < 0 or self._allowed < 0:
-            raise MalformedFileError(f"it says more than {MAX_HEADER_BYTES:,} bytes about one member.")
+            raise MalformedFileError(f"the headers of one member exceed {MAX_HEADER_BYTES:,} bytes.")
         seen = bytes(min(self._behind, size))
         self._behind = 0
         self.last_read = seen + self._take(size - len(seen))
         return self.last_read
 
     def chunks(self, position: int, size: int) -> Iterator[bytes]:
-        """The `size` bytes from `position` on."""
+        """Yield the `size` bytes from `position` on."""
         self.seek(position)
         while size:
             chunk = self._take(min(size, CHUNK_BYTES))
             if not chunk:
-                raise damaged(EOFError("the end came within a file"))
+                raise damaged(EOFError("the data ends within a file"))
             size -= len(chunk)
             yield chunk
 
     def drain(self) -> None:
-        """Read to the end, where gzip and bzip2 have their checksums."""
+        """Read to the end, where gzip and bzip2 verify their checksums."""
         while self._take(CHUNK_BYTES):
             pass
 
@@ -93,10 +93,10 @@ class TarStream(io.RawIOBase):
 
 
 def damaged(error: Exception) -> MalformedFileError:
-    """What to raise for one of `DAMAGE`."""
+    """The error to raise for one of `DAMAGE`."""
     return MalformedFileError(f"it is damaged or cut short: {one_line(error)}.")
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, or else what it is, in 200 characters at most."""
+    """The text of an error, or else its type, in at most 200 characters."""
     return (" ".join(str(error).split()) or type(error).__name__)[:200]

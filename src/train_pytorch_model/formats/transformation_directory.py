@@ -1,4 +1,4 @@
-"""TransformationDirectory: what to do to every image, as Init Image Transformation writes it.
+"""TransformationDirectory: operations for every image, as written by Init Image Transformation.
 
     _meta.yaml          type: TransformationDirectory
                         extension: {}
@@ -7,10 +7,10 @@
                         [["Resize", 256], ["CenterCrop", 224], ["RandomHorizontalFlip", {}]]
 
 The operations are torchvision's, and so are the names, order and defaults of their arguments. Arguments are
-a mapping, or a list of them in order, or a number for the first alone; so two sides in one argument are a
-list in a list, ["CenterCrop", [[224, 192]]]. A bare JSON file of the same list is read too.
+a mapping, a list in order, or a number for the first alone; a two-sided size is therefore a nested list,
+["CenterCrop", [[224, 192]]]. A bare JSON file of the same list is read too.
 
-A name in the file is looked up in `OPERATIONS` and nowhere else: what is not in the table does not run.
+A name in the file is looked up only in `OPERATIONS`: nothing outside that table can run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,11 +46,11 @@ class Transformation:
     """Operations in the order in which they are applied."""
 
     title: str
-    """What messages call it, such as `Input image transformation flips`."""
+    """Its name in messages, such as `Input image transformation flips`."""
     operations: tuple[Operation, ...]
 
     def for_inference(self) -> "Transformation":
-        """The same without what is random."""
+        """The same without its random operations."""
         return replace(self, operations=tuple(o for o in self.operations if not o.is_random))
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Transformation:
 
 
 def open_transformation(path: Path, port: str) -> Transformation:
-    """Open and check the directory, or the bare JSON file, behind the port of that name.
+    """Open and check the directory, or the bare JSON file, given to the input `port`.
 
     Raises `InvalidTransformationDirectoryError`.
     """
@@ -87,7 +87,7 @@ def _list_in(path: Path) -> list[Any]:
     if kind == PICKLE:
         raise MalformedFileError(
             f"{META} says transform_type {PICKLE!r}, expected {IMAGE!r}."
-            " A pickle is a program, and is not run."
+            " A pickle can run code, and is never loaded."
         )
     if kind != IMAGE:
         raise MalformedFileError(f"{META} says transform_type {kind!r}, expected {IMAGE!r}.")
@@ -117,7 +117,7 @@ def _operation(entry: Any) -> Operation:
     name, arguments = entry
     operation = OPERATIONS.get(name)
     if operation is None:
-        raise ValueError(f"the operation {_shown(name)} is not known")
+        raise ValueError(f"unknown operation {_shown(name)}")
     names = operation.__struct_fields__
     if isinstance(arguments, list):
         if len(arguments) > len(names):

@@ -1,4 +1,4 @@
-"""What becomes of an image directory's rows when its images are transformed into PNG files."""
+"""The rows of an image directory after its images are transformed into PNG files."""
 
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -10,14 +10,14 @@ from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_directory import IMAGE_FOLDER, ImageDirectory
 
 MAX_NAME_BYTES = 255  # of a file, on every common file system
-SIZES = ("width", "height")  # of the image as it was
+SIZES = ("width", "height")  # of the original image
 
 
 def transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
-    """The images' rows with new file names, each once; everything else that they say stays, but for sizes.
+    """Yield the images' rows with new, unique file names; everything else is kept, except for sizes.
 
-    `image/1_134.jpg` becomes `image/1_134.png`. An image whose name would come twice, or can be no file's, is
-    named by its place in the list, `image/<row>.png`.
+    `image/1_134.jpg` becomes `image/1_134.png`. An image whose name would be repeated or invalid is named by
+    its place in the list, `image/<row>.png`.
     """
     _, reference = schema.image_column(images.read_schema())
     taken: set[int] = set()
@@ -27,7 +27,7 @@ def transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
 
 
 def annotations_of_places(schema_content: Mapping[str, Any]) -> list[str]:
-    """Columns that say where in the image something is, such as bounding boxes."""
+    """The columns with spatial annotations, such as bounding boxes."""
     return [
         name
         for name, found in _properties(schema_content)
@@ -36,7 +36,7 @@ def annotations_of_places(schema_content: Mapping[str, Any]) -> list[str]:
 
 
 def _properties(schema_content: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The columns with their properties, of which there may be none."""
+    """The names of the columns with their properties, which may be empty."""
     return [(column["name"], column.get("properties") or {}) for column in schema_content["columnAttributes"]]
 
 
@@ -47,14 +47,14 @@ def _png_name(name: str, place: int, taken: set[int]) -> str:
 
 
 def _take(stem: str, taken: set[int]) -> bool:
-    """Whether a file can have the name and none has it yet; then it is taken."""
+    """Whether the name is valid and free; if so, mark it as taken."""
     *folders, file = f"{stem}.png".split("/")
     try:
         is_too_long = len(file.encode()) > MAX_NAME_BYTES
-    except UnicodeEncodeError:  # bytes that are no text cannot be written into the list
+    except UnicodeEncodeError:  # the list cannot hold undecodable bytes
         return False
-    is_in_file = any(folder.lower().endswith(".png") for folder in folders)  # as another image may be called
-    key = hash(unicodedata.normalize("NFC", stem).casefold())  # as file systems without case see it
+    is_in_file = any(folder.lower().endswith(".png") for folder in folders)  # maybe another image's name
+    key = hash(unicodedata.normalize("NFC", stem).casefold())  # as on case-insensitive file systems
     if is_too_long or is_in_file or key in taken:
         return False
     taken.add(key)

@@ -1,7 +1,7 @@
 """The architectures that a model directory may name, and the only way from a name to a network.
 
-A directory names a module and a class. They are looked up here and never imported: what is not in the table
-does not run.
+A directory names a module and a class. They are looked up here and never imported: nothing outside of the
+table can run.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from torch import nn
 
 _DESIGNER = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification"
-_OURS = "train_pytorch_model"  # a name in a file, as the designer's: families that it does not have
+_OURS = "train_pytorch_model"  # in files, the module of families that the designer does not have
 
 
 @dataclass(frozen=True)
 class Family:
-    """Networks that share a head and their options: one designer component, or one of our own."""
+    """Networks with the same head and option: one designer component, or one of our own."""
 
     module: str
     class_name: str
     architectures: tuple[str, ...]
     head: str
-    """The last linear layer, as a path from the network."""
+    """Path of the last linear layer within the network."""
     option: str | None = None
     """The one boolean of `init_params` besides `pretrained`, a parameter of torchvision's builders."""
     image_size: int | None = None
-    """The only size in pixels that it takes, for networks with a fixed number of patches."""
+    """The only input size in pixels, for networks with a fixed number of patches."""
     is_convolutional: bool = True
-    """False for attention among patches: it learns the size that it is trained at."""
+    """False for attention between patches, which is specific to the size that it is trained at."""
 
 
 FAMILIES = (
@@ -118,10 +118,10 @@ FAMILY_OF: Mapping[str, Family] = {
 
 
 def unknown(architecture: str) -> str:
-    """The message on a name that cannot be built."""
+    """The error message for an unknown architecture."""
     closest = difflib.get_close_matches(architecture, FAMILY_OF, n=1)
     meant = "".join(f" Did you mean {name}?" for name in closest)
-    return f"--architecture {architecture} is not known.{meant} Known are {', '.join(FAMILY_OF)}."
+    return f"--architecture {architecture} is not known.{meant} Known architectures: {', '.join(FAMILY_OF)}."
 
 
 def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
@@ -129,7 +129,7 @@ def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
 
     It maps images (B, 3, H, W), float32, to logits (B, num_classes).
     """
-    import torchvision.models  # 3 s: not for those who only want the names
+    import torchvision.models  # takes 3 s: not for callers that only need the names
 
     family = FAMILY_OF[architecture]
     options = {family.option: option} if family.option else {}

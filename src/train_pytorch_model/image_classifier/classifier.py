@@ -1,4 +1,4 @@
-"""A trained network with everything between an image file and its probabilities."""
+"""A trained network and every step from an image to its probabilities."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +14,12 @@ from .spec import ClassifierSpec
 from .weights import fold_extra_head, read_state_dict
 
 BATCH_SIZE = 64
-# A state dict of the architecture in float64, and room for names. More is not a file of ours.
+# Space for the architecture's state dict in float64, and for names. No file of ours is larger.
 SIZE_FACTOR, SIZE_MARGIN = 2, 16 << 20
 
 
 class ImageClassifier:
-    """Images to probabilities, in float32 whatever the precision of the training was."""
+    """Maps images to probabilities, in float32 whatever the training precision was."""
 
     def __init__(self, spec: ClassifierSpec, network: nn.Module, device: torch.device) -> None:
         self.spec = spec
@@ -39,13 +39,13 @@ class ImageClassifier:
     def probabilities(self, pixels: Tensor) -> np.ndarray:
         """(B, H, W, 3), uint8 → (B, categories), float64; each row sums to one."""
         images = pixels.to(self._device).permute(0, 3, 1, 2)  # (B, 3, H, W), channels last
-        # PyTorch lets cuDNN round the factors of convolutions to 10 bits: 1e-3 of a probability.
+        # By default cuDNN may use TF32, whose 10-bit mantissas change probabilities by 1e-3.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             logits: Tensor = self._model(images)
         return logits.double().softmax(dim=1).numpy(force=True)
 
     def classify(self, images: Sequence[Image.Image]) -> np.ndarray:
-        """(number of images, categories), float64, of RGB images of any size."""
+        """Probabilities (number of images, categories), float64, of RGB images of any size."""
         batches = [
             self.probabilities(
                 torch.from_numpy(
@@ -58,7 +58,7 @@ class ImageClassifier:
 
 
 def max_bytes(network: nn.Module) -> int:
-    """The size above which a weights file cannot be this network's."""
+    """The size in bytes above which a weights file cannot be this network's."""
     state = network.state_dict().values()
     num_bytes: int = sum(value.nbytes for value in state)
     return SIZE_FACTOR * num_bytes + SIZE_MARGIN

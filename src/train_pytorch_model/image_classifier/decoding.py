@@ -1,4 +1,4 @@
-"""From the bytes of an image file to an upright RGB picture of bounded size."""
+"""From the bytes of an image file to an upright RGB image of bounded size."""
 
 import io
 import math
@@ -12,9 +12,9 @@ from PIL import Image, UnidentifiedImageError
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 MAX_PIXELS = 90_000_000
 MAX_JPEG_PIXELS = 180_000_000  # a JPEG can be decoded at an eighth of its size
-BOUND = 1.5  # decoded short side over the `short_side` of a framing: room for random crops
+BOUND = 1.5  # decoded short side relative to a framing's `short_side`: leaves room for random crops
 
-# Pillow's own limit warns at its value and refuses at twice that. Ours is by format, after the header.
+# Pillow warns above its limit and refuses twice as much. Ours depends on the format, read from the header.
 Image.MAX_IMAGE_PIXELS = MAX_JPEG_PIXELS
 
 _ORIENTATION_TAG = 0x0112
@@ -42,10 +42,10 @@ def read_size(file: str | os.PathLike[str] | BinaryIO) -> tuple[int, int]:
 
 
 def decode(file: str | os.PathLike[str] | BinaryIO, short_side: int | None = None) -> Image.Image:
-    """The upright RGB image, the first frame of an animation; transparency is dropped.
+    """The upright RGB image, or the first frame of an animation; transparency is dropped.
 
     With `short_side`, an image whose short side is above `BOUND * short_side` is reduced to that. A JPEG is
-    then decoded at 1/2, 1/4 or 1/8 of its size right away, which costs a fraction of the time and memory.
+    then decoded directly at 1/2, 1/4 or 1/8 of its size, which costs a fraction of the time and memory.
     Raises `UnreadableImageError`.
     """
     if short_side is None:
@@ -56,7 +56,7 @@ def decode(file: str | os.PathLike[str] | BinaryIO, short_side: int | None = Non
 
 
 def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
-    """A JPEG of an image, of at most `side` pixels a side, without the comments of its file."""
+    """The image as a JPEG of at most `side` pixels per side, without the comments of its file."""
     small = image.copy()
     small.thumbnail((side, side))
     small.info.clear()
@@ -66,7 +66,7 @@ def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
 
 
 def drafted(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Image.Image:
-    """The upright RGB image, a JPEG at 1/2, 1/4 or 1/8 of its size if that is not below what is needed.
+    """The upright RGB image; a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if that is large enough.
 
     Raises `UnreadableImageError`.
     """
@@ -77,7 +77,7 @@ def drafted(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Image.I
 
 @contextmanager
 def opened(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]:
-    """An image whose header is read, for a `with`; whatever goes wrong is an `UnreadableImageError`."""
+    """An image with its header read, for a `with`; any error inside becomes an `UnreadableImageError`."""
     try:
         with _open(file) as image:
             yield image
@@ -88,7 +88,7 @@ def opened(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]:
 
 
 def bounded(size: tuple[int, int], short_side: int) -> tuple[int, int]:
-    """`size` with its shorter side brought down to `BOUND * short_side`, never up."""
+    """`size`, scaled down if its shorter side exceeds `BOUND * short_side`."""
     short, bound = min(size), math.ceil(BOUND * short_side)
     if short <= bound:
         return size
@@ -97,7 +97,7 @@ def bounded(size: tuple[int, int], short_side: int) -> tuple[int, int]:
 
 
 def _upright_rgb(image: Image.Image) -> Image.Image:
-    """The pixels of an opened image, by Pillow."""
+    """An opened image, decoded by Pillow, upright and in RGB."""
     image.load()
     upright = _rgb(image)
     turned = _UPRIGHT.get(_orientation(image))
@@ -107,7 +107,7 @@ def _upright_rgb(image: Image.Image) -> Image.Image:
 def _orientation(image: Image.Image) -> int:
     try:
         value = image.getexif().get(_ORIENTATION_TAG, 1)
-    except Exception:  # broken metadata is no reason to lose the picture
+    except Exception:  # broken metadata is no reason to reject the image
         return 1
     return value if value in _UPRIGHT else 1
 
@@ -126,12 +126,12 @@ def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-        # 16 bit grey: `convert` would clip all above 255 to white.
+        # 16-bit grey: `convert` would clip everything above 255 to white.
         image = image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
     elif image.mode in ("I", "F"):
         raise UnreadableImageError(f"its 32 bit pixels (mode {image.mode}) have no known range")
     elif image.mode in ("P", "PA"):
-        image = image.convert("RGBA")  # straight to RGB, Pillow warns of a transparent palette
+        image = image.convert("RGBA")  # directly to RGB, Pillow would warn about a transparent palette
     return image.convert("RGB")
 
 
@@ -139,7 +139,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "the file is gone"
     if isinstance(error, PermissionError):
-        return "the file may not be read"
+        return "no permission to read the file"
     if isinstance(error, UnidentifiedImageError):
         return f"not an image of a known format ({', '.join(FORMATS)})"
     text = " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""Pixels to the numbers a network expects, on its own device, a whole batch at once."""
+"""Normalisation of pixels to network inputs, on the network's device, a whole batch at once."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""From an image file to pixels of bounded size, decoded and resized by what measured fastest.
+"""From an image file to pixels of bounded size, decoded by Pillow and resized by PyTorch.
 
-Pillow decodes: `torchvision.io` takes four fifths of its time for a JPEG, but it is deprecated.
-PyTorch resizes bytes in a quarter of Pillow's time.
+`torchvision.io` decodes a JPEG in four fifths of Pillow's time, but is deprecated.
+PyTorch resizes uint8 images in a quarter of Pillow's time.
 """
 
 import os
@@ -21,14 +21,14 @@ Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 """(height, width, 3), RGB."""
 
 Decode = Callable[[Path, int], Pixels]
-"""An image file and the short side that is needed → its pixels upright, as small as the decoder gives them.
+"""An image file and the short side that is needed → its upright pixels, reduced as far as the decoder can.
 
 Raises `UnreadableImageError`.
 """
 
 
 def decoded(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Pixels:
-    """The plain `Decode`, here and now."""
+    """The plain `Decode`, in the calling thread."""
     return np.array(drafted(file, short_side))
 
 
@@ -55,28 +55,28 @@ def resize(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def view(pixels: Pixels, framing: Framing) -> Pixels:
-    """What a model sees of an image where it predicts."""
+    """The framed image, as a model sees it at inference."""
     return framing.apply(Image.fromarray(pixels))
 
 
 def framed(pixels: Pixels, framing: Framing) -> Pixels:
-    """What training sees of an image: the `view` in a fifth of its time, by a window of whole pixels."""
+    """The framed image, as training sees it: the `view` in a fifth of its time, cropped to whole pixels."""
     seen = pixels[window(*pixels.shape[:2], framing)]
     if seen.shape[:2] == (framing.height, framing.width):
         return np.ascontiguousarray(seen)
-    # A copy in one piece: PyTorch would make it by threads of its own.
+    # A contiguous copy: PyTorch would make it with threads of its own.
     return resize(np.array(seen, order="C"), framing.height, framing.width)
 
 
 def framed_at_most(pixels: Pixels, framing: Framing) -> Pixels:
-    """`framed`, or what it would see, unresized, if that has fewer pixels: at any size it shows as much."""
+    """`framed`, or its window without resizing if that has fewer pixels: it shows as much."""
     seen = pixels[window(*pixels.shape[:2], framing)]
     is_smaller = seen.shape[0] * seen.shape[1] < framing.num_pixels
     return np.ascontiguousarray(seen) if is_smaller else framed(pixels, framing)
 
 
 def window(height: int, width: int, framing: Framing) -> tuple[slice, slice]:
-    """Rows and columns of what training sees of an image of that size; one at least."""
+    """Rows and columns that training sees of an image of that size; at least one of each."""
     if (height, width) == (framing.height, framing.width):
         return slice(0, height), slice(0, width)
     left, top, right, bottom = map(round, framing.box(width, height))

@@ -1,6 +1,6 @@
-"""The columns in which predictions come, in a scored dataset and from a served model alike."""
+"""The columns of predictions, in a scored dataset and from a served model alike."""
 
 IMAGE_COLUMN = "image"
-"""What a served model takes: image files as base64."""
+"""The input of a served model: base64-encoded image files."""
 PROBABILITY_PREFIX = "Scored Probabilities_"
 LABEL_COLUMN = "Scored Labels"

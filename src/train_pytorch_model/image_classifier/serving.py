@@ -1,6 +1,6 @@
-"""The trained directory as an MLflow model: MLflow calls `_load_pyfunc` of the copy that travels with it.
+"""The trained directory as an MLflow model: MLflow calls `_load_pyfunc` in the directory's copy of this code.
 
-Input: a column `image`, each value an image file as base64. Output: the columns of a scored dataset,
+Input: a column `image`, each value a base64-encoded image file. Output: the columns of a scored dataset,
 `Scored Probabilities_<category>` for each category and `Scored Labels`.
 """
 
@@ -21,13 +21,13 @@ from .spec import ClassifierSpec
 
 
 class ServedClassifier:
-    """What MLflow calls."""
+    """The Python model that MLflow calls."""
 
     def __init__(self, classifier: ImageClassifier) -> None:
         self._classifier = classifier
 
     def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
-        """Raises `ValueError`, naming the row, for what is not an image."""
+        """Predictions, row by row. Raises `ValueError`, naming the row, for an invalid image."""
         images = [self._image(row, text) for row, text in enumerate(model_input[IMAGE_COLUMN])]
         probabilities = self._classifier.classify(images)
         categories = self._classifier.spec.categories
@@ -41,7 +41,7 @@ class ServedClassifier:
             file = io.BytesIO(base64.b64decode(text, validate=True))
             return Image.fromarray(read_pixels(file, self._classifier.spec.framing.short_side))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"row {row}: not an image file as base64: {error}") from error
+            raise ValueError(f"row {row}: not a base64-encoded image file: {error}") from error
         except UnreadableImageError as error:
             raise ValueError(f"row {row}: the image cannot be read: {error}") from error
 

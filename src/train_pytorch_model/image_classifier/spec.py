@@ -1,4 +1,4 @@
-"""What a trained classifier is, besides its weights; no torch."""
+"""The description of a trained classifier, apart from its weights; imports no torch."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from .preprocessing import Framing
 
 @dataclass(frozen=True)
 class ClassifierSpec:
-    """What a model predicts, and from what; plain values, so that it travels in a file."""
+    """A model's architecture, categories and input, as plain values that a file can hold."""
 
     architecture: str
     option: bool

@@ -12,18 +12,18 @@ from torch import Tensor
 
 PREFIX = "model."
 EXTRA_HEAD = "out_linear_model."
-PICKLE_START = b"\x80"  # of the form of torch.save before version 1.6
-SAFETENSORS_START = re.compile(rb".{5}\0{3}\{", re.DOTALL)  # the length of a header in JSON, and the header
+PICKLE_START = b"\x80"  # of torch.save's format before version 1.6
+SAFETENSORS_START = re.compile(rb".{5}\0{3}\{", re.DOTALL)  # the header's length, then the header in JSON
 
 
 class WeightsError(Exception):
-    """The file holds something else than the weights that were expected; the text says what."""
+    """The file does not hold the expected weights; the text says what is wrong."""
 
 
 def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
-    """The tensors of a state dict by torchvision's names, without the designer's prefix `model.`.
+    """The tensors of a state dict under torchvision's names, without the designer's prefix `model.`.
 
-    Nothing but tensors and plain containers is unpickled. Raises `WeightsError`.
+    Only tensors and plain containers are unpickled. Raises `WeightsError`.
     """
     size = path.stat().st_size
     if size > max_bytes:
@@ -33,15 +33,15 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
         start = file.read(9)
         if SAFETENSORS_START.match(start):
             raise WeightsError(
-                "it is a safetensors file, not one of torch.save. Write it anew:"
+                "it is a safetensors file, not a torch.save file. Convert it:"
                 " torch.save(safetensors.torch.load_file(…), …)."
             )
         if not is_zip and not start.startswith(PICKLE_START):
-            raise WeightsError("it is not a file of torch.save, or not a whole one.")
+            raise WeightsError("it is not a torch.save file, or is incomplete.")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's, of pickles that it refuses a moment later
-            # A zip file is mapped: only what is copied into the network is ever read.
+            warnings.simplefilter("ignore")  # torch's, about pickles that it then refuses
+            # A zip file is memory-mapped: only what is copied into the network is ever read.
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # the unpickler raises whatever a hostile file makes it raise
         reason = " ".join(str(error).split())
@@ -51,7 +51,7 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
                 " loaded. Save a state dict: torch.save(model.state_dict(), …)."
             ) from error
         raise WeightsError(
-            f"it is not a file of torch.save ({type(error).__name__}: {reason[:160]})."
+            f"it is not a torch.save file ({type(error).__name__}: {reason[:160]})."
         ) from error
     if not _is_state_dict(state):
         raise WeightsError(f"it is not a state dict (names to tensors).{_what_to_do(state)}")
@@ -65,7 +65,7 @@ def _is_state_dict(value: object) -> bool:
 
 
 def _what_to_do(value: object) -> str:
-    """Where a checkpoint of a training has state dicts."""
+    """A hint on where a training checkpoint holds state dicts."""
     if not isinstance(value, Mapping):
         return ""
     found = [repr(name)[:60] for name, part in value.items() if _is_state_dict(part) and len(part)]
@@ -75,26 +75,26 @@ def _what_to_do(value: object) -> str:
 
 
 def write_state_dict(path: Path, state: Mapping[str, Tensor]) -> None:
-    """Write weights as a model directory keeps them. Raises `OSError`."""
+    """Write weights in the format of a model directory. Raises `OSError`."""
     with path.open("wb") as file:
         try:
             torch.save(OrderedDict(with_prefix(state)), file)
-        except RuntimeError as error:  # torch's, of a file that could not be written to its end
+        except RuntimeError as error:  # torch's, for a file that could not be written completely
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from error
             raise
 
 
 def with_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The names under which a model directory keeps weights."""
+    """The weights under their names in a model directory."""
     return {PREFIX + name: value for name, value in state.items()}
 
 
 def fold_extra_head(state: dict[str, Tensor], head: str) -> dict[str, Tensor]:
-    """One linear head instead of the designer's two in a row: W = W2 W1, b = W2 b1 + b2.
+    """Fold the designer's two consecutive linear heads into one: W = W2 W1, b = W2 b1 + b2.
 
-    The designer puts `out_linear_model` (1000 to the number of classes) behind a pretrained network, with
-    nothing in between. Without it the state is returned as it is. Raises `WeightsError`.
+    The designer appends `out_linear_model` (1000 to the number of classes) to a pretrained network, with
+    nothing in between. Without it the state is returned unchanged. Raises `WeightsError`.
     """
     folded = dict(state)
     outer_weight = folded.pop(EXTRA_HEAD + "weight", None)
@@ -110,5 +110,5 @@ def fold_extra_head(state: dict[str, Tensor], head: str) -> dict[str, Tensor]:
         folded[weight] = (outer_weight @ inner_weight).float()
         folded[bias] = (outer_weight @ inner_bias + outer_bias).float()
     except (KeyError, RuntimeError) as error:
-        raise WeightsError(f"its {EXTRA_HEAD}* does not fit behind {head}: {error}.") from error
+        raise WeightsError(f"its {EXTRA_HEAD}* does not fit after {head}: {error}.") from error
     return folded

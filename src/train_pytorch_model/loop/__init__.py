@@ -1,1 +1,1 @@
-"""The training loop: what a step, an epoch and a validation do, and what is kept of them on the way."""
+"""The training loop: steps, epochs and validation, and the state that is kept of them."""

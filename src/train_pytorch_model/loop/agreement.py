@@ -1,8 +1,8 @@
-"""What all processes decide alike after each step: to go on, to save, to stop, or to go back.
+"""What all processes decide together after each step: to continue, save, stop or roll back.
 
-Each says what it has found, and all act on the largest of each number. On a CPU the answer is the step's own.
-A GPU must not be waited for, so there it is that of the step before: on all processes alike, which is what
-counts.
+Each process reports three numbers, and all act on the maximum of each. On a CPU the answer is for the step
+just taken. On a GPU, reading it at once would stall the device, so the answer is for the previous step. All
+processes get the same one.
 """
 
 import math
@@ -18,27 +18,27 @@ from train_pytorch_model.loop.read_later import read_later
 
 @dataclass(frozen=True)
 class Agreed:
-    """What at least one process has said."""
+    """The outcome of an exchange, the same on all processes."""
 
     is_finite: bool = True
-    """The loss of the step was, on all processes."""
+    """Whether the step's loss was finite on all processes."""
     is_due: bool = False
-    """It is time for a checkpoint."""
+    """Whether a checkpoint is due."""
     stop: int = 0
-    """The signal that asks for the end, 0 for none."""
+    """The signal that asks the run to stop, 0 for none."""
 
 
 class Agreement:
-    """Exchanges three numbers a step."""
+    """Exchanges three numbers between the processes after each step."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._late: Callable[[], Agreed] = Agreed
 
     def exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Agreed:
-        """Of a step's loss and this process's wishes; on a GPU, the answer of the step before.
+        """Exchange a step's loss and this process's requests; on a GPU, return the previous step's answer.
 
-        If that one ends in saving, this step's loss has a say as well: what is saved has its weights.
+        If that answer leads to a save, this step's loss is checked as well: the saved weights include it.
         """
         now = self._exchange(loss_sum.detach(), is_due, stop)
         if self._world.device.type != "cuda":
@@ -47,17 +47,17 @@ class Agreement:
         answer = before()
         if answer.is_finite and not (answer.is_due or answer.stop):
             return answer
-        self._late = Agreed  # this step is taken back or saved with the one before
-        # To save, the device is waited for anyway.
+        self._late = Agreed  # this step is rolled back or saved with the previous one
+        # Saving waits for the device anyway.
         return replace(answer, is_finite=answer.is_finite and now().is_finite)
 
     def finish(self) -> Agreed:
-        """The answer that is still on its way, at the end of an epoch."""
+        """Return the answer that is still pending at the end of an epoch."""
         before, self._late = self._late, Agreed
         return before()
 
     def _exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Callable[[], Agreed]:
-        if self._world.size == 1:  # nobody has to be told
+        if self._world.size == 1:  # nothing to communicate
             loss = read_later(loss_sum)
             return lambda: Agreed(math.isfinite(*loss()), is_due, stop)
         said = torch.tensor([0.0, float(is_due), float(stop)], device="cpu")

@@ -1,4 +1,4 @@
-"""When a run is saved, when it stops, and how it goes on; all processes alike."""
+"""When a run is saved, when it stops and how it resumes; the same on all processes."""
 
 import time
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ from train_pytorch_model.loop.train_state import Snapshot, TrainState, gather, s
 from train_pytorch_model.progress import Voice
 
 EVERY_S = 300.0
-# After an epoch: a kill loses half a minute more at most than with a checkpoint after each. Writing one takes
-# 0.2 s of the steps beside it: 6 % of an epoch of 16 small steps.
+# Between checkpoints after epochs: a kill loses at most half a minute more than with one after every epoch.
+# Writing one slows the concurrent steps by 0.2 s: 6 % of an epoch of 16 small steps.
 EPOCHS_EVERY_S = 30.0
-UPLOADED_EVERY_S = 900.0  # where the folder is uploaded as it changes; then also after epochs
+UPLOADED_EVERY_S = 900.0  # where the folder is uploaded as it changes; applies after epochs as well
 
 
 class Checkpointer:
-    """Keeps the last good state of a run: in memory on every process, in files of the main one.
+    """Keeps the last good state of a run: in memory on every process, in files on the main one.
 
-    `surroundings` are what a result depends on bit by bit besides the state, such as the number of processes.
+    `surroundings` are what a result depends on bit for bit besides the state, such as the process count.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Checkpointer:
         self._written_at = time.monotonic()
         self._stepped_at: float | None = None
         self.good: Snapshot = state.snapshot()
-        """The state that was kept last, as this process has it."""
+        """This process's snapshot of the state that was kept last."""
 
     def __enter__(self) -> Self:
         return self
@@ -74,11 +74,11 @@ class Checkpointer:
 
     @property
     def unsaved(self) -> Checkpoint | None:
-        """What was kept last, if it could not be written."""
+        """The checkpoint that was kept last, if it could not be written."""
         return self._unwritten
 
     def resume(self) -> bool:
-        """Bring the state to the newest checkpoint on all processes; False where there is none.
+        """Restore the newest checkpoint on all processes; False if there is none.
 
         Raises `CheckpointError`.
         """
@@ -86,7 +86,7 @@ class Checkpointer:
         if self._world.is_main:
             checkpoint, problems = load_checkpoint(self._folder, self._state.check)
             for problem in problems:
-                self._voice.warn(f"A damaged checkpoint is passed over: {problem}")
+                self._voice.warn(f"Skipping a damaged checkpoint: {problem}")
         snapshot = scatter(checkpoint, self._world)
         if snapshot is None:
             return False
@@ -96,13 +96,13 @@ class Checkpointer:
         for name, value in self._surroundings.items():
             if before.get(name) != value:
                 self._voice.warn(
-                    f"The run was begun with {name} {before.get(name)} and goes on with {value}: it will not"
-                    " end bit for bit as if it had never been interrupted."
+                    f"The run was started with {name} {before.get(name)} and resumes with {value}: its result"
+                    " will not equal that of an uninterrupted run bit for bit."
                 )
         return True
 
     def after_step(self, loss_sum: Tensor) -> None:
-        """Agree with the other processes to go on, to save, to stop, or to go back.
+        """Agree with the other processes to continue, save, stop or roll back.
 
         Raises `NotFiniteError`, `StoppedError`.
         """
@@ -114,13 +114,13 @@ class Checkpointer:
         self._act(self._agreement.exchange(loss_sum, is_due, self._stop.signal or 0))
 
     def after_training(self) -> None:
-        """Agree once more at the end of an epoch's training; validation is then a state to come back to."""
+        """Agree once more after an epoch's training, and keep the state: a run can resume at validation."""
         self._act(self._agreement.finish())
         self.keep()
-        self._stepped_at = None  # the validation is not part of a step
+        self._stepped_at = None  # validation is not part of a step
 
     def before_validation_batch(self) -> None:
-        """Stop without asking the others, who may have no batch: what was kept is enough.
+        """Stop without asking the other processes, which may have no batch: the kept state is enough.
 
         Raises `StoppedError`.
         """
@@ -128,9 +128,9 @@ class Checkpointer:
             raise self._stopped(self._stop.signal)
 
     def keep(self) -> None:
-        """Take the state as it is for the last good one. Raises `NotFiniteError` where it is not good."""
+        """Keep the current state as the last good one. Raises `NotFiniteError` if it is not finite."""
         bad = torch.tensor([float(not self._state.is_finite())], device=self._world.device)
-        if self._world.max(bad).item():  # on any process: batch norm statistics differ
+        if self._world.max(bad).item():  # on any process: batch norm statistics differ between them
             raise NotFiniteError("A weight is no longer a finite number")
         self.good = self._state.snapshot()
         checkpoint = gather(self.good, self._world)
@@ -139,9 +139,9 @@ class Checkpointer:
             self._unwritten = replace(checkpoint, values={**checkpoint.values, **surroundings})
 
     def write(self, wait: bool = False) -> bool:
-        """Write what was kept last, in the background unless one waits; False where that has failed.
+        """Write the state that was kept last, in the background unless `wait`; False if writing failed.
 
-        What fails is tried again the next time: the training goes on, for its result does not come from here.
+        A failed write is retried at the next call. Training continues: its result does not need checkpoints.
         """
         self._written_at = time.monotonic()
         is_written = self._finish_writing(wait)
@@ -152,7 +152,7 @@ class Checkpointer:
         return is_written
 
     def write_epoch(self, is_last: bool) -> None:
-        """Write the state after an epoch, unless one was written a moment ago."""
+        """Write the state after an epoch, unless one was written recently."""
         is_uploaded = self._every_s >= UPLOADED_EVERY_S
         apart_s = self._every_s if is_uploaded else min(self._every_s, EPOCHS_EVERY_S)
         if is_last or time.monotonic() - self._written_at >= apart_s:
@@ -165,24 +165,24 @@ class Checkpointer:
             self.keep()
             stopped = self._stopped(agreed.stop)
             with suppress(RuntimeError):
-                self._world.barrier()  # rank 0 may be writing, and a launcher ends all once one has ended
+                self._world.barrier()  # rank 0 may be writing, and a launcher ends all when one ends
             raise stopped
         if agreed.is_due:
             self.keep()
             self.write()
 
     def _after_lost_connection(self) -> None:
-        """Save what was kept before the other processes were lost.
+        """Save what was kept before the connection to the other processes was lost.
 
-        Raises `StoppedError` where they have stopped, and this one is asked to as well, a moment later maybe.
+        Raises `StoppedError` if they have stopped and this process is asked to as well, within `LOST_S`.
         """
-        self._world.missing()  # asked now: while this one saves, those that are not lost may end
+        self._world.missing()  # cached now: processes still alive may end while this one saves
         if self._stop.wait(LOST_S) and self._stop.signal:
             raise self._stopped(self._stop.signal)
         self.write(wait=True)
 
     def _stopped(self, number: int) -> StoppedError:
-        self._voice.say("Asked to stop: a checkpoint is written first.")
+        self._voice.say("Asked to stop: writing a checkpoint first.")
         return StoppedError(number, self._folder, is_saved=self.write(wait=True))
 
     def _finish_writing(self, wait: bool) -> bool:
@@ -193,5 +193,5 @@ class Checkpointer:
             self._unwritten = self._unwritten or self._in_writing
         self._writing = self._in_writing = None
         if error is not None:
-            self._voice.warn(f"A checkpoint cannot be written ({error}). The next time it is tried again.")
+            self._voice.warn(f"A checkpoint cannot be written ({error}). The next save tries again.")
         return error is None

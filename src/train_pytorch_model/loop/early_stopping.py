@@ -1,12 +1,12 @@
-"""Early stopping, literally as the component documents it."""
+"""Early stopping, exactly as the component documents it."""
 
 import math
 
 
 class Patience:
-    """Counts the epochs in a row whose validation loss was not lower than that of the epoch before.
+    """Counts consecutive epochs whose validation loss was not lower than the previous epoch's.
 
-    A lower loss restores the patience. NaN and infinity are never lower, and the next epoch is compared with
+    A lower loss resets the count. NaN and infinity are never lower, and the next epoch is compared with
     the last finite loss. With patience 3 and losses 1.0, 0.9, 0.9, 0.95, 0.95 training stops after epoch 5:
     epochs 3, 4 and 5 were not lower than the one before.
     """
@@ -17,7 +17,7 @@ class Patience:
         self.previous_loss = math.inf
 
     def observe(self, validation_loss: float) -> None:
-        """Take note of the loss of the epoch that has just been validated."""
+        """Record the loss of the epoch that has just been validated."""
         improved = validation_loss < self.previous_loss  # False for NaN
         self.spent = 0 if improved else self.spent + 1
         if math.isfinite(validation_loss):

@@ -1,4 +1,4 @@
-"""How an epoch goes, on the screen or in the log; and a warning where a run will take long."""
+"""Progress of an epoch, on the screen or in the log; and a warning if a run will take long."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,27 +12,27 @@ from train_pytorch_model.loop.train_state import Position
 from train_pytorch_model.progress import Bar, Voice
 from train_pytorch_model.time_budget import duration
 
-STEPS_TO_JUDGE = 10  # after which the speed is known; the first one, which is slower, does not count
+STEPS_TO_JUDGE = 10  # until the speed is known; the first, slower one does not count
 LONG_RUN_S = 2 * 3600.0  # worth a warning on a CPU
 
 AfterStep = Callable[[Tensor], None]
-"""Called with the sum of the losses of a step; may end the epoch by an exception."""
+"""Called with the sum of the losses of a step; may raise to end the epoch."""
 
 
 def show_every(print_frequency: int, steps_per_epoch: int) -> int:
-    """After how many steps a bar is told how it goes: ten times an epoch, and whenever a log has a line."""
+    """Steps between updates of a progress bar: at least ten an epoch, and one with each line of a log."""
     most = min(print_frequency, max(1, steps_per_epoch // 10))
     return next(steps for steps in range(most, 0, -1) if print_frequency % steps == 0)
 
 
 @dataclass(frozen=True)
 class RunLength:
-    """How much there is to do if all epochs are trained."""
+    """The amount of work of a run if all epochs are trained."""
 
     images: int
-    """Of an epoch."""
+    """Images of an epoch."""
     pixels: Sequence[int]
-    """Of an image in each epoch: a step computes for as long as it has pixels."""
+    """Pixels of an image, by epoch: the computing time of a step is proportional to them."""
     steps_per_epoch: int
     is_on_cpu: bool
 
@@ -43,14 +43,14 @@ class RunLength:
     def rest_s(self, epoch: int, step_s: float, waited_s: float) -> float:
         """Seconds for the epochs after `epoch`, counted from 1, whose steps took `step_s`, `waited_s` idle.
 
-        Waiting does not grow with the pixels: large files are read whatever becomes of them.
+        Waiting does not grow with the pixels: a large file takes as long to read at any training size.
         """
         computed = sum(self.pixels[epoch:]) / self.pixels[epoch - 1] * (step_s - waited_s)
         return self.steps_per_epoch * (computed + (self.epochs - epoch) * waited_s)
 
 
 class EpochView:
-    """Follows an epoch, as a `Watcher`; `num_steps` are left of it."""
+    """Displays the progress of an epoch, as a `Watcher`; `num_steps` steps of it are left."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class EpochView:
         )
 
     def _eta(self) -> str:
-        """When the epoch ends, and the run if all its epochs are trained."""
+        """The time left for the epoch, and for the run if all epochs are trained."""
         length, position = self._length, self._position
         step_s = (time.perf_counter() - self._started_at) / self._steps
         waited_s = (self._loader.waited_s - self._waited_at_start_s) / self._steps
@@ -101,7 +101,7 @@ class EpochView:
         following = length.epochs - position.epoch
         if following == 0:
             return f"ETA {duration(epoch_s)}"
-        validation_s = position.times[-1].validation_s if position.times else 0.0  # unknown before it
+        validation_s = position.times[-1].validation_s if position.times else 0.0  # unknown in epoch 1
         run_s = epoch_s + length.rest_s(position.epoch, step_s, waited_s) + (following + 1) * validation_s
         return f"ETA {duration(epoch_s)}, run {duration(run_s)}"
 
@@ -116,6 +116,6 @@ class EpochView:
         if run_s >= LONG_RUN_S:
             self._voice.warn(
                 f"At the speed of the first steps, {length.images * length.epochs:,} images ({length.epochs}"
-                f" epochs) take about {duration(run_s)} on this CPU. A GPU takes a small part of that; so do"
-                " fewer --epochs, or, in init-model, a smaller --image-size or --freeze-backbone."
+                f" epochs) take about {duration(run_s)} on this CPU. A GPU takes a small part of that."
+                " Fewer --epochs or, in init-model, a smaller --image-size or --freeze-backbone help, too."
             )

@@ -1,16 +1,16 @@
-"""How a training begins behind pretrained weights that are to tell other categories.
+"""How fine-tuning starts from pretrained weights for new categories.
 
-Their batch norms keep the statistics they come with, moved by a share towards those of the new images, and
-normalise by them in training as well. By those of the few images of a step, features are neither what the
-weights were made for nor what validation sees.
+Batch norms keep the pretrained running statistics, moved by a share towards those of the new images, and
+normalise by them in training as well. Normalised by the statistics of a small batch, features would match
+neither what the weights were trained for nor what validation sees.
 
-The head begins with zeros: behind a random one, the filters' first steps go anywhere. It has a rate of its
-own. A step of learning rate r moves what the head says of an image by r times the squared length of the
-image's features, a scale that every network brings along. Normalised least mean squares (Nagumo and Noda,
-1967) divides the rate by it, so that a head learns as fast behind any of them.
+The head starts from zeros: with a random head, the filters' first steps go in random directions. It has its
+own learning rate. A step with learning rate r moves an image's logits by r times the squared norm of its
+features, whose scale depends on the network. As in normalised least mean squares (Nagumo and Noda, 1967), the
+learning rate is divided by it, so that the head trains equally fast on any network's features.
 
-The filters have a limit. A step changes a filter by its rate over its squared length, and where statistics
-stay, nothing takes back what is too much: the loss is NaN soon.
+The filters' learning rate is capped. A step changes a filter by its learning rate over its squared norm, and
+with frozen statistics nothing corrects a step that is too large: the loss soon becomes NaN.
 """
 
 import math
@@ -38,58 +38,59 @@ from train_pytorch_model.networks.batch_norms import (
 from train_pytorch_model.networks.layers import batch_norms
 from train_pytorch_model.networks.models import clear
 
-# Of the new images in the statistics of batch norms. Behind ImageNet's weights, textures gain 7 points by it
-# and CIFAR-10's images lose 2; at 0.5, so few images say too little, and the 7 points are gone.
+# Share of the new images in batch norm statistics. From ImageNet weights, it gains 7 points on textures and
+# loses 2 on CIFAR-10; at 0.5, the estimate from so few images is too noisy, and the 7 points are gone.
 SHARE = 0.3
-# Learning rate over squared length. Filters of networks trained here from scratch are 0.2 long: at 0.001,
-# kept statistics cost 200 images of CIFAR-10 22 points without it; at 0.01, ImageNet's weights diverge.
+# Learning rate over squared norm. Filters of networks trained here from scratch have norm 0.2: without this
+# cap, frozen statistics cost 22 points on 200 CIFAR-10 images at 0.001; ImageNet weights diverge at 0.01.
 MAX_RATE = 0.003
-# Learning rate times squared length. At the weights' own rate a head hardly learns in five epochs: with
-# ImageNet's, 354 cut-out photographs of eight categories were 46 % right, and 71 % with this. Three times as
-# much is as good there, and loses 14 points where the weights are of few small images.
+# Learning rate times squared norm. At the backbone's learning rate a head barely trains in five epochs: from
+# ImageNet weights, accuracy on 354 cut-out photographs of eight categories was 46 %, and 71 % with this.
+# Three times as much is as good there, but loses 14 points with weights trained on few small images.
 HEAD_STEP = 4.0
-# Longer trainings are to go no further, in finer steps: few images are known by heart by then. At full rates
-# 30 epochs are worse than five of cut-out photographs and drawings; textures are a little better by them.
+# Longer training takes smaller steps and moves no further: by then, small datasets are overfit. At the full
+# rate, 30 epochs are worse than five on cut-out photographs and drawings, and a little better on textures.
 FULL_RATE_EPOCHS = 10
-MAX_FACTOR = 100.0  # for features that say next to nothing
-MAX_IMAGES = 16  # looked at: the squares of single photographs differ by a fifth
-MAX_PIXELS = MAX_IMAGES << 18  # of all of them: a step that is trained in parts leaves no room for more
+MAX_FACTOR = 100.0  # for features close to zero
+MAX_IMAGES = 16  # sampled: the squared norms of single photographs differ by a fifth
+MAX_PIXELS = MAX_IMAGES << 18  # over all of them: a step split into micro-batches leaves no memory for more
 
 
 def begin_fine_tuning(
     model: nn.Module, inputs: TrainingInputs, config: TrainConfig, world: World
 ) -> dict[nn.Parameter, float]:
-    """Settle batch norms and head; return how fast all learn: parameter → multiple of the schedule's rate.
+    """Prepare batch norms and head; return learning rate factors: parameter → multiple of the schedule's.
 
-    Weights that know these categories already stay as they are, and nothing is returned, as for random ones.
-    Alike on all processes. `model` maps uint8 images (B, 3, H, W) to logits, normalised in its first module.
+    Random weights and weights trained for these very categories are left alone, and nothing is returned. The
+    same on all processes. `model` maps uint8 images (B, 3, H, W) to logits; its first module normalises.
     """
     directory = inputs.model
     knows_these = directory.is_trained and directory.categories == tuple(inputs.categories)
     if knows_these or not (directory.is_pretrained or directory.is_trained):
         return {}
     head = model.get_submodule(f"1.{FAMILY_OF[directory.architecture].head}")
-    if directory.is_trained:  # of as many other categories, it may be: what pretrained weights bring may fit
+    if directory.is_trained:  # for other categories, even if as many; a pretrained head may fit
         clear(head)
     keep_statistics(model)
     square = 0.0
     if world.is_main:
         images = some_images(inputs, num_looked_at(inputs, config.batch_size)).to(world.device)
-        if len(images) > 1:  # of which batch norms can make something
-            if not inputs.recipe.freeze_backbone:  # or the filters could not follow: up to 7 points fewer
+        if len(images) > 1:  # batch norms may need two
+            if not inputs.recipe.freeze_backbone:  # frozen filters could not adapt: up to 7 points fewer
                 blend_statistics(model, images, SHARE)
             square = mean_square(model, head, images)
     square, shared = world.share((square, running_statistics(model).cpu()))
     set_running_statistics(model, shared)
     peak_lr, slower = config.learning_rate * world.size, min(1.0, FULL_RATE_EPOCHS / config.epochs)
     factors = dict.fromkeys(model.parameters(), _two_digits(min(slower, max_rate(model) / peak_lr)))
-    # Who learns slowly wants a slow head, too; who learns fast, or with many processes, gets no faster one.
+    # Below the default learning rate, the head's falls in proportion; above it, or with many processes, the
+    # head's stays constant.
     fast = HEAD_STEP / (square * max(peak_lr, TrainConfig.learning_rate)) if square > 0 else 1.0
     return factors | dict.fromkeys(head.parameters(), _two_digits(min(MAX_FACTOR, slower * fast)))
 
 
 def max_rate(model: nn.Module) -> float:
-    """The highest learning rate of weights whose batch norms keep their statistics; no limit without any."""
+    """The highest learning rate with frozen batch norm statistics; infinite without batch norms."""
     if not any(batch_norms(model)):
         return math.inf
     lengths = (
@@ -101,18 +102,18 @@ def max_rate(model: nn.Module) -> float:
 
 
 def num_looked_at(inputs: TrainingInputs, batch_size: int) -> int:
-    """How many training images tell statistics and lengths of features."""
+    """How many training images are sampled for batch norm statistics and feature norms."""
     fitting = min(MAX_IMAGES, batch_size, MAX_PIXELS // inputs.training_framing.num_pixels)
     return min(len(inputs.training), max(2, fitting))
 
 
 def some_images(inputs: TrainingInputs, count: int) -> Tensor:
-    """(B, 3, H, W), uint8: training images, from the first of the first category to the last of the last."""
+    """(B, 3, H, W), uint8: training images, evenly spaced from the first to the last."""
     images, framing, decoders = inputs.training, inputs.training_framing, Decoders()
     pixels: list[Pixels] = []
     try:
         for index in np.linspace(0, len(images) - 1, count, dtype=np.int64).tolist():
-            with suppress(UnreadableImageError):  # who trains on it says so
+            with suppress(UnreadableImageError):  # training reports it
                 pixels.append(view(decoders.decode(images.path(index), framing.short_side), framing))
     finally:
         decoders.end()
@@ -123,7 +124,7 @@ def some_images(inputs: TrainingInputs, count: int) -> Tensor:
 
 @torch.no_grad()
 def mean_square(model: nn.Module, head: nn.Module, images: Tensor) -> float:
-    """The mean squared length of what a head is given in training, of images (B, 3, H, W), uint8."""
+    """The mean squared norm of the head's input features in training, for images (B, 3, H, W), uint8."""
     squares: list[Tensor] = []
     hook = head.register_forward_pre_hook(
         lambda _, given: squares.append(given[0].float().square().sum(dim=1).mean())
@@ -137,5 +138,5 @@ def mean_square(model: nn.Module, head: nn.Module, images: Tensor) -> float:
 
 
 def _two_digits(factor: float) -> float:
-    """The last bits of a sum differ between machines, and a run may go on on another one."""
+    """Round to two digits: the last bits differ between machines, and a run may resume on another one."""
     return float(f"{factor:.2g}")

@@ -1,4 +1,4 @@
-"""Loss and accuracy of a pass over images: sums and counts, reduced once, divided once. And of each image."""
+"""Loss and accuracy of a pass over images, as sums that are reduced and divided once; and of each image."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ class Metrics:
     loss: float
     """Mean cross entropy in nats; NaN over no images."""
     top1: float
-    """Share from 0 to 1 of images whose category had the highest logit; among equals the first counts."""
+    """Fraction of images, from 0 to 1, whose true category has the highest logit; ties go to the first."""
     top5: float
-    """Share of images whose true category is among the five most probable, or all if there are fewer."""
+    """Fraction of images whose true category is among the five most probable, or all if there are fewer."""
     images: int
 
 
 class Sums:
-    """What a pass adds up, on the device: adding never waits for it."""
+    """The running sums of a pass, on the device: adding never waits for it."""
 
     def __init__(self, device: torch.device) -> None:
         self.values = torch.zeros(4, dtype=torch.float64, device=device)
-        """Loss, hits at 1, hits at 5, images: float64 for exact counts, and a loss that does not drift."""
+        """Loss, top-1 hits, top-5 hits, images: float64 for exact counts and a loss that does not drift."""
 
     @torch.no_grad()
     def add(self, loss_sum: Tensor, logits: Tensor, targets: Tensor) -> None:
@@ -46,11 +46,11 @@ class Sums:
         )
 
     def reduce(self, world: World) -> Metrics:
-        """The means over all processes. A device synchronisation, and a message in a world of several."""
+        """The means over all processes. Waits for the device, and communicates if there are several."""
         return self.reduce_later(world)()
 
     def reduce_later(self, world: World) -> Callable[[], Metrics]:
-        """`reduce`, of the sums as they are now; read a step later, it does not wait for the device."""
+        """`reduce` for the current sums; called a step later, the result does not wait for the device."""
         sums = read_later(world.sum(self.values))
         return lambda: _means(*sums())
 
@@ -62,7 +62,7 @@ def _means(loss_sum: float, top1_hits: float, top5_hits: float, images: float) -
 
 
 class OutcomeRows:
-    """What comes out for each image of a pass, on the device, in 40 bytes: adding never waits for it."""
+    """The outcome of each image of a pass, 40 bytes each on the device: adding never waits for it."""
 
     def __init__(self, device: torch.device) -> None:
         self._rows = [torch.empty(5, 0, dtype=torch.float64, device=device)]
@@ -71,14 +71,14 @@ class OutcomeRows:
     def add(self, logits: Tensor, targets: Tensor) -> None:
         """Add a batch of logits (B, C) and targets (B,)."""
         probabilities = logits.double().softmax(dim=1)  # (B, C)
-        predicted = logits.argmax(dim=1)  # of equals, the first
+        predicted = logits.argmax(dim=1)  # the first on ties
         chosen = torch.stack([predicted, targets], dim=1)  # (B, 2)
         confidences, of_target = probabilities.gather(1, chosen).unbind(dim=1)
         columns = (targets, predicted, confidences, of_target, _ranks(logits, targets))
         self._rows.append(torch.stack([column.double() for column in columns]))
 
     def outcomes(self) -> Outcomes:
-        """Of all batches, in their order. Waits for the device."""
+        """The outcomes of all batches, in their order. Waits for the device."""
         targets, predicted, confidences, of_target, ranks = torch.cat(self._rows, dim=1).cpu().numpy()
         return Outcomes(
             targets=targets.astype(np.int64),
@@ -90,10 +90,10 @@ class OutcomeRows:
 
 
 def _ranks(logits: Tensor, targets: Tensor) -> Tensor:
-    """(B,): how many categories come before the true one, among equal logits the first; 0 is a hit.
+    """(B,): the rank of the true category, counted from 0; of equal logits the first ranks higher.
 
-    One rule for all: `topk` takes equal logits in any order, and in bfloat16 many are equal. A logit that is
-    not a number comes before all others, and as the true one after them, so that it never makes a hit.
+    One rule for top-1 and top-5: `topk` orders ties arbitrarily, and in bfloat16 many logits are equal. NaN
+    ranks above all other logits, but last for the true category, so that it never counts as a hit.
     """
     of_target = logits.gather(1, targets.unsqueeze(1))  # (B, 1)
     is_later = torch.arange(logits.shape[1], device=logits.device) >= targets.unsqueeze(1)  # or itself

@@ -1,4 +1,4 @@
-"""What is minimised and how: the loss of the recipe, and the classic component's optimizer."""
+"""The recipe's loss, and the classic component's optimizer."""
 
 import functools
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.loop.passes import LR_FACTOR, LossSum
 from train_pytorch_model.loop.train_state import MOMENTUM_BUFFER
 
-# As in the classic component, and not parameters of it.
+# As in the classic component, where they are not parameters.
 MOMENTUM = 0.9
-WEIGHT_DECAY = 1e-4  # not on biases and batch norms, which have one dimension
+WEIGHT_DECAY = 1e-4  # not for biases and batch norms, which are one-dimensional
 
 
 def make_optimizer(network: nn.Module, factors: Mapping[nn.Parameter, float] = MappingProxyType({})) -> SGD:
-    """SGD of all that is trained; every step sets the learning rate, times `factors` where they name one."""
+    """SGD over all trainable parameters; each step sets their learning rate, scaled by their `factors`."""
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for parameter in trained:
@@ -30,27 +30,27 @@ def make_optimizer(network: nn.Module, factors: Mapping[nn.Parameter, float] = M
         {"params": parameters, "weight_decay": WEIGHT_DECAY if is_decayed else 0.0, LR_FACTOR: factor}
         for (is_decayed, factor), parameters in groups.items()
     ]
-    # Fused: 2.3 times as fast as the plain loop on a CPU.
+    # Fused: 2.3 times as fast as the for-loop implementation on a CPU.
     optimizer = SGD(settings, lr=0.0, momentum=MOMENTUM, nesterov=True, fused=True)
     for parameter in trained:
-        # Were the first step skipped by the scaler, the fused one would go on from uninitialised momentum.
+        # If the scaler skipped the first step, the fused one would continue from uninitialised momentum.
         optimizer.state[parameter][MOMENTUM_BUFFER] = torch.zeros_like(parameter)
     return optimizer
 
 
 def make_loss(inputs: TrainingInputs, world: World) -> LossSum:
-    """Cross entropy as the recipe has it, summed over a batch.
+    """Cross entropy with the recipe's options, summed over a batch.
 
-    With `balance_classes`, of logits to which the log share of each category was added (Menon and others,
-    ICLR 2021, equation 10, tau 1), so that the logits themselves need not say it.
+    With `balance_classes`, the log frequency of each category is added to its logits first (Menon and others,
+    ICLR 2021, equation 10, tau 1), so that the network's own logits need not encode it.
     """
     smoothing = inputs.recipe.label_smoothing
-    assert smoothing is not None  # `decided_recipe` has decided
+    assert smoothing is not None  # set by `decided_recipe`
     cross_entropy = functools.partial(F.cross_entropy, label_smoothing=smoothing, reduction="sum")
     if not inputs.recipe.balance_classes:
         return cross_entropy
-    # Weights instead, of one over the size of a category, are worse than nothing: where it has one image of a
-    # thousand, a step that has met it forgets the others.
+    # Inverse-frequency class weights are worse than none: if a category has one image of a thousand, a step
+    # that contains it forgets the other categories.
     counts = np.maximum(inputs.training.class_counts(), 1)
     log_shares = torch.tensor(np.log(counts / counts.sum()), dtype=torch.float32, device=world.device)
     return lambda logits, targets: cross_entropy(logits + log_shares, targets)

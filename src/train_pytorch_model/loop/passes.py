@@ -21,13 +21,13 @@ from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.train_state import TrainState
 
 LossSum = Callable[[Tensor, Tensor], Tensor]
-"""Logits (B, C), float32, and targets (B,) → the sum of the losses of the batch."""
+"""Logits (B, C), float32, and targets (B,) → the sum of the batch's losses."""
 LR_FACTOR = "lr_factor"
-"""In a group of the optimizer's: its learning rate, as a multiple of the schedule's; 1 where nothing is."""
+"""Key of a parameter group: its learning rate as a multiple of the schedule's; 1 if missing."""
 
 
 class NotFiniteError(Exception):
-    """A loss or a weight is infinite or not a number; all processes know."""
+    """A loss or a weight is infinite or NaN; raised on all processes."""
 
 
 class Step(Protocol):
@@ -35,33 +35,33 @@ class Step(Protocol):
 
     @property
     def world(self) -> World:
-        """The processes that take it together."""
+        """The processes that take the step together."""
 
     def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
-        """The sum of the losses, detached and not waited for."""
+        """Take the step; return the sum of the losses, detached, without waiting for the device."""
 
 
 @dataclass(frozen=True)
 class TrainStep:
-    """One optimizer update on one batch: everything optional was decided before."""
+    """One optimizer update on one batch, with all options decided beforehand."""
 
     model: nn.Module
     """uint8 images (B, 3, H, W) → logits (B, C); averages its gradients over the processes."""
     optimizer: Optimizer
     scaler: GradScaler
-    """Of the loss; does nothing unless the precision is float16."""
+    """Scales the loss; disabled unless the precision is float16."""
     loss_sum: LossSum
     precision: Precision
     world: World
     micro_batch: int | None = None
-    """Images that fit into memory at once; None where all of a batch do."""
+    """Images that fit into memory at once; None if a whole batch does."""
     min_share: int = 1
-    """The fewest images that batch norm can work on: a share of fewer is skipped, and a part of a batch may
-    be larger than `micro_batch` lest another have fewer."""
+    """The fewest images that batch norm can work on: a smaller share of a batch is skipped, and a micro-batch
+    may exceed `micro_batch` so that no other gets fewer."""
 
     def __call__(self, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
-        """The sum of the losses, detached and not waited for."""
-        # The others of a share may have been unreadable; what is left has its turn in the next epoch.
+        """Take the step; return the sum of the losses, detached, without waiting for the device."""
+        # Unreadable images may leave a share too small; the rest of it is trained in the next epoch.
         taken = len(batch.targets) if len(batch.targets) >= self.min_share else 0
         images = batch.images[:taken].to(self.world.device, non_blocking=True)  # (B, 3, H, W)
         targets = batch.targets[:taken].to(self.world.device, non_blocking=True)  # (B,)
@@ -93,23 +93,23 @@ class TrainStep:
 
 @dataclass(frozen=True)
 class StepReport:
-    """How an epoch goes, on all processes together, up to and including a step."""
+    """The state of an epoch over all processes, up to and including a step."""
 
     step: int
-    """Of the epoch, counted from 1."""
+    """Step of the epoch, counted from 1."""
     lr: float
     metrics: Metrics
     images_per_second: float
 
 
 class Watcher(Protocol):
-    """Who follows an epoch."""
+    """Follows the progress of an epoch."""
 
     def after_step(self, loss_sum: Tensor) -> None:
-        """One more step is done. May save the state, and may end the epoch by an exception."""
+        """Called after each step. May save the state, and may raise to end the epoch."""
 
     def report(self, report: StepReport) -> None:
-        """The state, after every `report_every` steps."""
+        """Called with the state after every `report_every` steps."""
 
 
 def train_one_epoch(
@@ -120,9 +120,9 @@ def train_one_epoch(
     report_every: int,
     watcher: Watcher,
 ) -> StepReport:
-    """Train on the batches that are left of the open epoch; returns the state after the last.
+    """Train on the remaining batches of the open epoch; return the state after the last one.
 
-    `rate` is the learning rate of a step of this epoch, counted from 0.
+    `rate` maps a step of this epoch, counted from 0, to its learning rate.
     """
     position = state.position
     lr = rate(max(0, position.steps_done - 1)) * position.lr_factor  # of the last step, if none is left
@@ -136,7 +136,7 @@ def train_one_epoch(
         position.rejected |= batch.rejected
         position.elapsed_s = time.perf_counter() - started_at
         watcher.after_step(loss_sum)
-        if due:  # of the step before: reading it does not wait for the GPU
+        if due:  # of the previous step: reading it does not wait for the GPU
             watcher.report(due())
             due = None
         if position.steps_done % report_every == 0:
@@ -151,23 +151,23 @@ def train_one_epoch(
 
 @dataclass(frozen=True)
 class Look:
-    """What one process finds in its part of the validation images, one by one."""
+    """One process's results for each of its validation images."""
 
     places: np.ndarray
-    """(N,), int64: which images these are."""
+    """(N,), int64: indices of the images in their directory."""
     outcomes: Outcomes
-    """Of these N."""
+    """The outcomes of these N images."""
     rejected: dict[int, str]
-    """Images that could not be read: place → reason."""
+    """Images that could not be read: index → reason."""
 
 
 @torch.inference_mode()
 def evaluate(
     model: nn.Module, batches: Iterable[Batch], precision: Precision, device: torch.device
 ) -> tuple[Sums, Look]:
-    """Predict each image once, without a word to the other processes; in sums and one by one.
+    """Predict each image once, without communication; return the sums and the results for each image.
 
-    `model` is the bare network: DDP would wait for processes that have no batch.
+    `model` is not wrapped in DDP, which would wait for processes that have no batch.
     """
     model.eval()
     sums, rows = Sums(device), OutcomeRows(device)
@@ -204,7 +204,7 @@ def _report(state: TrainState, lr: float, world: World, started_at: float) -> Ca
 
     def wait() -> StepReport:
         metrics = later()
-        state.position.elapsed_s = max(time.perf_counter() - started_at, 1e-9)  # the device's time counts
+        state.position.elapsed_s = max(time.perf_counter() - started_at, 1e-9)  # includes the device's time
         return StepReport(step, lr, metrics, metrics.images / state.position.elapsed_s)
 
     return wait

@@ -1,4 +1,4 @@
-"""In which number format the training step computes, decided once from the hardware."""
+"""Precision of training and validation, chosen once from the recipe and the hardware."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -8,33 +8,33 @@ import torch
 from torch.amp import GradScaler
 
 BFLOAT16_CAPABILITY = (8, 0)  # Ampere; before it, bfloat16 is emulated
-FLOAT16_CAPABILITY = (7, 0)  # Volta; before it, there is nothing that float16 would speed up
+FLOAT16_CAPABILITY = (7, 0)  # Volta; before it, float16 gains no speed
 
 
 @dataclass(frozen=True)
 class Precision:
-    """A number format and why it was chosen."""
+    """A floating-point format and why it was chosen."""
 
     dtype: torch.dtype
     reason: str
 
     def autocast(self, device: torch.device) -> AbstractContextManager[None]:
-        """The context of a forward pass."""
+        """The autocast context of a forward pass; does nothing for float32."""
         if self.dtype == torch.float32:
             return nullcontext()
         return torch.autocast(device.type, dtype=self.dtype)
 
     def scaler(self, device: torch.device) -> GradScaler:
-        """Of the loss, lest small gradients vanish in float16; for the other formats it does nothing.
+        """A loss scaler, which keeps small gradients from underflowing in float16; disabled otherwise.
 
-        A step whose gradients overflow is left out and the scale halved; nothing waits for the device, as the
-        fused optimizer knows of it.
+        A step whose gradients overflow is skipped and the scale halved. Nothing waits for the device, because
+        the fused optimizer skips the step itself.
         """
         return GradScaler(device.type, enabled=self.dtype == torch.float16)
 
     @property
     def name(self) -> str:
-        """Such as `bfloat16`."""
+        """The name of the dtype, such as `bfloat16`."""
         return str(self.dtype).removeprefix("torch.")
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Precision:
 
 
 def choose_precision(requested: str, device: torch.device) -> Precision:
-    """The recipe's precision; for `auto`, bfloat16 where the hardware multiplies it, or else float16."""
+    """The recipe's precision; for `auto`, bfloat16 if the hardware supports it, else float16 or float32."""
     if requested != "auto":
         return Precision(getattr(torch, requested), "the recipe says so")
     if device.type == "cuda":
@@ -51,7 +51,7 @@ def choose_precision(requested: str, device: torch.device) -> Precision:
         if capability >= BFLOAT16_CAPABILITY:
             return Precision(torch.bfloat16, f"{name} computes it in hardware")
         if capability >= FLOAT16_CAPABILITY:
-            return Precision(torch.float16, f"{name} computes it in hardware, and no bfloat16")
+            return Precision(torch.float16, f"{name} computes it in hardware, but not bfloat16")
         return Precision(torch.float32, f"{name} has neither bfloat16 nor float16")
     if _cpu_has_bfloat16():
         return Precision(torch.bfloat16, "this CPU computes it in hardware")

@@ -1,4 +1,4 @@
-"""Numbers of a device, read without a wait for it."""
+"""Read values from a device without waiting for it."""
 
 from collections.abc import Callable
 
@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 def read_later(values: Tensor) -> Callable[[], list[float]]:
-    """Call the result for the values as they are now; a step later, that does not wait for the GPU.
+    """Start copying the current values to the host; return a function that returns them.
 
-    On a CPU they are read at once.
+    Called a step later, it does not wait for the GPU. On a CPU the values are read immediately.
     """
     if values.device.type != "cuda":
         read: list[float] = values.flatten().tolist()

@@ -1,11 +1,11 @@
-"""Training steps that a GPU plays back: one call for the thousand operations of a step.
+"""Training steps captured in CUDA graphs: one launch for the thousand operations of a step.
 
-A GPU computes the operations of a small batch faster than Python can name them: with a ResNet-50 and 16
-images of 224 px, an H100 was busy for a fifth of each step. So a step is recorded as a CUDA graph when it has
-been taken a few times, and played back from then on, which takes 0.1 ms of the processor instead of 25.
+A GPU runs the operations of a small batch faster than Python can launch them: with a ResNet-50 and 16 images
+of 224 px, an H100 was busy for a fifth of each step. So a step is captured in a CUDA graph after a few eager
+steps and replayed from then on, which takes 0.1 ms of CPU time instead of 25.
 
-What is left to compute is then known. Where it is long, PyTorch compiles the network, which takes a minute or
-two and saves a quarter of every step, and the step is recorded anew; where that fails, it goes on as it was.
+The remaining training time is then known. If it is long, PyTorch compiles the network, which takes a minute
+or two and saves a quarter of every step, and the step is captured again; if that fails, it stays uncompiled.
 """
 
 import statistics
@@ -21,24 +21,24 @@ from train_pytorch_model.distributed import World
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.passes import TrainStep
 
-WARMUP_STEPS = 3  # of each size, before it is recorded: libraries choose their algorithms, and take memory
-MAX_MEMORY_SHARE = 0.4  # of the device: what a recording computes in is no longer there for other steps
+WARMUP_STEPS = 3  # per batch size, before capture: libraries choose algorithms and allocate memory
+MAX_MEMORY_SHARE = 0.4  # of the device: a graph's memory is not available to eager steps
 TIMED_STEPS = 10
-COMPILING_PAYS_S = 15 * 60.0  # of computing: saves some four minutes, for two in which it compiles
-MAX_COMPILED = 2  # sizes of steps: an epoch has two; where images turn out unreadable, the next has others
+COMPILING_PAYS_S = 15 * 60.0  # of training left: saves about four minutes and takes two to compile
+MAX_COMPILED = 2  # batch sizes: an epoch has two; after unreadable images, the next has others
 
 
 def can_be_recorded(network: nn.Module) -> bool:
-    """False for a network that recomputes parts of itself in the backward pass, its random numbers restored.
+    """False for a network with activation checkpointing, which restores the RNG state in the backward pass.
 
-    That is DenseNet with `memory_efficient`. No other network of ours asks the GPU for anything on its way.
+    That is DenseNet with `memory_efficient`. No other supported network synchronises with the GPU in a step.
     """
     return not any(getattr(module, "memory_efficient", False) for module in network.modules())
 
 
 @dataclass(frozen=True)
 class _Recording:
-    """A step of a number of images, and where it reads and writes."""
+    """A captured step for one batch size, with its static inputs and output."""
 
     graph: torch.cuda.CUDAGraph
     images: Tensor
@@ -49,10 +49,10 @@ class _Recording:
 
 
 class RecordedStep:
-    """A `TrainStep` of a process alone on its GPU. What it computes is the same.
+    """A `TrainStep` in a CUDA graph, with the same results; for runs of a single process.
 
-    Steps on whole batches are recorded; what is rare, such as a batch with images that could not be read, is
-    computed as it comes. Weights, momentum, statistics and sums have to stay where they are in memory.
+    Steps on whole batches are captured; rare ones, such as batches with unreadable images, run eagerly.
+    Weights, momentum, statistics and sums must keep their addresses.
     """
 
     def __init__(
@@ -61,31 +61,31 @@ class RecordedStep:
         steps_left: Callable[[], int],
         compiled: Callable[[Sequence[int]], nn.Module | None],
     ) -> None:
-        """`compiled` gives the network compiled for images of a shape, or None if that fails."""
+        """`compiled` returns the network compiled for images of a shape, or None if that fails."""
         device = step.world.device
         self._step, self._steps_left, self._compiled = step, steps_left, compiled
         self._lr = torch.zeros((), device=device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._image_size = torch.Size()
-        """(H, W) of the images in this part of the training; its steps are told by the number of images."""
+        """(H, W) of the current images; steps on them are keyed by batch size."""
         self._taken: Counter[int] = Counter()
         self._recordings: dict[int, _Recording] = {}
         self._can_record = can_be_recorded(step.model)
         self._can_compile, self._is_long = True, False
-        self._steps: dict[int, TrainStep] = {}  # where they were compiled
+        self._steps: dict[int, TrainStep] = {}  # the compiled ones
         self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
-        """Around the first steps after the warmup; None when they have told what they should."""
-        torch.cuda.reset_peak_memory_stats(device)  # of trials that were larger
+        """Start and end of the first steps after warmup; None once they have been evaluated."""
+        torch.cuda.reset_peak_memory_stats(device)  # of trials with larger batches
 
     @property
     def world(self) -> World:
         return self._step.world
 
     def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
-        """The sum of the losses, detached and not waited for; the next step overwrites it."""
+        """Take the step; return the sum of the losses, detached. The next step overwrites it."""
         self._lr.fill_(lr)
         if batch.images.shape[2:] != self._image_size:
-            self._begin_with(batch.images.shape[2:])
+            self._reset_for(batch.images.shape[2:])
         size = len(batch.targets)
         if size != batch.global_count:
             return self._compute(self._step, batch, sums)
@@ -96,8 +96,8 @@ class RecordedStep:
             return self._compute(self._steps.get(size, self._step), batch, sums)
         return self._take_timed(lambda: self._take(batch, sums))
 
-    def _begin_with(self, image_size: torch.Size) -> None:
-        """Forget the steps on images of another size: they do not come back."""
+    def _reset_for(self, image_size: torch.Size) -> None:
+        """Drop the steps on images of the previous size, which does not come back."""
         self._image_size = image_size
         self._taken.clear()
         self._steps.clear()
@@ -106,11 +106,11 @@ class RecordedStep:
 
     def _drop_recordings(self) -> None:
         if self._recordings:
-            torch.cuda.synchronize(self._step.world.device)  # what is still played back is dropped
+            torch.cuda.synchronize(self._step.world.device)  # one of them may still be running
             self._recordings.clear()
 
     def _take(self, batch: Batch, sums: Sums) -> Tensor:
-        """After the warmup."""
+        """Take a step after warmup: replay its graph if there is one."""
         recording = self._recordings.get(len(batch.targets))
         if recording is None:
             return self._compute(self._steps.get(len(batch.targets), self._step), batch, sums)
@@ -120,7 +120,7 @@ class RecordedStep:
         return recording.loss_sum
 
     def _compute(self, step: TrainStep, batch: Batch, sums: Sums) -> Tensor:
-        """On the stream that will record: libraries keep their workspace by stream."""
+        """Take a step without a graph, on the capture stream: libraries allocate workspaces per stream."""
         current = torch.cuda.current_stream(self._step.world.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -129,7 +129,7 @@ class RecordedStep:
         return loss_sum
 
     def _prepare(self, batch: Batch, sums: Sums) -> None:
-        """Compile the step of such a batch, where the training is long, or record it."""
+        """Compile the step for this batch size if training is long; otherwise capture it."""
         size = len(batch.targets)
         if self._is_long and size not in self._steps and len(self._steps) < MAX_COMPILED:
             network = self._compiled(batch.images.shape)
@@ -137,19 +137,19 @@ class RecordedStep:
                 self._can_compile = self._is_long = False  # another size would fail as well
             else:
                 self._steps[size] = replace(self._step, model=network)
-                self._taken[size] = 0  # it warms up once more
+                self._taken[size] = 0  # it warms up again
                 return
         if self._can_record:
             self._record(batch, sums)
 
     def _record(self, batch: Batch, sums: Sums) -> None:
-        """Record the step of such a batch, which is not taken yet, unless that takes too much memory.
+        """Capture the step for this batch size, without executing it, unless that takes too much memory.
 
-        A recording that fails could not be taken back: PyTorch would be left in the midst of it. So there has
-        to be room.
+        A capture that fails cannot be undone: it would leave PyTorch in capture mode. So memory is checked
+        first.
         """
         device, size = self._step.world.device, len(batch.targets)
-        torch.cuda.empty_cache()  # as the recording does
+        torch.cuda.empty_cache()  # as the capture does
         free, total = torch.cuda.mem_get_info(device)
         needed = torch.cuda.max_memory_allocated(device)
         if needed > min(free, MAX_MEMORY_SHARE * total):
@@ -157,14 +157,14 @@ class RecordedStep:
             return
         graph = torch.cuda.CUDAGraph()
         static = replace(batch, images=batch.images.clone(), targets=batch.targets.clone())
-        # One pool of memory for all: nothing in it is needed from one step to the next.
+        # One memory pool for all graphs: nothing in it is needed from one step to the next.
         pool = next((recording.graph.pool() for recording in self._recordings.values()), None)
         with torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"):
             loss_sum = self._steps.get(size, self._step)(static, self._lr, sums)
         self._recordings[size] = _Recording(graph, static.images, static.targets, loss_sum)
 
     def _take_timed(self, take: Callable[[], Tensor]) -> Tensor:
-        """Take a step; the first ones tell how long the training is, once they are over on the GPU."""
+        """Take a step; once the GPU has run the first ones, their times tell whether training is long."""
         if self._timed is None:
             return take()
         if len(self._timed) < TIMED_STEPS:

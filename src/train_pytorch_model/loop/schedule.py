@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-POWER = 2  # the classic component's decay; not a parameter of it
+POWER = 2  # as in the classic component, where it is not a parameter
 
 
 @dataclass(frozen=True)
 class PolynomialSchedule:
-    """Step → learning rate; a pure function, so that nothing of it needs to be saved.
+    """Step → learning rate; a pure function, so there is no state to save.
 
-    With W = `warmup_steps` and T = `total_steps`, step s (counted from 0) has the rate
+    With W = `warmup_steps` and T = `total_steps`, step s (counted from 0) has the learning rate
     `peak_lr * (s + 1) / W` for s < W, then `peak_lr * (1 - (s - W) / (T - W)) ** 2`:
     the first step after the warmup has the peak, the step after the last one would have 0.
     """

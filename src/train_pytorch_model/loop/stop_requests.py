@@ -1,4 +1,4 @@
-"""Signals that ask a training to stop: it ends at the next step, with a checkpoint."""
+"""Signals that ask a run to stop: it ends at the next step, with a checkpoint."""
 
 import os
 import signal
@@ -9,22 +9,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-GRACE_S = 25.0  # for a checkpoint, beyond the longest step so far; torchrun kills after 30
-TOGETHER_S = 1.0  # Ctrl-C reaches a launcher and its workers, and the launcher passes it on
+GRACE_S = 25.0  # for a checkpoint, on top of the longest step so far; torchrun kills after 30
+TOGETHER_S = 1.0  # one request: Ctrl-C reaches a launcher and its workers, and the launcher forwards it
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
 class StoppedError(SystemExit):
-    """A training has stopped because it was asked to; the exit status says by which signal."""
+    """A run has stopped because it was asked to; the exit status is 128 plus the signal."""
 
     def __init__(self, number: int, checkpoints: Path, is_saved: bool) -> None:
         super().__init__(128 + number)
         self.message = f"Stopped by {signal.Signals(number).name}. " + (
-            f"The same command goes on from here; what is needed for that is in {checkpoints}."
+            f"The same command resumes from here; the checkpoint is in {checkpoints}."
             if is_saved
-            else f"No checkpoint of this moment could be written to {checkpoints}; the same command goes on"
-            " from the one before, if there is any."
+            else f"No final checkpoint could be written to {checkpoints}; the same command resumes from the"
+            " previous one, if there is any."
         )
 
 
@@ -39,7 +39,7 @@ class StopRequests:
         self._timer: threading.Timer | None = None
 
     def ask(self, number: int) -> None:
-        """Take note. The second request ends the process at once, and so does the end of the grace."""
+        """Record a request. The second one ends the process at once, as does the end of the grace period."""
         now = time.monotonic()
         if self.signal is None:
             self._asked_at, self.signal = now, number
@@ -51,20 +51,20 @@ class StopRequests:
             _end(number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it was asked, or is within that many seconds."""
+        """Whether the process has been asked, or is within that many seconds."""
         return self._is_asked.wait(timeout_s)
 
     def close(self) -> None:
-        """The process has found its own end."""
+        """Cancel the grace period: the process ends by itself."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequests]:
-    """Take SIGTERM and SIGINT as requests, for a `with` in the main thread.
+    """Handle SIGTERM and SIGINT as stop requests, for a `with` in the main thread.
 
-    A thread takes note of them: the main thread hears no signal while it waits for other processes.
+    A thread receives them: the main thread handles no signal while it waits for other processes.
     """
     requests = StopRequests()
     heard, told = socket.socketpair()
@@ -93,13 +93,13 @@ def _listen(heard: socket.socket, requests: StopRequests) -> None:
 
 
 def _end(number: int) -> None:
-    """Whatever it waits for, and without a lock that somebody may hold."""
+    """End the process, whatever it waits for, without a lock that another thread may hold."""
     if os.name == "posix" and os.isatty(1):
         with suppress(OSError):
             os.write(1, SHOW_CURSOR)
     if os.environ.get("RANK", "0") == "0":
         said = (
-            f"\nStopped by {signal.Signals(number).name} at once. The same command goes on from the last"
+            f"\nStopped by {signal.Signals(number).name} at once. The same command resumes from the last"
             " checkpoint, if there is any.\n"
         )
         with suppress(OSError):

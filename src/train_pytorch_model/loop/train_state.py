@@ -1,7 +1,7 @@
-"""Everything of a run that changes while it trains: taken as a snapshot, and put back from one.
+"""The state of a run that changes as it trains: saved as a snapshot, and restored from one.
 
-A snapshot is what a checkpoint holds, and what a run returns to when its loss is no longer finite: one way
-for both. Randomness is not in it, for it is a pure function of seed, epoch, step and image.
+A checkpoint holds a snapshot, and a run returns to one when its loss is no longer finite: one mechanism for
+both. There is no RNG state in it: randomness is a pure function of seed, epoch, step and image.
 """
 
 from collections.abc import Mapping
@@ -28,38 +28,38 @@ MOMENTUM_BUFFER = "momentum_buffer"  # in the state of torch's SGD
 
 @dataclass
 class Position:
-    """Where in the run it is, and what has happened on the way: plain values, as a manifest has them."""
+    """How far the run is and what has happened so far: plain values, as in a manifest."""
 
     epoch: int = 1
-    """The one that is open, counted from 1."""
+    """The open epoch, counted from 1."""
     images_done: int = 0
-    """Of the open epoch, over all processes."""
+    """Images of the open epoch trained so far, over all processes."""
     steps_done: int = 0
-    """Of the open epoch."""
+    """Steps of the open epoch taken so far."""
     elapsed_s: float = 0.0
     """Spent on training the open epoch."""
     waited_s: float = 0.0
-    """Of that, waiting for images."""
+    """The part of `elapsed_s` spent waiting for images."""
     validation_s: float = 0.0
     """Spent on validating the open epoch."""
     run_s: float = 0.0
     """Spent on the run so far, over all its starts."""
     times: list[EpochTimes] = field(default_factory=list)
-    """Of the epochs that are over."""
+    """Times of the completed epochs."""
     rejected: dict[int, str] = field(default_factory=dict)
     """Images that this process could not read in the open epoch: index → reason."""
     lr_factor: float = 1.0
-    """Of the schedule; halved whenever the loss was not finite."""
+    """Multiplies the schedule's learning rate; halved at each rollback."""
     rollbacks: int = 0
     history: list[dict[str, int | float]] = field(default_factory=list)
-    """The metrics of the epochs that are over; whole numbers stay whole on the way through a checkpoint."""
+    """The metrics of the completed epochs; integers stay integers in a checkpoint."""
     left_out: dict[str, list[int]] = field(default_factory=lambda: {"training": [], "validation": []})
-    """Places of images found unreadable in the epochs that are over; not rows, which other files shift."""
+    """Indices of images found unreadable in completed epochs; not rows, which other files would shift."""
     bad_images: list[BadImage] = field(default_factory=list)
-    """The same for people, with those that were found before the first."""
+    """The same images in human-readable form, with those found before the first epoch."""
 
     def open_next_epoch(self) -> None:
-        """The one that was open is over."""
+        """Close the open epoch and open the next one."""
         self.epoch += 1
         self.images_done = self.steps_done = 0
         self.elapsed_s = self.waited_s = self.validation_s = 0.0
@@ -68,17 +68,17 @@ class Position:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A copy on the CPU."""
+    """A copy of a `TrainState` on the CPU."""
 
     values: Mapping[str, Any]
     shared: Mapping[str, Tensor]
     """The same on all processes: network, momentum, the best epoch."""
     own: Mapping[str, Tensor]
-    """Of this process: batch norm statistics between validations, sums of the open epoch."""
+    """Of this process alone: batch norm statistics between validations, sums of the open epoch."""
 
 
 class TrainState:
-    """The network, its optimizer, and all that is counted on the way."""
+    """The network, its optimizer, and the counters of the run."""
 
     def __init__(
         self, network: nn.Module, optimizer: SGD, scaler: GradScaler, patience: int, device: torch.device
@@ -109,7 +109,7 @@ class TrainState:
         return Snapshot(values, copied_to_cpu(shared), copied_to_cpu(own))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Be as when the snapshot was taken."""
+        """Return to the state of the snapshot."""
         shared = snapshot.shared
         self.network.load_state_dict(_part(shared, "network."))
         momenta = _part(shared, "momentum.")
@@ -117,28 +117,28 @@ class TrainState:
             if name not in momenta:
                 self.optimizer.state.pop(parameter, None)
                 continue
-            # Where it is already, for recorded steps; in the layout of the parameter, for fused ones.
+            # In place, because CUDA graphs hold its address; in the parameter's layout, for the fused kernel.
             own = self.optimizer.state[parameter]
             own.setdefault(MOMENTUM_BUFFER, torch.empty_like(parameter)).copy_(momenta[name])
         best = snapshot.values["best"]
-        weights = _part(shared, "best.")  # in the order of the network, as they are saved
+        weights = _part(shared, "best.")  # in the network's order, in which they are saved
         weights = {name: weights[name] for name in self.network.state_dict() if name in weights}
         self.best = BestEpoch(best["epoch"], Metrics(**best["metrics"]), weights)
         self.patience.spent = snapshot.values["patience"]["spent"]
         self.patience.previous_loss = snapshot.values["patience"]["previous_loss"]
         self.position = msgspec.convert(snapshot.values["position"], Position, str_keys=True)
-        if snapshot.values["scaler"]:  # of a run in another format there is none
+        if snapshot.values["scaler"]:  # empty if that run did not use float16
             self.scaler.load_state_dict(snapshot.values["scaler"])
         self.sums.values.copy_(snapshot.own["sums"])
         set_running_statistics(self.network, snapshot.own["statistics"])
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Raise `DamagedCheckpointError` unless a checkpoint is one of this network."""
+        """Raise `DamagedCheckpointError` unless a checkpoint fits this network."""
         try:
             msgspec.convert(checkpoint.values["position"], Position, str_keys=True)
             Metrics(**checkpoint.values["best"]["metrics"])
         except (msgspec.ValidationError, KeyError, TypeError) as error:
-            raise DamagedCheckpointError(f"its values are not a run's: {error}.") from error
+            raise DamagedCheckpointError(f"its values are not those of a run: {error}.") from error
         expected = self.network.state_dict()
         for prefix in ("network.", "momentum.", "best."):
             for name, tensor in _part(checkpoint.tensors, prefix).items():
@@ -150,20 +150,20 @@ class TrainState:
             raise DamagedCheckpointError("a tensor of the network is missing.")
 
     def is_finite(self) -> bool:
-        """Whether no weight and no statistic is infinite or not a number. Waits for the device."""
+        """Whether all weights and statistics are finite. Waits for the device."""
         values = [value for value in self.network.state_dict().values() if value.is_floating_point()]
         norms = torch._foreach_norm(values, ord=float("inf"))
         return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
 
     def average_statistics(self, world: World) -> None:
-        """Give all processes the mean of everybody's running statistics: each has seen other images."""
+        """Average the running statistics over all processes, each of which has seen other images."""
         own = running_statistics(self.network)
         if world.size > 1 and len(own) > 0:
             set_running_statistics(self.network, world.sum(own) / world.size)
 
 
 def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:
-    """The snapshots of all processes as one checkpoint, on the main process."""
+    """The snapshots of all processes as one checkpoint on the main process; None on the others."""
     rejected = world.gather(list(snapshot.values["position"]["rejected"].items()))
     owns = world.gather_on_main([dict(snapshot.own)])
     if not world.is_main:
@@ -174,10 +174,9 @@ def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:
 
 
 def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
-    """The main process's checkpoint as each process's snapshot; None where there is none.
+    """The main process's checkpoint as each process's snapshot; None if there is no checkpoint.
 
-    For another number of processes than it was taken of, statistics are everybody's mean, and rank 0 takes
-    all sums.
+    If the number of processes has changed, all get the mean of the statistics, and rank 0 takes all sums.
     """
     shared_out = world.share((dict(checkpoint.tensors), dict(checkpoint.values)) if checkpoint else None)
     if shared_out is None:

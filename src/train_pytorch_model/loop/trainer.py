@@ -1,4 +1,4 @@
-"""Network, images and optimizer of a run, put together once: an epoch is then one call."""
+"""Network, data and optimizer of a run, set up once: an epoch is then one call."""
 
 import math
 import time
@@ -65,7 +65,7 @@ MAX_ROLLBACKS = 3
 
 
 class Trainer:
-    """Trains and validates epochs; what changes on the way is its `state`.
+    """Trains and validates epochs; everything that changes as it trains is in `state`.
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `ParameterError`, `TrainingError`.
     """
@@ -81,7 +81,7 @@ class Trainer:
         recipe, framing, directory = inputs.recipe, inputs.training_framing, inputs.model
         self._timed_at = time.perf_counter()
         self._caches = NO_CACHES
-        self._looks: dict[int, Look] = {}  # by epoch: of the open one, and of the best
+        self._looks: dict[int, Look] = {}  # by epoch: the open one and the best
         readers = num_readers(world)
         trained = inputs.training, for_training(recipe, framing, framing)
         validated = inputs.validation, for_inference(inputs.framing)
@@ -104,7 +104,7 @@ class Trainer:
             total_steps=config.epochs * self.steps_per_epoch,
         )
         if not (directory.is_pretrained or directory.is_trained or recipe.freeze_backbone):
-            shown = len(inputs.training) / len(inputs.categories)  # of a category, an epoch
+            shown = len(inputs.training) / len(inputs.categories)  # per category and epoch
             rate, at_once = self.schedule.peak_lr, config.batch_size * world.size
             begin_from_scratch(self.network, directory.architecture, config.epochs, shown, rate, at_once)
         is_on_cpu = world.device.type == "cpu"
@@ -118,7 +118,7 @@ class Trainer:
         optimizer, scaler = make_optimizer(self.network, factors), self.precision.scaler(world.device)
         self.state = TrainState(self.network, optimizer, scaler, config.patience, world.device)
         self.state.position.bad_images += inputs.bad_images
-        # Beside a loader's threads `torch.manual_seed` takes 1.7 ms: a fast GPU is done with a step by then.
+        # Next to a loader's threads `torch.manual_seed` takes 1.7 ms, in which a fast GPU finishes a step.
         self._generator = _generator_of(world.device)
         trials = Trials(self._model, self.state, framing, self.precision, world, voice)
         self._step = TrainStep(
@@ -139,23 +139,23 @@ class Trainer:
 
     @property
     def is_over(self) -> bool:
-        """Whether no epoch is left, or no patience."""
+        """Whether no epoch is left, or the patience is exhausted."""
         return self.state.position.epoch > self.config.epochs or self.state.patience.is_exhausted
 
     @property
     def training(self) -> ImageDirectory:
-        """The training images, without those found unreadable in the epochs before."""
+        """The training images, without those found unreadable in completed epochs."""
         return self.inputs.training.without(self.state.position.left_out["training"])
 
     @property
     def validation(self) -> ImageDirectory:
-        """The validation images, without those found unreadable in the epochs before."""
+        """The validation images, without those found unreadable in completed epochs."""
         return self.inputs.validation.without(self.state.position.left_out["validation"])
 
     def train(self, loader: Loader, after_step: AfterStep, max_steps: int | None = None) -> StepReport:
-        """Train on what is left of the open epoch."""
+        """Train on the rest of the open epoch."""
         training, position = self.training, self.state.position
-        # A run that goes on with another number of processes goes on at the same image.
+        # A run that resumes with another number of processes continues at the same image.
         position.steps_done = math.ceil(position.images_done / (self.config.batch_size * self.world.size))
         current = self._training_pass(position.epoch, position.images_done, max_steps)
         batches = on_device(
@@ -176,20 +176,20 @@ class Trainer:
             view = EpochView(bar, self.voice, loader, position, left, self.length, after_each)
             trained = train_one_epoch(
                 self._take_step,
-                self._each_with_noise_of_its_own(batches),
+                self._seeding_each_step(batches),
                 lambda number: self.schedule(first_step + number),
                 self.state,
                 show_every(frequency, self.steps_per_epoch),
                 view,
             )
         self._leave_out("training", self.inputs.training, training, position.rejected)
-        position.rejected = {}  # they are noted; a run that goes on from here comes by once more
+        position.rejected = {}  # recorded above; a run that resumes from here runs this once more
         return trained
 
     def validate(
         self, loader: Loader, before_batch: Callable[[], None] = lambda: None, max_steps: int | None = None
     ) -> Metrics:
-        """The network as it is, on the validation images; the same on every process."""
+        """Validate the current network; the metrics are the same on every process."""
         started_at = time.perf_counter()
         validation = self.validation
         self.state.average_statistics(self.world)
@@ -198,14 +198,14 @@ class Trainer:
         )
         validated = sums.reduce(self.world)
         self._leave_out("validation", self.inputs.validation, validation, look.rejected)
-        self._looks[self.state.position.epoch] = replace(look, rejected={})  # they are noted
+        self._looks[self.state.position.epoch] = replace(look, rejected={})  # recorded above
         self.state.position.validation_s = time.perf_counter() - started_at
         return validated
 
     def look_of_best(self, title: str, loader: Loader, before_batch: Callable[[], None]) -> Look:
-        """What this process has found in its validation images after the best epoch.
+        """This process's validation results of the best epoch.
 
-        Kept from then on; a run that was interrupted since looks once more, with the weights of that epoch.
+        They are kept from then on; a run interrupted since validates again, with the weights of that epoch.
         """
         best = self.state.best
         if best.epoch not in self._looks:
@@ -214,7 +214,7 @@ class Trainer:
         return self._looks[best.epoch]
 
     def close_epoch(self, trained: StepReport, validated: Metrics) -> None:
-        """Take note of an epoch, and open the next."""
+        """Record the results of an epoch, and open the next one."""
         state = self.state
         epoch = state.position.epoch
         state.best.observe(epoch, validated, self.network)
@@ -229,13 +229,13 @@ class Trainer:
         state.sums.values.zero_()
 
     def take_time(self) -> None:
-        """Add to the time of the run what has passed since this was done before."""
+        """Add the time since the last call to the time of the run."""
         now = time.perf_counter()
         self.state.position.run_s += now - self._timed_at
         self._timed_at = now
 
     def surroundings(self) -> dict[str, str]:
-        """What a result depends on bit by bit, besides inputs and parameters."""
+        """What a result depends on bit for bit, besides inputs and parameters."""
         return {
             "processes": str(self.world.size),
             "device": self.world.device.type,
@@ -246,17 +246,17 @@ class Trainer:
         }
 
     def roll_back(self, good: Snapshot, error: NotFiniteError) -> None:
-        """Return to the last good state, the learning rate halved. Raises `TrainingError` the fourth time."""
+        """Restore the last good state and halve the learning rate. Raises `TrainingError` the fourth time."""
         position = self.state.position
         where = f"step {position.steps_done} of epoch {position.epoch}"
         factor, rollbacks = position.lr_factor / 2, position.rollbacks + 1
         if rollbacks > MAX_ROLLBACKS:
             raise TrainingError(
-                f"{error} at {where}, after {MAX_ROLLBACKS} times at half the learning rate before."
+                f"{error} at {where}, after halving the learning rate {MAX_ROLLBACKS} times."
                 f" Lower --learning-rate, now {self.config.learning_rate}, or warm up with"
                 " --warmup-step-number."
             )
-        run_s = position.run_s  # what is thrown away has taken its time
+        run_s = position.run_s  # discarded steps have taken their time
         self.state.restore(good)
         position = self.state.position
         position.lr_factor, position.rollbacks, position.run_s = factor, rollbacks, run_s
@@ -267,9 +267,9 @@ class Trainer:
 
     @contextmanager
     def loader(self, readers: Decoders | None) -> Iterator[Loader]:
-        """Makes the batches, for a `with` in which decoded images are kept as planned.
+        """The loader that makes the batches, for a `with` in which decoded images are cached as planned.
 
-        `readers` have been started, and not been asked for anything yet.
+        `readers` have been started, but have not received a request yet.
         """
         with open_caches(self.cache_plan, self.world) as self._caches:
             if readers is not None:
@@ -316,7 +316,10 @@ class Trainer:
         before_batch: Callable[[], None],
         max_steps: int | None = None,
     ) -> tuple[Sums, Look]:
-        """The network as it is, on this process's validation images, with their places among those given."""
+        """Evaluate the current network on this process's validation images.
+
+        The places in the result are indices into `inputs.validation`.
+        """
         validation, current = self.validation, self._validation_pass(max_steps)
 
         def batches(bar: Bar) -> Iterator[Batch]:
@@ -330,8 +333,8 @@ class Trainer:
             sums, look = evaluate(self._model, batches(bar), self.precision, self.world.device)
         return sums, replace(look, places=validation.places_in(self.inputs.validation, look.places))
 
-    def _each_with_noise_of_its_own(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """What a step draws, such as dropout, depends on (seed, epoch, step, rank): none of it is saved."""
+    def _seeding_each_step(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Seed each step's randomness, such as dropout, by (seed, epoch, step, rank); nothing is saved."""
         seed, position, rank = self.config.random_seed, self.state.position, self.world.rank
         for batch in batches:
             noise = derive_seed(seed, "noise", position.epoch, position.steps_done, rank)
@@ -341,20 +344,20 @@ class Trainer:
     def _leave_out(
         self, role: str, given: ImageDirectory, directory: ImageDirectory, rejected: dict[int, str]
     ) -> None:
-        """Note what any process could not read in this pass, by its place among the images that were given.
+        """Record the images that any process could not read in this pass, by their indices in `given`.
 
-        Raises `InvalidDatasetError` for too many.
+        Raises `InvalidDatasetError` if they are too many.
         """
-        everybodys = dict(self.world.gather(list(rejected.items())))
-        _, records = without_bad_images(directory, everybodys)
+        all_rejected = dict(self.world.gather(list(rejected.items())))
+        _, records = without_bad_images(directory, all_rejected)
         if records:
             self.voice.warn(left_out(records))
         position = self.state.position
         position.bad_images += records
-        position.left_out[role] += directory.places_in(given, sorted(everybodys)).tolist()
+        position.left_out[role] += directory.places_in(given, sorted(all_rejected)).tolist()
 
     def _steps_left(self) -> int:
-        """Still to take on images of the size that they have now, if all epochs are trained."""
+        """Steps left on images of the current size, if all epochs are trained."""
         position, framings = self.state.position, self.training_framings
         epochs = framings[position.epoch - 1 :].count(framings[position.epoch - 1])
         return epochs * self.steps_per_epoch - position.steps_done
@@ -375,14 +378,14 @@ class Trainer:
 
 
 def _generator_of(device: torch.device) -> torch.Generator:
-    """The one that layers draw from by themselves."""
+    """The default generator of a device, from which layers such as dropout draw."""
     return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
 
 
 def _steps_per_epoch(
     config: TrainConfig, inputs: TrainingInputs, framing: Framing, min_share: int, world: World
 ) -> int:
-    """`min_share` images are the fewest that a step takes, for the sake of those as small as in `framing`."""
+    """Steps of an epoch; each takes at least `min_share` images, the minimum at the size of `framing`."""
     if config.batch_size < min_share:
         raise ParameterError(
             out_of_range("Batch size", f"greater than {min_share - 1}", "--batch-size", config.batch_size)

@@ -1,4 +1,4 @@
-"""Passes of a network of which nothing remains: to see what fits, what compiles, and to settle DDP."""
+"""Trial passes that leave the network unchanged: to find what fits, to compile, and to settle DDP buckets."""
 
 import math
 import warnings
@@ -48,15 +48,15 @@ class Trials:
         if largest >= batch_size:
             return None
         parts = math.ceil(batch_size / largest)
-        added_up = f"a step of {batch_size} adds up the gradients of {parts} parts"
-        self._voice.tell(f"{largest} images at once: {added_up}", "Memory")
+        accumulated = f"a step of {batch_size} accumulates the gradients of {parts} micro-batches"
+        self._voice.tell(f"{largest} images at once: {accumulated}", "Memory")
         return largest
 
     def settle_buckets(self, replicated: nn.Module, num_images: int) -> None:
-        """Two backward passes of the model as DDP has it.
+        """Run two backward passes of the model in DDP.
 
-        DDP orders its buckets anew after the first one, and sums in the order of the buckets: without this, a
-        run that goes on would take its first step in another order than one that was never interrupted.
+        DDP rebuilds its buckets after the first one, and sums in bucket order: without this, a resumed run
+        would take its first step in another order than an uninterrupted one.
         """
         before = self._state.snapshot()
         set_training_mode(self._state.network)
@@ -65,7 +65,7 @@ class Trials:
         self._state.restore(before)
 
     def compiled(self, shape: Sequence[int]) -> nn.Module | None:
-        """The model, compiled for steps on images (B, 3, H, W) of a shape; None where that fails."""
+        """The model, compiled for steps on images (B, 3, H, W) of a shape; None if that fails."""
         network = self._state.network
         before = {name: value.clone() for name, value in network.state_dict().items()}
         self._voice.tell(
@@ -73,13 +73,13 @@ class Trials:
         )
         model = cast(nn.Module, torch.compile(self._model, dynamic=False))
         try:
-            # Neither hints for those who have written the network, nor other numbers drawn by the next step.
+            # Hide warnings meant for the network's authors, and keep the RNG state for the next step.
             with warnings.catch_warnings(), torch.random.fork_rng([self._world.device.index]):
                 warnings.simplefilter("ignore")
                 self._pass_of(shape, model)
-        except Exception as error:  # no compiler on this machine, or a network that it cannot do
+        except Exception as error:  # no compiler on this machine, or a network it cannot compile
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
-            self._voice.warn(f"The network cannot be compiled ({reason}). It trains as it is.")
+            self._voice.warn(f"The network cannot be compiled ({reason}). It trains uncompiled.")
             return None
         finally:
             network.load_state_dict(before)
@@ -87,7 +87,7 @@ class Trials:
         return model
 
     def _pass(self, model: nn.Module, num_images: int) -> None:
-        """Forward and backward, of the largest images."""
+        """Forward and backward pass on images of the largest size."""
         self._pass_of((num_images, 3, self._framing.height, self._framing.width), model)
 
     def _pass_of(self, shape: Sequence[int], model: nn.Module) -> None:

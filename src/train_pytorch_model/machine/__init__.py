@@ -1,1 +1,1 @@
-"""The computer and its processes: cores, memory, priorities, who lives; nothing of images or training."""
+"""The computer and its processes: cores, memory, priorities, liveness; independent of images and training."""

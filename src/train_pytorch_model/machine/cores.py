@@ -1,4 +1,4 @@
-"""How many processors this process may really use."""
+"""How many processors this process may use."""
 
 import math
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def usable_cores() -> int:
-    """The processors of the affinity mask, bounded by the cgroup's quota; at least 1."""
+    """The number of processors in the affinity mask, limited by the cgroup's quota; at least 1."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows have no affinity mask
@@ -15,7 +15,7 @@ def usable_cores() -> int:
 
 
 def _cgroup_quota(root: Path = Path("/sys/fs/cgroup")) -> float:
-    """Processors that the container may use, infinite without a limit (cgroup v2, then v1)."""
+    """The number of processors that the container may use; infinite without a limit (cgroup v2, then v1)."""
     try:
         quota, period = (root / "cpu.max").read_text().split()
         return math.inf if quota == "max" else int(quota) / int(period)

@@ -1,26 +1,26 @@
-"""How much memory is free to use, and keeping what this process has."""
+"""How much memory is available, and how to keep what this process has freed."""
 
 import ctypes
 import os
 import sys
 from pathlib import Path
 
-# Of glibc's malloc.h.
+# From glibc's malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-LARGEST_KEPT = 32 << 20  # bytes of a block; glibc takes no more
+LARGEST_KEPT = 32 << 20  # bytes of a block; glibc's maximum
 
 
 def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """What may be taken without anything being swapped out or killed, of the machine and of the cgroup."""
+    """Bytes that can be allocated, within the machine and the cgroup, without swapping or being killed."""
     return max(0, min(_of_machine(proc), _of_cgroup(cgroup)))
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep the memory that is freed, for the next step, which needs as much again.
+    """Have the C library keep freed memory for the next step, which needs as much again.
 
-    By itself it gives large blocks back to the system at once, and gets each page of them anew, cleared: 80
-    to 200 ms of a step of 16 images on a CPU, 7 % of it on one core, more where the rest is faster. What is
-    in use at most stays the same. With another C library than glibc nothing happens.
+    By default it returns large blocks to the system at once, and gets them back page by page, cleared: 80 to
+    200 ms of a step of 16 images on a CPU, 7 % of it on one core, more where the rest is faster. Peak usage
+    stays the same. With a C library other than glibc nothing happens.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -35,14 +35,14 @@ def _of_machine(proc: Path) -> int:
                 return int(line.split()[1]) << 10
     except (OSError, ValueError, IndexError):
         pass
-    try:  # macOS, which does not tell what is free
+    try:  # macOS, which does not report what is available
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (AttributeError, ValueError, OSError):
         return 0
 
 
 def _of_cgroup(cgroup: Path) -> int:
-    """The container's limit less what it uses; the cache of files, which gives way, is not use."""
+    """The container's limit minus its usage, which excludes reclaimable page cache."""
     for folder, limit, used, cached in (
         (cgroup, "memory.max", "memory.current", "inactive_file"),
         (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),

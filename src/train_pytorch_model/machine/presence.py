@@ -1,4 +1,4 @@
-"""Whether processes of other hosts are there: each listens on a port of its own, and says its own word."""
+"""Whether processes on other hosts are alive: each listens on its own port, and answers with its own word."""
 
 import secrets
 import socket
@@ -13,7 +13,7 @@ ANSWER_S = 2.0  # on a network that works, an answer takes milliseconds
 
 @dataclass(frozen=True)
 class Presence:
-    """Where a process listens, and what it says there: the port may be somebody else's by now."""
+    """Where a process listens, and what it answers: the port may be another process's by now."""
 
     host: str
     port: int
@@ -21,7 +21,7 @@ class Presence:
 
     @property
     def trouble(self) -> str:
-        """What keeps the process from answering, asked now; empty if nothing."""
+        """Why the process does not answer now; empty if it does."""
         try:
             connection = socket.create_connection((self.host, self.port), ANSWER_S)
         except ConnectionRefusedError:  # by its host
@@ -31,7 +31,7 @@ class Presence:
         with connection:
             try:
                 said = connection.recv(len(self.word))
-            except TimeoutError:  # the system has accepted for it
+            except TimeoutError:  # its system has accepted the connection
                 return "does not answer"
             except OSError:
                 return "has ended"
@@ -40,20 +40,20 @@ class Presence:
 
 @contextmanager
 def listening(meeting_point: str) -> Iterator[Presence]:
-    """Say that this process is there to whoever asks, for a `with`.
+    """Answer that this process is alive to anyone who connects, for a `with`.
 
-    It is asked where it would reach the `meeting_point` of all processes from.
+    It listens on the address from which it reaches the `meeting_point` of all processes.
     """
     family, address = _own_address(meeting_point)
     word = secrets.token_hex(8)
-    # The host that all meet at may know its own name as an address that others cannot reach.
+    # The meeting point may resolve its own name to a loopback address, which others cannot reach.
     is_loopback = ip_address(address).is_loopback
     with socket.create_server(("" if is_loopback else address, 0), family=family) as server:
         threading.Thread(target=_answer, args=(server, word), daemon=True, name="presence").start()
         try:
             yield Presence(meeting_point if is_loopback else address, server.getsockname()[1], word)
         finally:
-            server.shutdown(socket.SHUT_RDWR)  # else the thread would wait, and the port stay open
+            server.shutdown(socket.SHUT_RDWR)  # else the thread would keep waiting, and the port stay open
 
 
 def _own_address(meeting_point: str) -> tuple[socket.AddressFamily, str]:
@@ -67,7 +67,7 @@ def _answer(server: socket.socket, word: str) -> None:
     while True:
         try:
             connection, _ = server.accept()
-        except OSError:  # the process leaves
+        except OSError:  # the server was shut down
             return
-        with connection, suppress(OSError):  # who asked may be gone
+        with connection, suppress(OSError):  # the client may be gone
             connection.send(word.encode("ascii"))

@@ -1,4 +1,4 @@
-"""Other processes of this host: whether they live, how to start one, and not to outlive a parent."""
+"""Processes of this host: whether they are alive, how to start one, and how to end with a parent."""
 
 import ctypes
 import os
@@ -7,25 +7,25 @@ import sys
 from pathlib import Path
 
 PROCESSES = Path("/proc")
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
+PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
 
 def start_of(pid: int) -> str | None:
-    """When a process began, in ticks; None if there is none, or nothing is known. Numbers are used again."""
+    """Start time of a process in clock ticks, as ids are reused; None if there is none or it is unknown."""
     stat = _stat(pid)
-    return None if stat is None or stat[0] in "ZX" else stat[19]  # dead, but nobody has asked for its status
+    return None if stat is None or stat[0] in "ZX" else stat[19]  # dead, but not yet reaped
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process lives and does nothing, as after SIGSTOP."""
+    """Whether a process is alive but stopped, as after SIGSTOP."""
     stat = _stat(pid)
     return stat is not None and stat[0] in "Tt"
 
 
 def end_with_parent(parent: int | None = None) -> None:
-    """Have the system kill this process when its parent ends, or end it now if that is not `parent` any more.
+    """Have the system kill this process when its parent ends; exit now if the parent is no longer `parent`.
 
-    Linux only. A launcher that is killed could not end its workers, which would wait for each other.
+    Linux only. A launcher that is killed cannot end its workers, which would wait for each other.
     """
     if sys.platform != "linux":
         return
@@ -35,15 +35,15 @@ def end_with_parent(parent: int | None = None) -> None:
 
 
 def python_command(program: str) -> tuple[str, ...]:
-    """The command of a Python that runs a program text, and imports from where this process does.
+    """The command line of a Python that runs a program text with this process's `sys.path`.
 
-    That need not be what its own start would give it.
+    Its default `sys.path` may be another.
     """
     return sys.executable, "-W", "ignore", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{program}"
 
 
 def _stat(pid: int) -> list[str] | None:
-    """What the system tells of a process, from its state on."""
+    """The fields of a process's `stat` file, from its state on."""
     try:
         with (PROCESSES / str(pid) / "stat").open() as file:
             return file.read().rpartition(")")[2].split() or None

@@ -1,14 +1,14 @@
-"""Memory that processes share as a file without a name, which none of them can make smaller."""
+"""Memory that processes share as an unnamed file, which none of them can shrink."""
 
 import os
 
 
 def sealed_file(name: str, num_bytes: int) -> int:
-    """A descriptor. Who maps it reads zeros where nothing was written, and is never sent a SIGBUS.
+    """A file descriptor. A mapping of it reads as zeros where nothing was written, and never causes a SIGBUS.
 
-    Linux only; `name` is what its tools show. Raises `OSError`.
+    Linux only; `name` is what system tools show. Raises `OSError`.
     """
-    import fcntl  # Windows has none
+    import fcntl  # not on Windows
 
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:

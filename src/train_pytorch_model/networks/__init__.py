@@ -1,1 +1,1 @@
-"""Networks and their weights before they are trained: read, fetched, begun from scratch, tried on shapes."""
+"""Networks before training: weights are loaded, downloaded or initialised, and input sizes checked."""

@@ -1,11 +1,11 @@
-"""The weights inside a program of `torch.export.save`, read without loading the program.
+"""Read the weights in a file of `torch.export.save` without loading the program.
 
     <name>/data/weights/model_weights_config.json   {"config": {<tensor>: {"path_name": "weight_0",
                                                      "use_pickle": false, "tensor_meta": {"dtype": 7,
                                                      "sizes": [{"as_int": 64}, …], "strides": […], …}}}}
-    <name>/data/weights/weight_0                    the numbers as they lie in memory
+    <name>/data/weights/weight_0                    the tensor's storage, as raw bytes
 
-The program itself is code, and stays unread: its weights go into the network that our own table builds.
+The program itself is code and is never read: its weights go into the network that this package builds.
 """
 
 import lzma
@@ -23,7 +23,7 @@ from train_pytorch_model.image_classifier.weights import WeightsError
 CONFIG = "/data/weights/model_weights_config.json"
 MODEL = "/models/model.json"
 MAX_CONFIG_BYTES = 64 << 20
-# torch.export's own numbers of the types that weights have.
+# torch.export's numbers for the dtypes of weights.
 DTYPES = {5: torch.int64, 6: torch.float16, 7: torch.float32, 8: torch.float64, 13: torch.bfloat16}
 
 
@@ -49,7 +49,7 @@ class _Config(msgspec.Struct):
 
 
 def is_exported_program(path: Path) -> bool:
-    """Whether a file is one of `torch.export.save`."""
+    """Whether a file was written by `torch.export.save`."""
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith((CONFIG, MODEL)) for name in archive.namelist())
@@ -58,7 +58,7 @@ def is_exported_program(path: Path) -> bool:
 
 
 def read_exported_weights(path: Path, max_bytes: int) -> dict[str, Tensor]:
-    """All its parameters and buffers by name. Raises `WeightsError`."""
+    """The program's parameters and buffers by name. Raises `WeightsError`."""
     size = path.stat().st_size
     if size > max_bytes:
         raise WeightsError(f"the file has {size:,} bytes; the architecture has at most {max_bytes:,}.")
@@ -72,7 +72,7 @@ def read_exported_weights(path: Path, max_bytes: int) -> dict[str, Tensor]:
         KeyError,
         RuntimeError,
         RecursionError,
-        TypeError,  # of as_strided, for numbers beyond 64 bits
+        TypeError,  # from as_strided, for numbers beyond 64 bits
         OverflowError,
         zipfile.BadZipFile,
         zlib.error,
@@ -111,9 +111,9 @@ def _member(archive: zipfile.ZipFile, name: str, max_bytes: int) -> bytes:
 
 
 def _tensor(data: bytes, meta: _Meta) -> Tensor:
-    """Raises `RuntimeError` for sizes that the data do not have."""
+    """The tensor with these bytes as its storage. Raises `RuntimeError` for sizes that exceed the data."""
     values = torch.frombuffer(bytearray(data), dtype=DTYPES[meta.dtype]) if data else torch.empty(0)
     sizes, strides = ([number.as_int for number in numbers] for numbers in (meta.sizes, meta.strides))
-    if math.prod(sizes) > len(values):  # strides of 0 can stand for any number of bytes
+    if math.prod(sizes) > len(values):  # a stride of 0 could expand a few bytes to any size
         raise RuntimeError(f"sizes {sizes} of {len(values)} numbers")
     return values.as_strided(sizes, strides, meta.storage_offset.as_int).clone()

@@ -1,9 +1,9 @@
-"""First weights from which a network learns well at the learning rates that this component is used with.
+"""Initial weights with which a network trains well from scratch at this component's learning rates.
 
-A filter before a batch norm computes the same whatever its length; a step turns it by an angle that goes
-with the learning rate over its squared length (van Laarhoven, 2017). PyTorch begins with lengths around 1.4,
-at which 0.001, right for pretrained weights, is a fiftieth of what a network that knows nothing learns best
-by.
+The norm of a filter before a batch norm does not change what the network computes, but it sets the effective
+learning rate: the learning rate over the squared norm (van Laarhoven, 2017). torchvision initialises filters
+with norms around 1.4, at which 0.001, right for fine-tuning, is a fiftieth of the best learning rate for
+training from scratch.
 """
 
 import math
@@ -15,17 +15,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 
-# Of each category's weights in the head. Filters learn by what the head has learned: from zeros, they begin
-# late, which costs 300 drawings 14 points in 5 epochs; from a head as long as PyTorch's, 300 CIFAR-10 images
-# lose 8. Where there is time, zeros are better: by 5 points for 1,000 CIFAR-10 images in 30 epochs. A head
-# of more features learns as much faster, and begins shorter: a ResNet-50's of 0.17 cost 500 of them 4 points.
+# Norm of each category's weights in the head. The filters' gradients pass through the head: from zeros, the
+# filters start late, which costs 14 points on 300 drawings in 5 epochs; PyTorch's default norm costs 8 points
+# on 300 CIFAR-10 images. In longer training zeros are better: by 5 points on 1,000 CIFAR-10 images in 30
+# epochs. A head with more features learns proportionally faster and starts with a smaller norm: with 0.17, a
+# ResNet-50 lost 4 points on 500 CIFAR-10 images.
 HEAD_LENGTH, HEAD_FEATURES = 0.17, 512
-MIN_ZERO_HEAD_EPOCHS, MIN_ZERO_HEAD_LOOKS = 12, 800  # looks at images of a category, in all epochs
-LONG_HEADS = ("EfficientNet", "MobileNetV3")  # families of faint features, of which a short one makes little
-LONG_HEAD_LENGTH = 1 / math.sqrt(3)  # PyTorch's
-RATE_PER_IMAGE = 0.4 / 256  # of a step, for filters of length 1: measured, and near fast ImageNet recipes
-MAX_RATE = 1.0  # steps of more than 640 images: beyond, the rate cannot follow their number without a warmup
-MIN_LENGTH = 0.1  # below, the variance of what comes out nears the 1e-5 that batch norm adds to it
+MIN_ZERO_HEAD_EPOCHS, MIN_ZERO_HEAD_LOOKS = 12, 800  # samples seen of a category, in all epochs
+LONG_HEADS = ("EfficientNet", "MobileNetV3")  # weak features, which a head of small norm hardly uses
+LONG_HEAD_LENGTH = 1 / math.sqrt(3)  # the default of nn.Linear
+RATE_PER_IMAGE = 0.4 / 256  # of a step, for filters of norm 1: measured, close to fast ImageNet recipes
+MAX_RATE = 1.0  # reached at 640 images a step; beyond, linear scaling would need a warmup
+MIN_LENGTH = 0.1  # below, the variance of the output approaches batch norm's epsilon, 1e-5
 
 
 def begin_from_scratch(
@@ -36,11 +37,11 @@ def begin_from_scratch(
     peak_lr: float,
     batch_size: int,
 ) -> None:
-    """Change random weights that are to be trained with a learning rate, in steps of `batch_size` images.
+    """Rescale random weights for training with a peak learning rate, in steps of `batch_size` images.
 
-    The head gets a length, as the filters do, or becomes zeros where there is much to learn from, or time. A
-    hidden layer before it gets the length that ReLU wants (He and others, 2015): a MobileNetV3 has one, which
-    begins a fifth as long.
+    The head gets a fixed norm, as the filters do, or is zeroed if there are many images or epochs. A hidden
+    layer before it gets the standard deviation for ReLU (He and others, 2015): MobileNetV3 has one, which
+    torchvision initialises with a fifth of that.
     """
     family = FAMILY_OF[architecture]
     head = network.get_submodule(family.head)
@@ -60,9 +61,9 @@ def begin_from_scratch(
 
 
 def shorten_filters(network: nn.Module, length: float) -> None:
-    """Give every filter before a batch norm of its own this length, or `MIN_LENGTH`.
+    """Rescale every filter before a batch norm of its own to this norm, at least `MIN_LENGTH`.
 
-    The network computes the same as before, up to rounding; so the running statistics change with them.
+    The running statistics are rescaled as well, so the network computes the same as before, up to rounding.
     Filters without such a batch norm stay as they are.
     """
     layers = [module for module in network.modules() if not list(module.children())]
@@ -70,7 +71,7 @@ def shorten_filters(network: nn.Module, length: float) -> None:
         for layer, norm in pairwise(layers):
             if not (isinstance(layer, nn.Conv2d) and isinstance(norm, _BatchNorm)):
                 continue
-            # A DenseNet has some that also normalise what layers before have passed on.
+            # In a DenseNet, some batch norms also normalise earlier layers' features.
             if layer.out_channels == norm.num_features:
                 own = torch.linalg.vector_norm(layer.weight, dim=(1, 2, 3))
                 factor = torch.where(own > 0, max(length, MIN_LENGTH) / own, 1.0)
@@ -81,7 +82,7 @@ def shorten_filters(network: nn.Module, length: float) -> None:
 
 
 def _scale(weight: Tensor, deviation: float) -> None:
-    """Give random weights a standard deviation; those that are all alike stay as they are."""
+    """Rescale random weights to a standard deviation; constant weights stay as they are."""
     own = weight.std()
     if own > 0:
         weight.mul_(deviation / own)

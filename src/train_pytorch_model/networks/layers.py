@@ -1,4 +1,4 @@
-"""Layers that are treated in a way of their own."""
+"""Layer types that need special treatment."""
 
 from collections.abc import Iterator
 
@@ -12,5 +12,5 @@ def batch_norms(network: nn.Module) -> Iterator[_BatchNorm]:
 
 
 def is_depthwise(module: nn.Module) -> bool:
-    """Whether it is a convolution whose filters see one channel each."""
+    """Whether a module is a depthwise convolution: each filter sees a single channel."""
     return isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1

@@ -1,4 +1,4 @@
-"""From a checked model directory to a network, and what of it is trained."""
+"""Build the network of a checked model directory, and choose which parameters are trained."""
 
 import re
 from pathlib import Path
@@ -19,21 +19,21 @@ from train_pytorch_model.networks.exported_program import (
     read_exported_weights,
 )
 
-MAX_FILE_CLASSES = 22_000  # ImageNet-21k's head is the largest that weights commonly come with
-COUNTER = ".num_batches_tracked"  # of a batch norm; weights from before 2018 have none, and none is used
+MAX_FILE_CLASSES = 22_000  # ImageNet-21k has the largest head among common pretrained weights
+COUNTER = ".num_batches_tracked"  # of a batch norm; unused, and absent from weights from before 2018
 OLD_NAMES = (
     (re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)"), r"\1\2"),  # of a DenseNet
     (re.compile(r"(mlp\.)linear_1\."), r"\g<1>0."),  # of a vision transformer
     (re.compile(r"(mlp\.)linear_2\."), r"\g<1>3."),
 )
-"""Names in torchvision's own files, which are older than its networks → what they are called now."""
+"""Pattern of a tensor name in torchvision's older weight files → its replacement in current networks."""
 
 
 def build_model(directory: ModelDirectory, num_classes: int) -> nn.Module:
     """The directory's network with its weights, for `num_classes` categories.
 
-    A head of another size is replaced: behind random weights by one drawn from torch's global generator, else
-    by zeros. The network maps (B, 3, H, W), float32, to logits (B, num_classes). Raises
+    A head of another size is replaced: by random weights from torch's global generator if the directory is
+    untrained, otherwise by zeros. The network maps (B, 3, H, W), float32, to logits (B, num_classes). Raises
     `InvalidModelDirectoryError`.
     """
     network = build(directory.architecture, directory.option, num_classes)
@@ -54,16 +54,15 @@ def build_model(directory: ModelDirectory, num_classes: int) -> nn.Module:
 def load_weights(
     network: nn.Module, architecture: str, path: Path, num_categories: int | None = None
 ) -> None:
-    """Load a state dict, or the weights of an exported program; a head of another size is left out.
+    """Load a state dict, or the weights of an exported program; a head of another size is skipped.
 
-    Weights of a trained model have a head of its `num_categories`; None for any. They may have the names of
-    older versions of torchvision, and those of a network inside of another, as DistributedDataParallel has
-    it. Raises `WeightsError`.
+    The file's head must have `num_categories` classes; None accepts any. Tensor names may be those of older
+    torchvision versions and have a common prefix, such as DistributedDataParallel's. Raises `WeightsError`.
     """
     head = FAMILY_OF[architecture].head
     head_names = f"{head}.weight", f"{head}.bias"
     expected = network.state_dict()
-    # The file may hold a head of more classes, as an untrained network's 1000.
+    # The file's head may have more classes, such as an untrained network's 1000.
     bytes_per_class = 2 * 4 * expected[head_names[0]].shape[1]
     cap = max_bytes(network) + MAX_FILE_CLASSES * bytes_per_class
     if is_exported_program(path):
@@ -83,7 +82,7 @@ def load_weights(
 
 
 def without_common_prefix(state: dict[str, Tensor], expected: set[str]) -> dict[str, Tensor]:
-    """The tensors of the network alone, where the file has it inside of something else."""
+    """The tensors of the network, without the prefix of a module that wraps it in the file."""
     needed = {name for name in expected if not name.endswith(COUNTER)}
     prefixes = {name.removesuffix(known) for name in state for known in needed if name.endswith(known)}
     for prefix in sorted(prefixes - {""}, key=len):
@@ -93,7 +92,7 @@ def without_common_prefix(state: dict[str, Tensor], expected: set[str]) -> dict[
 
 
 def clear(layer: nn.Module) -> None:
-    """Set its parameters to zero."""
+    """Set a layer's parameters to zero."""
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.zero_()
@@ -112,7 +111,7 @@ def _present_name(name: str) -> str:
 
 
 def _num_classes(state: dict[str, Tensor], expected: dict[str, Tensor], head: str) -> int | None:
-    """Of the head in a file; None for one of no known form, which the check of shapes names."""
+    """The number of classes of the file's head; None for a malformed one, which `_check_shapes` reports."""
     weight, bias = state.get(f"{head}.weight"), state.get(f"{head}.bias")
     if weight is None or bias is None or weight.ndim != 2:
         return None
@@ -122,7 +121,7 @@ def _num_classes(state: dict[str, Tensor], expected: dict[str, Tensor], head: st
 
 def _check_shapes(state: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     problems = [f"{name} is missing" for name in expected if name not in state]
-    problems += [f"{name} is not part of it" for name in state if name not in expected]
+    problems += [f"{name} is unexpected" for name in state if name not in expected]
     problems += [
         f"{name} has shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
         for name, value in expected.items()

@@ -1,4 +1,4 @@
-"""What a network needs to be trained on a CPU, where oneDNN computes it."""
+"""Changes to a network for training on a CPU, where oneDNN computes it."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from train_pytorch_model.networks.shapes import inputs_of_convolutions
 
 
 class Float32Conv2d(nn.Conv2d):
-    """Computes in float32 what comes in bfloat16, and returns that again."""
+    """A convolution that computes in float32 and returns the dtype of its input."""
 
     def forward(self, input: Tensor) -> Tensor:
         with torch.autocast("cpu", enabled=False):
@@ -18,27 +18,27 @@ class Float32Conv2d(nn.Conv2d):
 
 
 def adapt_to_cpu(network: nn.Module, height: int, width: int) -> None:
-    """Change what CPUs compute wrongly or slowly; weights and their names stay."""
+    """Work around what CPUs compute wrongly or slowly; weights and their names stay the same."""
     keep_unseen_weights(network, height, width)
     compute_depthwise_in_float32(network)
 
 
 def compute_depthwise_in_float32(network: nn.Module) -> None:
-    """Take depthwise convolutions out of bfloat16, whose gradients take oneDNN three times as long.
+    """Run depthwise convolutions in float32: their bfloat16 gradients take oneDNN three times as long.
 
-    On a CPU with AVX512-BF16 a step of a MobileNetV3 takes half of the time then, of an EfficientNet-B0 0.6,
-    of a ConvNeXt 0.9: `tests.benchmarks.depthwise`.
+    On a CPU with AVX512-BF16 a training step of MobileNetV3 then takes 0.5 of the time, of EfficientNet-B0
+    0.6, of ConvNeXt 0.9: `tests.benchmarks.depthwise`.
     """
     for module in network.modules():
         if is_depthwise(module) and type(module) is nn.Conv2d:
-            module.__class__ = Float32Conv2d  # another forward pass is all; parameters and hooks stay
+            module.__class__ = Float32Conv2d  # replaces `forward` only; parameters and hooks stay
 
 
 def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
-    """See to it that weights of convolutions that meet nothing but padding have the gradient zero.
+    """Zero the gradients of convolution weights that meet nothing but padding.
 
-    Of a 3 x 3 filter with a stride of 2, only the middle meets a map of 1 x 1, which a ResNet has in images
-    of 16 px. oneDNN's bfloat16 leaves the gradient of the rest as the memory happens to be: 1e30, or NaN.
+    With a stride of 2, only the middle of a 3 x 3 filter meets a 1 x 1 feature map, which a ResNet has for
+    images of 16 px. oneDNN's bfloat16 leaves the other gradients uninitialised: 1e30, or NaN.
     """
     for convolution, size in inputs_of_convolutions(network, height, width):
         if max(convolution.stride) > 1:
@@ -49,7 +49,7 @@ def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
 
 
 def _seen(convolution: nn.Conv2d, axis: int, length: int) -> Tensor:
-    """(kernel size,), bool: the places of a filter that meet the image somewhere, along one axis."""
+    """(kernel size,), bool: which weights of a filter, along one axis, meet the input somewhere."""
     assert isinstance(convolution.padding, tuple)
     size, stride = convolution.kernel_size[axis], convolution.stride[axis]
     padding, dilation = convolution.padding[axis], convolution.dilation[axis]

@@ -1,4 +1,4 @@
-"""torchvision's pretrained weights: from a name to a file on this machine."""
+"""torchvision's pretrained weights: from a name to a local file."""
 
 import re
 import socket
@@ -16,15 +16,15 @@ from train_pytorch_model.formats.files import sha256_of
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.progress import make_voice
 
-SHA256_START = re.compile(r"-([0-9a-f]{8,})\.pth$")  # every file of torchvision has it in its name
-SILENCE_S = 60.0  # of a server, before a download is given up; by itself Python waits for ever
+SHA256_START = re.compile(r"-([0-9a-f]{8,})\.pth$")  # in the name of every torchvision file
+SILENCE_S = 60.0  # of a server before a download fails; by default Python waits for ever
 
 
 def named_weights(architecture: str, name: str) -> Weights:
-    """torchvision's weights of that name; `DEFAULT` are the best. Raises `ParameterError`."""
+    """torchvision's weights of that name; `DEFAULT` selects the best. Raises `ParameterError`."""
     known = torchvision.models.get_model_weights(architecture)
     size = FAMILY_OF[architecture].image_size
-    # Those of a network with a fixed number of patches may be for another size.
+    # A network with a fixed number of patches needs weights for its own image size.
     fitting = [weights for weights in known if size is None or weights.meta["min_size"] == (size, size)]
     best: Weights = known.DEFAULT
     wanted = best.name if name == "DEFAULT" else name.rpartition(".")[2]  # or ResNet50_Weights.IMAGENET1K_V2
@@ -33,15 +33,15 @@ def named_weights(architecture: str, name: str) -> Weights:
         return found
     at_size = f" at {size} px" if size else ""
     raise ParameterError(
-        f"--weights {name} is not known for a {architecture}{at_size}. Known are"
+        f"--weights {name} is not known for a {architecture}{at_size}. Known weights:"
         f" {', '.join(weights.name for weights in fitting)}."
     )
 
 
 def fetched(weights: Weights, is_shown: bool) -> Path:
-    """The file of these weights in torch's own cache, downloaded unless it is there, whole.
+    """The file of these weights in torch's cache, downloaded unless an intact copy is there.
 
-    `is_shown`: prints how far a download is. Raises `FailedToDownloadFilesError`.
+    `is_shown` prints the progress of a download. Raises `FailedToDownloadFilesError`.
     """
     url: str = weights.url
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
@@ -53,20 +53,20 @@ def fetched(weights: Weights, is_shown: bool) -> Path:
         make_voice(is_main=True, quiet=not is_shown).say(f"Downloading {url} to {path}")
         with _patience(SILENCE_S):
             torch.hub.download_url_to_file(url, str(path), sha256_start, progress=is_shown)
-    # URLError is an OSError; HTTPException: an answer that is not HTTP; RuntimeError: another hash.
+    # URLError is an OSError; HTTPException: a malformed HTTP response; RuntimeError: a hash mismatch.
     except (OSError, HTTPException, RuntimeError) as error:
         raise FailedToDownloadFilesError(
             url,
-            f"({error or type(error).__name__}) Fetch the file where there is a network, and name it with"
-            " --weights-file; or train from scratch, without pretrained weights, which takes more images and"
-            " epochs.",
+            f"({error or type(error).__name__}) Download the file on a machine with network access, and"
+            " name it with --weights-file; or train from scratch, without pretrained weights, which needs"
+            " more images and epochs.",
         ) from error
     return path
 
 
 @contextmanager
 def _patience(seconds: float) -> Iterator[None]:
-    """How long a connection made meanwhile may be silent."""
+    """Set the timeout of connections that are opened within the `with`."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:

@@ -1,6 +1,6 @@
-"""What a network makes of images of one size: dry runs on the meta device, of shapes only.
+"""Shape inference for images of one size, by dry runs on the meta device.
 
-A few milliseconds each, and no memory.
+Each takes a few milliseconds and no memory.
 """
 
 from contextlib import ExitStack
@@ -13,7 +13,7 @@ from train_pytorch_model.networks.batch_norms import set_training_mode
 
 
 def min_share(network: nn.Module, height: int, width: int) -> int:
-    """How many images a training step takes at least: 2 where batch norm meets a feature map of 1 x 1.
+    """The fewest images of a training step: 2 where batch norm meets a 1 x 1 feature map, otherwise 1.
 
     Raises `ParameterError` for images that are too small for the network.
     """
@@ -35,7 +35,7 @@ def min_share(network: nn.Module, height: int, width: int) -> int:
 def inputs_of_convolutions(
     network: nn.Module, height: int, width: int
 ) -> list[tuple[nn.Conv2d, tuple[int, int]]]:
-    """Convolutions that are trained, and the height and width of what comes in."""
+    """The trainable convolutions, each with the height and width of its input."""
     found: list[tuple[nn.Conv2d, tuple[int, int]]] = []
 
     def note(module: nn.Module, inputs: tuple[Tensor]) -> None:

@@ -1,1 +1,1 @@
-"""What a browser shows: `report.html` and `evaluation.html`, each one file that loads nothing else."""
+"""The HTML pages `report.html` and `evaluation.html`, each a single file that loads nothing else."""

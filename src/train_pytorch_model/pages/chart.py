@@ -1,33 +1,33 @@
-"""Curves over the epochs, as numbers that a template draws: where lines, ticks and points go."""
+"""Line charts, laid out as coordinates of lines, ticks and points that a template draws as SVG."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 360, 210
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 30  # margins, for the labels of the axes
-MAX_POINTS = 1000  # of a line; it is no finer than that on any screen
-MAX_MARKED = 60  # points that get a mark and their number when pointed at
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 30  # margins, for the axis labels
+MAX_POINTS = 1000  # per line; no screen shows more
+MAX_MARKED = 60  # points; a line with no more has a dot with a tooltip at each
 NUM_TICKS = 4
 NICE_STEPS = (1, 2, 5, 10)
-MAX_DECIMALS = 4  # of a tick; smaller steps are written with an exponent
+MAX_DECIMALS = 4  # of a tick label; smaller steps are written with an exponent
 MAX_PLAIN = 1e6
-LARGEST, SMALLEST_SPAN = 1e100, 1e-100  # floats that can still be multiplied
+LARGEST, SMALLEST_SPAN = 1e100, 1e-100  # within these, the arithmetic below does not overflow
 
 
 @dataclass(frozen=True)
 class Unit:
-    """How numbers of a chart are written."""
+    """How a chart formats its numbers."""
 
     scale: float = 1.0
     suffix: str = ""
 
     def value(self, value: float) -> str:
-        """A single number."""
+        """Format a single value."""
         return f"{value * self.scale:.4g}{self.suffix}"
 
     def tick(self, value: float, step: float) -> str:
-        """One of several that are `step` apart."""
+        """Format the label of a tick; neighbouring ticks are `step` apart."""
         scaled, step = value * self.scale, step * self.scale
         decimals = max(0, -math.floor(math.log10(step) + 1e-9))
         if scaled == 0:
@@ -42,7 +42,7 @@ NUMBER, PERCENT = Unit(), Unit(100, "%")
 
 @dataclass(frozen=True)
 class Series:
-    """Values to draw, one for each x; those that are not finite, or as good as that, leave a gap."""
+    """Values to draw, one per x; those that are not finite, or beyond `LARGEST`, leave a gap."""
 
     name: str
     values: Sequence[float]
@@ -50,7 +50,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Point:
-    """A value in its place."""
+    """A value at its position."""
 
     x: float
     y: float
@@ -59,13 +59,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """A series in its place."""
+    """A series as a path and its marked points."""
 
     name: str
     path: str
-    """The `d` of an SVG path; empty where no two neighbours are finite."""
+    """The `d` of an SVG path; empty if no two neighbouring values are drawn."""
     points: Sequence[Point]
-    """To be marked: all of few, and of many those without a neighbour, which the path does not show."""
+    """Points to mark: all if there are few, otherwise only isolated ones, which the path does not show."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Chart:
-    """One or more series over the same x. All places are in units of a picture of `WIDTH` by `HEIGHT`."""
+    """One or more series over the same x. All coordinates are in a picture of `WIDTH` by `HEIGHT` units."""
 
     title: str
     x_name: str
@@ -86,7 +86,7 @@ class Chart:
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
     mark: float | None
-    """Where a vertical line stands."""
+    """The x of a vertical line."""
     width: int = WIDTH
     height: int = HEIGHT
     left: int = LEFT
@@ -104,9 +104,9 @@ def line_chart(
     x_name: str = "epoch",
     mark: int | None = None,
 ) -> Chart:
-    """A chart of series over rising whole numbers; `from_zero` where a part of the range would mislead.
+    """Lay out a chart of series over increasing integers; a vertical line marks the value `mark` of them.
 
-    `mark` is an x.
+    `from_zero` makes the y axis include 0, for quantities of which a cut-off axis would mislead.
     """
     finite = [value for one in series for value in one.values if _is_drawn(value)]
     low, high, step = _range(finite, from_zero)
@@ -143,7 +143,7 @@ def line_chart(
 
 
 def _range(values: Sequence[float], from_zero: bool) -> tuple[float, float, float]:
-    """Lowest and highest tick, and the distance between two."""
+    """The lowest and highest tick, and the spacing between ticks."""
     if not values:
         return 0.0, 1.0, 0.5
     low, high = min(values), max(values)

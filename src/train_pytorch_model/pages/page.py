@@ -1,7 +1,7 @@
-"""Pages for people: one file that opens anywhere, without network.
+"""Self-contained HTML pages: single files that open anywhere, without a network.
 
-Names of files and categories are other people's text: the templates escape them, and a page's own policy
-forbids it to load anything and to run any script but ours. `templates/parts.html` holds the parts.
+File and category names are untrusted: the templates escape them, and the Content-Security-Policy of a page
+forbids it to load anything or to run any script but ours. `templates/parts.html` holds the shared macros.
 """
 
 import base64
@@ -15,13 +15,13 @@ from PIL import Image
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.wording import counted
 
-MAX_NAME = 100  # characters; a longer name is cut
+MAX_NAME = 100  # characters; longer names are truncated
 THUMBNAIL_SIDE = 160  # px
 THUMBNAIL_QUALITY = 80
 
 
 def render_page(template: str, **values: object) -> str:
-    """The page of a template, which extends `page.html`."""
+    """Render a template that extends `page.html`."""
     environment = Environment(
         loader=PackageLoader("train_pytorch_model.pages"),
         autoescape=True,
@@ -37,26 +37,26 @@ def render_page(template: str, **values: object) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         **values,
     )
-    # A file name that is no text has half characters in it.
+    # A file name that is not valid UTF-8 holds lone surrogates, which cannot be encoded.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def cut(name: str) -> str:
-    """A name of somebody else's, of at most `MAX_NAME` characters."""
+    """The name, truncated to `MAX_NAME` characters."""
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
 def thumbnail(path: Path) -> str:
-    """The image of at most `THUMBNAIL_SIDE` pixels a side, as a data URI; empty when it cannot be read."""
+    """The image at no more than `THUMBNAIL_SIDE` px a side, as a data URI; empty if it cannot be read."""
     try:
         image = decode(path, THUMBNAIL_SIDE)
-    except UnreadableImageError:  # gone since it was evaluated
+    except UnreadableImageError:  # deleted since it was evaluated
         return ""
     return _data_uri("image/jpeg", small_jpeg(image, THUMBNAIL_SIDE, THUMBNAIL_QUALITY))
 
 
 def png(image: Image.Image, **options: object) -> str:
-    """A picture of ours as a data URI; the options are Pillow's."""
+    """Encode an image as a PNG data URI; the options are Pillow's."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG", **options)
     return _data_uri("image/png", buffer.getvalue())

@@ -1,4 +1,4 @@
-"""A training as a page: what was done, how it went, how good the model is, and how to do it again."""
+"""Render a training report as an HTML page: metrics, curves, data, time, and how to reproduce it."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,13 +27,13 @@ from train_pytorch_model.recipe import Recipe
 from train_pytorch_model.time_budget import TimeBudget, duration
 from train_pytorch_model.wording import counted
 
-MAX_BALANCE = 24  # categories that are all listed; of more, the largest and the smallest
-MAX_ENDS = 10  # of each of these
+MAX_BALANCE = 24  # categories; of more, only the largest and the smallest are listed
+MAX_ENDS = 10  # listed of each
 MAX_BAD_IMAGES = 50
 MAX_EPOCH_ROWS = 200
-GOOD = 0.95  # balanced accuracy, from which on nobody needs advice
+GOOD = 0.95  # balanced accuracy from which on no advice is given
 LARGE_GAP = 0.2  # between training and validation accuracy
-FEW_IMAGES = 10  # validation images of a category; below, its numbers are accidents
+FEW_IMAGES = 10  # validation images of a category; with fewer, its metrics are noise
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class DataSet:
     title: str
     """What messages call it, such as `Training dataset`."""
     name: str
-    """Of its folder, without the way there."""
+    """Name of its folder, without the path."""
     counts: np.ndarray
-    """(C,), int64: images of each category, without those that were left out."""
+    """(C,), int64: images per category, excluding those left out."""
     ignored: Mapping[str, int]
-    """What lies there and was not taken, in words, with its count."""
+    """Kind of skipped file, in words → count."""
 
     @property
     def images(self) -> int:
@@ -56,26 +56,26 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to tell of a run that is over."""
+    """The contents of the report of a finished run."""
 
     spec: ClassifierSpec
     evaluation: Evaluation
-    """Of the model that came out, on the validation images."""
+    """Of the resulting model, on the validation images."""
     mistakes: Sequence[tuple[Mistake, str]]
-    """With their thumbnails, the most confident first."""
+    """The most confident ones first, with their thumbnails."""
     precision: str
-    """The number format in which it was validated, such as `bfloat16`."""
+    """The dtype of validation, such as `bfloat16`."""
     config: TrainConfig
     recipe: Recipe
-    """As it was decided."""
+    """With all defaults decided."""
     plan: Mapping[str, str]
     history: Sequence[Mapping[str, float]]
     """The metrics of each epoch, under their documented names."""
     best_epoch: int
     stopped: str
-    """Why it ended before the last epoch, and what that gave up; empty where it did not."""
+    """Why training ended before the last epoch, and what it skipped; empty if it did not."""
     advice: Sequence[str]
-    """What would make it better, in sentences, with options between backticks; shown where it is not good."""
+    """Sentences on what would improve the model, with options in backticks; shown if it is not good."""
     rollbacks: int
     """How often the loss was not finite and the learning rate was halved."""
     training: DataSet
@@ -84,16 +84,16 @@ class Report:
     budget: TimeBudget
     versions: Mapping[str, str]
     command: Sequence[str]
-    """A line an option; its folders without the ways to them."""
+    """The command line, one option per line, with folders but not their paths."""
     fingerprint: Mapping[str, str]
-    """What makes this run this run."""
+    """The identity of the run, as in `TrainingInputs.fingerprint`."""
     ended: str
-    """When, in words."""
+    """When the run ended, for display."""
 
 
 @dataclass(frozen=True)
 class BalanceRow:
-    """A category and its images, also as shares of the largest category's."""
+    """A category's numbers of images, also as shares of the largest such number."""
 
     category: str
     training: int
@@ -104,24 +104,24 @@ class BalanceRow:
 
 @dataclass(frozen=True)
 class Balance:
-    """How the images are spread over the categories."""
+    """How the images are distributed over the categories."""
 
     rows: Sequence[BalanceRow]
-    """By falling number of training images: all categories, or the first."""
+    """By decreasing number of training images: all categories, or the largest."""
     last_rows: Sequence[BalanceRow]
-    """The last of them, where not all are listed."""
+    """The smallest ones, if not all are listed."""
     rest: int
-    """Categories between the two."""
+    """Number of categories between the two."""
     profile: Chart | None
-    """The training images of all categories, the largest first, where not all are listed."""
+    """The training images of all categories, the largest first, if not all are listed."""
     largest: int
     smallest: int
-    """Of the categories that have training images."""
+    """Among categories that have training images."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the time of a run."""
+    """A part of a run's time."""
 
     kind: str
     name: str
@@ -131,12 +131,12 @@ class Part:
 
 
 def render_report(report: Report) -> str:
-    """The page. Names of files and categories may be anything."""
+    """Render the page. Names of files and categories may contain anything."""
     categories, evaluation = report.spec.categories, report.evaluation
     rows = worst_first(evaluation, categories)
     return render_page(
         "report.html",
-        title=f"Training of a {report.spec.architecture}",
+        title=f"Training report: {report.spec.architecture}",
         report=report,
         version=__version__,
         run_time=duration(report.budget.total_s),
@@ -163,7 +163,7 @@ def render_report(report: Report) -> str:
 
 
 def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequence[str]) -> Balance:
-    """Of the images of each category: (C,) each, int64."""
+    """The class balance, from the images per category: (C,) each, int64."""
     most = max(int(training.max()), int(validation.max()), 1)
     order = np.argsort(-training, kind="stable").tolist()
 
@@ -177,7 +177,7 @@ def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequenc
     if not is_short:
         ranks = range(1, len(order) + 1)
         series = [Series("training images", training[order].tolist())]
-        profile = line_chart("Images of each category", ranks, series, NUMBER, from_zero=True, x_name="place")
+        profile = line_chart("Images per category", ranks, series, NUMBER, from_zero=True, x_name="rank")
     return Balance(
         rows=[row(index) for index in shown],
         last_rows=[row(index) for index in last],
@@ -192,23 +192,23 @@ def _best_epoch(report: Report) -> Figure:
     return Figure(
         "Best epoch",
         f"{report.best_epoch}",
-        f"of {len(report.history)}; the lowest validation loss",
+        f"of {len(report.history)}; lowest validation loss",
     )
 
 
 def _notes(report: Report) -> Iterator[str]:
-    """What one should know before the numbers, in sentences without names of others."""
+    """Remarks on the metrics, as sentences without file or category names."""
     if report.stopped:
         yield report.stopped
     elif report.best_epoch == len(report.history) and _can_improve(report):
         yield (
-            "The best epoch is the last, its loss was still falling: more epochs may give a better model, as"
-            f" `--epochs {3 * len(report.history)}`."
+            "The best epoch is the last, and the validation loss was still falling: more epochs may give a"
+            f" better model, for example `--epochs {3 * len(report.history)}`."
         )
     if report.rollbacks:
         yield (
-            f"The loss was not finite {counted(report.rollbacks, 'time', 'times')}: the"
-            " training went back and halved the learning rate. A lower --learning-rate avoids it."
+            f"The loss was not finite {counted(report.rollbacks, 'time', 'times')}: training"
+            " rolled back and halved the learning rate. A lower `--learning-rate` avoids this."
         )
     lost = sum(not math.isfinite(record["Valid loss"]) for record in report.history)
     if lost:
@@ -222,19 +222,19 @@ def _notes(report: Report) -> Iterator[str]:
         have, their = ("has", "its") if few == 1 else ("have", "their")
         yield (
             f"{few:,} of {len(report.validation.counts):,} categories {have} fewer than {FEW_IMAGES}"
-            f" validation images: {their} numbers are partly chance."
+            f" validation images: {their} metrics are noisy."
         )
 
 
 def _gap(report: Report) -> str:
-    """What to know of a network that is much better on the images it has learned; empty where it is not."""
+    """A remark on overfitting, if training accuracy is much higher than validation accuracy; else empty."""
     best = report.history[report.best_epoch - 1]
     trained, validated = 1 - best["Train error"], best["Top 1 accuracy"]
     if trained - validated < LARGE_GAP:
         return ""
     return (
-        f"In the best epoch the model was right on {trained:.0%} of the training images, and on"
-        f" {validated:.0%} of the validation images: more training images would help most."
+        f"The model overfits: in the best epoch its accuracy was {trained:.0%} on the training images, but"
+        f" {validated:.0%} on the validation images. More training images would help most."
     )
 
 
@@ -264,25 +264,25 @@ def _charts(report: Report) -> list[Chart]:
 
 
 def _training_loss(recipe: Recipe) -> str:
-    """What makes it another function than the validation loss, in words; empty where nothing does."""
+    """What makes the training loss differ from the validation loss, in words; empty if nothing does."""
     smoothed = ["label smoothing"] if recipe.label_smoothing else []
-    balanced = ["balanced classes"] if recipe.balance_classes else []
+    balanced = ["class balancing"] if recipe.balance_classes else []
     return " and ".join(smoothed + balanced)
 
 
 def _parts(budget: TimeBudget) -> list[Part]:
     total_s = max(budget.total_s, 1e-9)
     parts = (
-        ("computing", "Training batches", budget.computing_s, "the network and its gradients"),
-        ("waiting", "Waiting for images", budget.waiting_s, "reading and decoding could not keep up"),
+        ("computing", "Training batches", budget.computing_s, "forward and backward passes, optimizer steps"),
+        ("waiting", "Waiting for images", budget.waiting_s, "reading and decoding did not keep up"),
         ("validation-time", "Validation", budget.validation_s, "after each epoch"),
-        ("rest", "The rest", budget.rest_s, "starting, checkpoints, this report"),
+        ("rest", "Other", budget.rest_s, "start-up, checkpoints, this report"),
     )
     return [Part(kind, name, duration(s), s / total_s, why) for kind, name, s, why in parts]
 
 
 def _recipe(recipe: Recipe) -> dict[str, str]:
-    """The recipe in the words of `init-model`; what is off is said, too."""
+    """The recipe under the names of `init-model`'s options, including what is off."""
     return {name.replace("_", " ").capitalize(): _plain(value) for name, value in asdict(recipe).items()}
 
 

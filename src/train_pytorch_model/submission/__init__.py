@@ -1,1 +1,1 @@
-"""What is sent to Azure ML, as plain values that are checked before anything is: no azure in here."""
+"""What is sent to Azure ML, as plain values that are checked first. Nothing here imports azure."""

@@ -1,4 +1,4 @@
-"""The compute cluster: what is asked for, what is there, and what does not go together."""
+"""The compute cluster: the nodes requested, the cluster that exists, and conflicts between the two."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from train_pytorch_model.errors import out_of_range
 DEFAULT_VM_SIZE = "Standard_NC4as_T4_v3"  # the cheapest size with a whole GPU
 AMLCOMPUTE = "amlcompute"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
-_RESERVED = ("local", "serverless")  # words of Azure ML for what is no cluster
+_RESERVED = ("local", "serverless")  # Azure ML's names for compute that is not a cluster
 
 GPUS: Mapping[str, int] = {
     "Standard_NC4as_T4_v3": 1,
@@ -31,42 +31,42 @@ GPUS: Mapping[str, int] = {
     "Standard_ND96isr_H100_v5": 8,
     "Standard_ND96isr_H200_v5": 8,
 }
-"""VM size → its GPUs, of the common sizes; Azure is asked for the others."""
+"""VM size → number of GPUs, for the common sizes; Azure is asked about others."""
 
 _GPUS_BY_LOWER_NAME = {size.lower(): gpus for size, gpus in GPUS.items()}
 
 
 def known_gpus(vm_size: str) -> int | None:
-    """GPUs of a VM size; None for a size that is not in the table."""
+    """Return the number of GPUs of a VM size; None for a size that is not in the table."""
     return _GPUS_BY_LOWER_NAME.get(vm_size.lower())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """What a job needs: nodes of a cluster, which is made where it does not exist."""
+    """The nodes that a job requests, and the cluster to create if it does not exist."""
 
     cluster: str
     instance_count: int = 1
     process_count: int = 1
-    """Per node. 1 lets the program start one for each GPU."""
+    """Processes per node. With 1, the program starts one for each GPU."""
     vm_size: str | None = None
     max_nodes: int | None = None
 
     @property
     def new_vm_size(self) -> str:
-        """The size of a cluster that is made."""
+        """The VM size of a cluster to create."""
         return self.vm_size or DEFAULT_VM_SIZE
 
     @property
     def new_max_nodes(self) -> int:
-        """The maximum of a cluster that is made."""
+        """The maximum number of nodes of a cluster to create."""
         return self.instance_count if self.max_nodes is None else self.max_nodes
 
     def problems(self) -> Iterator[str]:
-        """What is wrong whatever Azure says."""
+        """Yield the problems that can be found without asking Azure."""
         if not _NAME.fullmatch(self.cluster) or self.cluster.lower() in _RESERVED:
             yield (
-                f"--compute {self.cluster!r} is no name of a cluster: expected a letter, then letters, digits"
+                f"--compute {self.cluster!r} is not a cluster name: expected a letter, then letters, digits"
                 f" and hyphens, and none of {', '.join(_RESERVED)}."
             )
         yield from _below_one("Node count", "--instance-count", self.instance_count)
@@ -83,7 +83,7 @@ class Nodes:
             yield from self.too_many_processes(self.vm_size or "", gpus)
 
     def too_many_processes(self, vm_size: str, gpus: int) -> Iterator[str]:
-        """Two processes on one GPU make NCCL fail; without any GPU, only one makes sense."""
+        """Yield a problem if processes would share a GPU, which makes NCCL fail, or a node without GPUs."""
         if self.process_count > max(gpus, 1):
             yield (
                 f"Process count per node should be at most the GPUs of a node:"
@@ -97,12 +97,12 @@ class Cluster:
 
     name: str
     kind: str
-    """As Azure calls it, in lower case: amlcompute is a cluster."""
+    """Azure's type of compute target, in lower case: amlcompute is a cluster."""
     vm_size: str | None = None
     max_nodes: int | None = None
 
     def problems(self, nodes: Nodes, gpus: int | None) -> Iterator[str]:
-        """Why these nodes cannot be had here. `gpus` are those of a node; None if nobody knows."""
+        """Yield why this cluster cannot provide the nodes. `gpus` is the number per node; None if unknown."""
         if self.kind != AMLCOMPUTE and nodes.instance_count > 1:
             yield (
                 f"Several nodes need an AmlCompute cluster: {self.name} is of type {self.kind}, and"
@@ -123,7 +123,7 @@ class Cluster:
             yield from nodes.too_many_processes(self.vm_size, gpus)
 
     def ignored(self, nodes: Nodes) -> str:
-        """What was asked for and does not matter; empty if nothing."""
+        """Return a warning about an option that has no effect here; empty if there is none."""
         if nodes.max_nodes in (None, self.max_nodes):
             return ""
         return f"{self.name} exists and has at most {self.max_nodes} nodes; --max-nodes is ignored."

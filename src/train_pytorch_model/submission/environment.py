@@ -1,4 +1,4 @@
-"""What a job runs in: the project's own environment, another of the workspace, or an image."""
+"""The environment of a job: the project's own, another one of the workspace, or a Docker image."""
 
 import re
 from collections.abc import Iterator
@@ -13,21 +13,24 @@ _NAMED = re.compile(r"[A-Za-z0-9][\w.-]*(:[\w.-]+|@[\w.-]+)")
 
 @dataclass(frozen=True)
 class Environment:
-    """At most one of `name` and the other two; none is the project's own."""
+    """Either `name`, or `image` and `conda_file` or one of them, or nothing for the project's own."""
 
     name: str | None = None
-    """`NAME:VERSION` or `NAME@LABEL` of the workspace, or `azureml://…` of a registry."""
+    """`NAME:VERSION` or `NAME@LABEL` in the workspace, or `azureml://…` in a registry."""
     image: str | None = None
     conda_file: Path | None = None
 
     def problems(self) -> Iterator[str]:
-        """What is wrong."""
+        """Yield what is wrong with these options."""
         if self.name is not None:
             yield from self._problems_of_name(self.name.removeprefix("azureml:"))
             if self.image or self.conda_file:
-                yield "--environment is a whole environment: --image and --conda-file do not go with it."
+                yield (
+                    "--environment names a complete environment: --image and --conda-file cannot be combined"
+                    " with it."
+                )
         if self.image is not None and (not self.image or any(letter.isspace() for letter in self.image)):
-            yield f"--image {self.image!r} is no name of an image."
+            yield f"--image {self.image!r} is not an image name."
         if self.conda_file is not None:
             yield from _problems_of_conda_file(self.conda_file)
 
@@ -35,8 +38,8 @@ class Environment:
         if name.lower().startswith(RESERVED.lower()):
             yield (
                 f"--environment {name}: names that begin with {RESERVED} are reserved for Azure's curated"
-                " environments, which lack packages that training needs. Leave it out, and the"
-                " project's own environment is made."
+                " environments, which lack packages that training needs. Leave it out to use the"
+                " project's own environment."
             )
         elif not name.startswith("//") and not _NAMED.fullmatch(name):
             yield f"--environment {name} names no version: expected NAME:VERSION or NAME@latest."

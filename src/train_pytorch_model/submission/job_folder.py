@@ -1,12 +1,12 @@
-"""A folder that is a whole submission: what `az ml job create --file job.yaml` takes, and what it uploads.
+"""A folder with a complete submission: the input of `az ml job create --file job.yaml` and all it uploads.
 
     job.yaml          the command job, or the pipeline
     component.yaml    Train PyTorch Model
-    src/              this very program; the neighbouring components are in it
-    environment/      what the image is built from
-    conda.yaml        the user's, if there is one
+    src/              the source of this program, which includes the other components
+    environment/      the build context of the image
+    conda.yaml        the user's, if given
 
-Local data are not copied: job.yaml has their absolute paths.
+Local data are not copied: job.yaml refers to them by absolute paths.
 """
 
 import re
@@ -36,19 +36,19 @@ _BASE_IMAGE = re.compile(r"^FROM (\S+)$", re.MULTILINE)
 
 
 def write_job_folder(submission: Submission, folder: Path) -> None:
-    """Fill an empty folder. Raises `UnfinishedOutputError` where it cannot be filled; it is empty again."""
+    """Fill an empty folder. If that fails, empties it again and raises `UnfinishedOutputError`."""
     try:
         _fill(submission, folder)
     except OSError as error:
         empty_directory(folder)
-        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # of the first file
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # the first file's
         raise UnfinishedOutputError(
             f"The job cannot be written to {folder}, which is empty again: {reason}."
         ) from error
 
 
 def component_files(folder: Path) -> list[Path]:
-    """The components in a folder that has been written: Train PyTorch Model, then its neighbours by name."""
+    """Return the component files in a job folder: Train PyTorch Model, then the others by name."""
     neighbours = sorted((folder / COMPONENTS).glob("*.yaml"))
     is_component = "commandComponent.schema.json"
     return [folder / COMPONENT, *(path for path in neighbours if is_component in path.read_text())]
@@ -70,7 +70,7 @@ def _fill(submission: Submission, folder: Path) -> None:
 
 
 def environment_yaml(environment: Environment, build_context: Path) -> dict[str, Any] | str:
-    """As a job has it."""
+    """Return the `environment` of a job's YAML."""
     if environment.name:
         return "azureml:" + environment.name.removeprefix("azureml:")
     if environment.image is None and environment.conda_file is None:
@@ -81,7 +81,7 @@ def environment_yaml(environment: Environment, build_context: Path) -> dict[str,
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a value that is there twice, twice."""
+    """Writes repeated values in full, without YAML aliases."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
         return True
@@ -115,7 +115,8 @@ def _command_job(
 def _pipeline(
     submission: Submission, component: dict[str, Any], environment: dict[str, Any] | str
 ) -> dict[str, Any]:
-    # The components name the project's own, and better: a path in a job is relative to where one types.
+    # The components name the project's own environment, and more reliably: a path in a job is relative to the
+    # working directory.
     other = {} if submission.environment == Environment() else {"environment": environment}
     return {
         "$schema": f"{SCHEMAS}/pipelineJob.schema.json",
@@ -189,13 +190,13 @@ def _running(submission: Submission, component: dict[str, Any]) -> dict[str, Any
 
 
 def _beside(name: str) -> Path:
-    """A file of the project: beside `src` in a checkout, within the package in an installation."""
+    """Return the path of a project file: beside `src` in a checkout, within the package when installed."""
     installed = PROGRAM / name
     return installed if installed.exists() else PROGRAM.parents[1] / name
 
 
 def _not_ours(directory: str, names: list[str]) -> set[str]:
-    """What running leaves in the package, and the files of an installation that are copied beside it."""
+    """Return the names not to copy: caches, hidden files, and installed files that are copied separately."""
     beside = {COMPONENT, ENVIRONMENT} if Path(directory) == PROGRAM else set()
     return {name for name in names if name in beside or name == "__pycache__" or name.startswith(".")}
 

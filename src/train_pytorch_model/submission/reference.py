@@ -1,4 +1,4 @@
-"""Where a job finds its data: a folder of this machine, which is uploaded, or something in the cloud."""
+"""Where a job finds its data: in a local folder, which is uploaded, or in the cloud."""
 
 import re
 from dataclasses import dataclass
@@ -14,25 +14,27 @@ _ASSET = re.compile(r"azureml:[A-Za-z0-9][\w.-]*(:[\w.-]+|@[\w.-]+)")
 
 @dataclass(frozen=True)
 class Reference:
-    """Data for a job."""
+    """A reference to a job's data."""
 
     path: str
-    """As a job's YAML has it."""
+    """As written in a job's YAML."""
     local: Path | None = None
-    """The folder, where it is one of this machine."""
+    """The local folder; None for data in the cloud."""
 
     @classmethod
     def parse(cls, text: str, flag: str) -> Self:
-        """A reference from the command line. Raises `ParameterError`."""
+        """Parse a reference from the command line. Raises `ParameterError`."""
         scheme, separator, _ = text.partition("://")
         if separator:
             if scheme not in SCHEMES:
-                raise ParameterError(f"{flag} {text}: {scheme}:// is not read by Azure ML. Give {FORMS}.")
-            if "?" in text:
-                # Whoever can read the job could read its signature.
                 raise ParameterError(
-                    f"{flag} {text.partition('?')[0]}?…: a signature does not belong into a job. Make the"
-                    " container a datastore of the workspace, and give azureml://datastores/NAME/paths/PATH."
+                    f"{flag} {text}: {scheme}:// is not supported by Azure ML. Give {FORMS}."
+                )
+            if "?" in text:
+                # Anyone who can read the job could read the signature.
+                raise ParameterError(
+                    f"{flag} {text.partition('?')[0]}?…: a signature does not belong in a job. Register the"
+                    " container as a datastore of the workspace, and give azureml://datastores/NAME/paths/PATH."
                 )
             return cls(text)
         if text.startswith("azureml:"):

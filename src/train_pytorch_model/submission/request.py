@@ -1,4 +1,4 @@
-"""A submission: all that is asked for, checked."""
+"""A submission: everything that the user requested, checked."""
 
 import re
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,254}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One training: a single job on a given model, or a pipeline that makes the model first."""
+    """One training run: a single job on a given model, or a pipeline that initialises the model first."""
 
     untrained_model: Reference | None = None
     architecture: str | None = None
-    """Of the model that the pipeline makes, where none is given."""
+    """Architecture of the model that the pipeline initialises; None if a model is given."""
     pretrained: bool = False
     training_dataset: Reference
     validation_dataset: Reference
@@ -30,12 +30,12 @@ class Submission:
     environment: Environment = field(default_factory=Environment)
     experiment_name: str = EXPERIMENT
     register: str | None = None
-    """The model's name, under which Azure ML registers the output as soon as the job has made it."""
+    """Name under which Azure ML registers the trained model as soon as the job has written it."""
     time_limit_min: int | None = None
-    """After which Azure ML ends the training."""
+    """Minutes after which Azure ML ends the training; None for no limit."""
 
     def __post_init__(self) -> None:
-        """Raise `ParameterError` with all that is wrong."""
+        """Raise `ParameterError` with everything that is wrong."""
         problems = [*self._problems(), *self.nodes.problems(), *self.environment.problems()]
         if problems:
             raise ParameterError("\n".join(problems))
@@ -47,18 +47,18 @@ class Submission:
     def _problems(self) -> Iterator[str]:
         if (self.untrained_model is None) == (self.architecture is None):
             yield (
-                "Give either --untrained-model, to train that, or --architecture, to begin with a new model"
+                "Give either --untrained-model, to train that, or --architecture, to start from a new model"
                 " of that architecture."
             )
         if self.architecture is not None and self.architecture not in FAMILY_OF:
             yield unknown(self.architecture)
         if self.pretrained and self.architecture is None:
-            yield "--pretrained goes with --architecture: a given model has its weights."
+            yield "--pretrained requires --architecture: a given model has its own weights."
         for flag, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):
             if name is not None and not _NAME.fullmatch(name):
                 yield (
-                    f"{flag} {name!r} is no name: expected a letter or digit, then letters, digits, _, -"
-                    " and . up to 255 in all."
+                    f"{flag} {name!r} is not a valid name: expected a letter or digit, then letters,"
+                    " digits, _, - and ., up to 255 characters in all."
                 )
         if self.time_limit_min is not None and self.time_limit_min < 1:
             yield f"The time limit should be at least a minute: --time-limit is {self.time_limit_min}."

@@ -1,11 +1,11 @@
-"""Which workspace: from flags, else from the environment, else from the config.json of the portal.
+"""The address of the workspace: from flags, else environment variables, else the portal's config.json.
 
-A config.json that is named comes before the environment, which may be that of another workspace.
+A config.json named with --config takes precedence over the variables, which may name another workspace.
 
     config.json    {"subscription_id": "…", "resource_group": "…", "workspace_name": "…"}
 
-Where none is named, it is looked for in the working directory and its parents, in each also in a folder
-`.azureml`.
+Without --config, it is searched for in the working directory and its parents, and in the folder `.azureml`
+of each.
 """
 
 import shlex
@@ -20,7 +20,7 @@ from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.formats.files import MalformedFileError, read_json
 
 CONFIG = "config.json"
-# Set in every job of Azure ML, and understood here too.
+# Azure ML sets these in every job; they are read here too.
 VARIABLES: Mapping[str, str] = {
     "subscription_id": "AZUREML_ARM_SUBSCRIPTION",
     "resource_group": "AZUREML_ARM_RESOURCEGROUP",
@@ -30,7 +30,7 @@ VARIABLES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Workspace:
-    """Its address."""
+    """The address of a workspace."""
 
     subscription_id: str
     resource_group: str
@@ -40,9 +40,9 @@ class Workspace:
     def find(
         cls, flags: Mapping[str, str | None], config: Path | None, environment: Mapping[str, str], start: Path
     ) -> Self:
-        """The workspace, each of its three names from the first place that has it.
+        """Return the workspace, each of its three names taken from the first source that has it.
 
-        `config` is read instead of what lies about. Raises `ParameterError`, naming what is missing.
+        `config` replaces the search from `start` upwards. Raises `ParameterError`, naming what is missing.
         """
         found = {
             name: environment[variable] for name, variable in VARIABLES.items() if environment.get(variable)
@@ -52,23 +52,23 @@ class Workspace:
         found |= {name: value for name, value in flags.items() if value}
         if config is None and len(found) < len(VARIABLES):
             files = (_read(path, is_asked_for=False) for path in _places(start) if path.is_file())
-            # Many programs have a file of this name; one that names nothing of a workspace is another's.
+            # Many programs have a file of this name; one without any of the three entries belongs to another.
             found = next(filter(None, files), {}) | found
         missing = [name for name in VARIABLES if name not in found]
         if missing:
             raise ParameterError(
-                "Which workspace? Unknown are:"
+                "The workspace is not fully specified. Missing are:"
                 + "".join(f"\n  --{name.replace('_', '-')} or {VARIABLES[name]}" for name in missing)
-                + f"\nOr download {CONFIG} of the workspace from the portal into this directory."
+                + f"\nOr download the workspace's {CONFIG} from the portal into this directory."
             )
         return cls(found["subscription_id"], found["resource_group"], found["workspace_name"])
 
     def flags(self) -> str:
-        """The end of a command line of `az ml`, which may have another subscription as its default."""
+        """Return the workspace options of an `az ml` command, whose default subscription may be another."""
         return shlex.join(
             (
                 *("--subscription", self.subscription_id),
-                *("--resource-group", self.resource_group),  # which may have brackets in its name
+                *("--resource-group", self.resource_group),  # its name may contain brackets
                 *("--workspace-name", self.name),
             )
         )

@@ -1,1 +1,1 @@
-"""What leaves for MLflow, from a thread and a process of their own: a training never waits for it."""
+"""Logging to MLflow, from a separate thread and process, so that training never waits for it."""

@@ -1,7 +1,7 @@
-"""What is asked of MLflow: a run, its metrics and files, and the trained directory as an MLflow model.
+"""Calls to MLflow: for a run, its metrics and files, and to save the trained directory as an MLflow model.
 
-Alone in importing mlflow, and without torch, which takes as long. Arguments and results are what JSON has:
-most calls come from another process (`mlflow_process`).
+The only module that imports mlflow. It does not import torch, which takes as long. Arguments and results are
+JSON values, because most calls come from another process (`mlflow_process`).
 """
 
 import logging
@@ -30,28 +30,29 @@ from train_pytorch_model.image_classifier.scored_columns import (
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 
 EXPERIMENT = "train_pytorch_model"
-LAST_METRIC = "Learning rate"  # one that every epoch has
+LAST_METRIC = "Learning rate"  # one that every epoch logs
 SERVING_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pillow")
 
-for name in ("mlflow", "alembic"):  # a new store reports every migration
+for name in ("mlflow", "alembic"):  # a new store logs every migration
     logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def make_store() -> None:
-    """Have the tables of a local database made, which takes two seconds; a server has its own."""
+    """Create the tables of a local database, which takes two seconds; a server has its own."""
     if _database(mlflow.get_tracking_uri()):
         _client().get_experiment_by_name(EXPERIMENT)
 
 
 def open_run(params: Mapping[str, Any], begun: str, begun_ms: int) -> dict[str, Any]:
-    """The run that the environment or an earlier start, `begun`, names, else a new one.
+    """Open the run that the environment or an earlier start, `begun`, names; otherwise create one.
 
-    Its `run_id`, whether it `is_ours` to end, and the `epochs` that it has. Raises anything, as all of these.
+    Returns its `run_id`, whether it `is_ours` to end, and the `epochs` it already has. May raise anything, as
+    may all functions here.
     """
     client = _client()
     named = os.environ.get("MLFLOW_RUN_ID")
     if begun and not named:
-        with suppress(mlflow.MlflowException):  # of another store, or deleted
+        with suppress(mlflow.MlflowException):  # it is in another store, or was deleted
             client.update_run(begun, "RUNNING")
             return {"run_id": begun, "is_ours": True, "epochs": epochs_of(begun)}
     run_id = named or _create_run(client, begun_ms)
@@ -60,23 +61,23 @@ def open_run(params: Mapping[str, Any], begun: str, begun_ms: int) -> dict[str, 
 
 
 def epochs_of(run_id: str) -> list[int]:
-    """The numbers of the epochs that a run has."""
+    """The numbers of the epochs logged to a run."""
     return [metric.step for metric in mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC)]
 
 
 def log_epoch(run_id: str, number: int, ended_ms: int, metrics: Mapping[str, float]) -> None:
-    """The metrics of an epoch, with its number as step."""
+    """Log the metrics of an epoch, with its number as the step."""
     batch = [Metric(name, value, ended_ms, number) for name, value in metrics.items()]
     mlflow.MlflowClient().log_batch(run_id, metrics=batch)
 
 
 def attach(run_id: str, text: str, name: str) -> None:
-    """A file of a run, in place of one of this name."""
+    """Log a text file to a run, replacing one of the same name."""
     mlflow.MlflowClient().log_text(run_id, text, name)
 
 
 def end_run(run_id: str, status: str) -> None:
-    """Close a run."""
+    """End a run with this status."""
     mlflow.MlflowClient().set_terminated(run_id, status)
 
 
@@ -92,26 +93,26 @@ def _create_run(client: mlflow.MlflowClient, begun_ms: int) -> str:
 
 
 def _log_params(client: mlflow.MlflowClient, run_id: str, params: Mapping[str, Any]) -> None:
-    """Those that the run does not have: none can be changed, and a job that goes on may have others."""
+    """Log parameters that the run lacks: none can be changed, and a resumed job may have other values."""
     known = client.get_run(run_id).data.params
     missing = [Param(name, str(value)) for name, value in params.items() if name not in known]
     client.log_batch(run_id, params=missing)
 
 
 def _beside_database(store: str) -> str | None:
-    """Where files of runs belong that a local database lists; MLflow would take the working directory."""
+    """The artifact location of runs in a local database; MLflow would use the working directory."""
     database = _database(store)
-    return (database.parent / "mlruns").as_uri() if database else None  # a server knows by itself
+    return (database.parent / "mlruns").as_uri() if database else None  # a server has its own
 
 
 def _database(store: str) -> Path | None:
-    """The file of a local database."""
+    """The file of a local database; None for any other store."""
     scheme, _, path = store.partition(":///")
     return Path(path).absolute() if scheme == "sqlite" and path else None
 
 
 def _client() -> mlflow.MlflowClient:
-    """Raises `OSError` at once where a local database cannot be written: MLflow would try for minutes."""
+    """Raises `OSError` at once if a local database is not writable: MLflow would retry for minutes."""
     if database := _database(mlflow.get_tracking_uri()):
         database.parent.mkdir(parents=True, exist_ok=True)
         with database.open("ab"):
@@ -120,16 +121,16 @@ def _client() -> mlflow.MlflowClient:
 
 
 def save_model(folder: str, model_config: dict[str, Any], example: str) -> None:
-    """Make the trained directory `folder`, which holds its weights already, an MLflow model as well.
+    """Make the trained directory `folder`, which already holds the weights, an MLflow model too.
 
-    MLflow writes into an empty folder only, so it writes elsewhere and its files are moved here; the weights
-    stay where they are and `MLmodel` points to them. `example` is an image file as base64.
+    MLflow only writes into an empty folder, so it writes elsewhere and its files are copied here; the weights
+    stay in place and `MLmodel` points to them. `example` is a base64-encoded image file.
     """
     root, spec = Path(folder), ClassifierSpec.from_mapping(model_config)
     weights = root / "model"
     outputs = [ColSpec("double", PROBABILITY_PREFIX + name) for name in spec.categories]
     with TemporaryDirectory() as scratch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # mlflow's own, of its own dependencies
+        warnings.simplefilter("ignore")  # mlflow's, about its own dependencies
         placeholder = Path(scratch) / weights.name
         placeholder.touch()
         written = Path(scratch) / "mlflow_model"
@@ -153,7 +154,7 @@ def save_model(folder: str, model_config: dict[str, Any], example: str) -> None:
         (written / "data" / weights.name).unlink()
         (written / "data").rmdir()
         for entry in written.iterdir():
-            if entry.is_dir():  # there already, if a process has died in the midst of this
+            if entry.is_dir():  # it exists already if a process died while copying
                 bytecode = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(entry, root / entry.name, ignore=bytecode, dirs_exist_ok=True)
             else:
@@ -161,5 +162,5 @@ def save_model(folder: str, model_config: dict[str, Any], example: str) -> None:
 
 
 def _public_version(package: str) -> str:
-    """Without the local part: `2.15.0+cu130` is on no registry."""
+    """The version without its local part: no registry has `2.15.0+cu130`."""
     return version(package).partition("+")[0]

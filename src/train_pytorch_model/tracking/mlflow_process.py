@@ -1,10 +1,10 @@
 """MLflow in a process of its own, which imports it while PyTorch is imported here.
 
-That takes two to four seconds of computing with a new store, and in a thread of this process it would take
-them from the training: there it takes what is left of the processors.
+Importing it and creating a store take two to four seconds of CPU time. In a thread of this process that would
+slow training down; a process of its own runs at low priority.
 
-Requests go to it as lines of JSON, each with a number, and replies come back with that number, in any order:
-a server that does not answer one call holds up no other.
+Requests are lines of JSON, each with a number that the reply repeats. Replies come in any order, so a call
+that a server does not answer does not block others.
 """
 
 import json
@@ -24,36 +24,36 @@ from train_pytorch_model.machine.priority import step_back
 from train_pytorch_model.machine.process_table import python_command
 
 PROGRAM = "from train_pytorch_model.tracking.mlflow_process import main; main()"
-SAVE_MODEL = "save_model"  # the call that needs no store, and that a training waits for
-SAVING_S = 120.0  # that it may take; it takes one or two
-ENDING_S = 1.0  # that its end is waited for: it comes in milliseconds, unless it is making a store
-MAKING_S = 60.0  # that a process which is told to end goes on making one: nobody can mend half of it
+SAVE_MODEL = "save_model"  # the only call that needs no store, and that training waits for
+SAVING_S = 120.0  # its timeout; it usually takes one or two seconds
+ENDING_S = 1.0  # to wait for the process to exit: milliseconds suffice, unless it is creating a store
+MAKING_S = 60.0  # for an exiting process to finish creating a store: half of one cannot be repaired
 MAX_REASON = 200  # characters
 
-# By default a dead server holds each call for four minutes.
+# By default a dead server blocks each call for four minutes.
 REQUESTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 
 Reply = Mapping[str, Any]
-"""Of a call: its `value`, or why there is none: `reason`, `traceback`, and of an `OSError` its parts."""
+"""The `value` of a call, or its `reason` and `traceback` if it failed, with `os_error` for an `OSError`."""
 
 
 class MlflowError(Exception):
-    """A call has failed, for whatever reason a server, a network or MLflow comes up with."""
+    """A call failed, for any reason: the server, the network or MLflow itself."""
 
 
 class Mlflow:
     """Calls MLflow in this process."""
 
     def call(self, function: str, *arguments: object) -> Any:
-        """What this function of `mlflow_calls` returns. Raises `OSError` or `MlflowError`."""
+        """Call this function of `mlflow_calls`. Raises `OSError` or `MlflowError`."""
         return _value(_reply(function, arguments))
 
 
 class MlflowProcess(Mlflow):
-    """Calls it in a process; where that has died, in this one."""
+    """Calls MLflow in a separate process, or in this one if that has died."""
 
     def __init__(self) -> None:
-        """Raises `OSError` where there can be no process."""
+        """Start the process. Raises `OSError` if that is not possible."""
         self._process = subprocess.Popen(
             python_command(PROGRAM),
             stdin=subprocess.PIPE,
@@ -61,7 +61,7 @@ class MlflowProcess(Mlflow):
             text=True,
             encoding="ascii",
             errors="replace",
-            process_group=0,  # Ctrl-C is not for it
+            process_group=0,  # keeps Ctrl-C from reaching it
         )
         self._lock = threading.Lock()
         self._pending: dict[int, Future[Reply | None]] = {}
@@ -71,12 +71,12 @@ class MlflowProcess(Mlflow):
         self._requests: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read_replies, daemon=True, name="mlflow replies")
         self._reader.start()
-        # One that is stopped takes no more than the pipe holds.
+        # In a thread, because writing blocks when the process is stopped and the pipe is full.
         threading.Thread(target=self._write_requests, daemon=True, name="mlflow requests").start()
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     def call(self, function: str, *arguments: object) -> Any:
@@ -98,7 +98,7 @@ class MlflowProcess(Mlflow):
         return _value(_reply(function, arguments) if reply is None else reply)
 
     def end(self) -> None:
-        """Have the process end, whatever calls it waits for."""
+        """Make the process exit, even if calls are pending."""
         self._is_told_to_end = True
         self._requests.put(None)
         self._reader.join(ENDING_S)
@@ -106,7 +106,7 @@ class MlflowProcess(Mlflow):
     def _write_requests(self) -> None:
         pipe = self._process.stdin
         assert pipe is not None
-        with suppress(OSError), pipe:  # it is dead, and there is no reply
+        with suppress(OSError), pipe:  # the process is dead, and will not reply
             while line := self._requests.get():
                 pipe.write(line)
                 pipe.flush()
@@ -117,7 +117,7 @@ class MlflowProcess(Mlflow):
         try:
             with pipe:
                 for line in pipe:
-                    # Or what was printed before `main`, or half a line of a process that was killed.
+                    # Skips what was printed before `main`, and the partial line of a process that was killed.
                     with suppress(ValueError, TypeError, KeyError):
                         number, reply = json.loads(line)
                         self._pending.pop(number).set_result(reply)
@@ -132,7 +132,7 @@ class MlflowProcess(Mlflow):
 
 @contextmanager
 def mlflow_beside() -> Iterator[Mlflow]:
-    """For a `with` in which MLflow is called; in this process where there can be no other."""
+    """Provide calls to MLflow for a `with`; in this process if no other can be started."""
     process = None
     if os.name == "posix":
         with suppress(OSError):
@@ -145,19 +145,19 @@ def mlflow_beside() -> Iterator[Mlflow]:
 
 
 def main() -> None:
-    """Serve the process that has started this one until it closes the pipe, or is no more."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the end of the pipe tells it to end
+    """Serve the parent process until it closes the pipe or dies."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # it exits when the pipe is closed
         signal.signal(number, signal.SIG_IGN)
     server = _Server()
     for line in sys.stdin:
-        if not line.endswith("\n"):  # who wrote it has been ended in the middle
+        if not line.endswith("\n"):  # the writer was killed mid-line
             break
         threading.Thread(target=server.serve, args=json.loads(line), daemon=True).start()
     server.end()
 
 
 class _Server:
-    """Answers calls, each in a thread of its own, as soon as MLflow is there."""
+    """Answers calls, each in a thread of its own, as soon as MLflow is imported."""
 
     def __init__(self) -> None:
         self._replies = os.fdopen(os.dup(1), "w", encoding="ascii")
@@ -168,7 +168,7 @@ class _Server:
         threading.Thread(target=self._load, daemon=True).start()
 
     def serve(self, number: int, function: str, arguments: Sequence[object]) -> None:
-        """Reply to a request."""
+        """Carry out a request and reply to it."""
         if function == SAVE_MODEL:
             self._is_loaded.wait()
         else:
@@ -179,14 +179,14 @@ class _Server:
             print(line, file=self._replies, flush=True)
 
     def end(self) -> None:
-        """End this process: calls that hang, and MLflow's own threads, are not waited for."""
-        for stream in (1, 2):  # who reads what the training prints waits for all who could print there
+        """Exit without waiting for hanging calls or MLflow's own threads."""
+        for stream in (1, 2):  # readers of the training's output wait until no process has it open
             os.dup2(self._nowhere, stream)
         self._making.acquire(timeout=MAKING_S)
         os._exit(0)
 
     def _load(self) -> None:
-        """Import MLflow and make its store. Where that fails, every call says so."""
+        """Import MLflow and create its store. If that fails, every call reports it."""
         step_back()
         try:
             with suppress(Exception):
@@ -207,7 +207,7 @@ def _reply(function: str, arguments: Sequence[object]) -> Reply:
         from train_pytorch_model.tracking import mlflow_calls
 
         return {"value": getattr(mlflow_calls, function)(*arguments)}
-    except Exception as error:  # whatever a server, a network or a client library comes up with
+    except Exception as error:  # servers, networks and client libraries raise all kinds
         reply = {
             "reason": f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON]}",
             "traceback": traceback.format_exc(),

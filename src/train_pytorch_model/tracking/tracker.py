@@ -1,8 +1,8 @@
-"""MLflow: metrics of each epoch, and the report.
+"""Logs the metrics of each epoch and the report to MLflow.
 
-Metrics never fail or slow a training: they leave from a thread, and what goes wrong there is one warning.
-In an Azure ML job they go to the run that Azure has made; elsewhere to a new run of the experiment
-`train_pytorch_model`, in MLflow's default store unless its variables name another.
+Logging never fails or slows down training: a thread does it, and any failure there is just one warning. In an
+Azure ML job it goes to the run that Azure has created; elsewhere to a new run of the experiment
+`train_pytorch_model`, in MLflow's default store unless its environment variables name another.
 """
 
 import queue
@@ -19,22 +19,22 @@ from train_pytorch_model.machine.priority import step_back
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 
-CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machine a new store has taken 30
-STOPPING_S = 5.0  # the same of one that was interrupted
-MAX_FAILURES = 3  # in a row; then the server is left alone until the end
-POSITIONS = ("epoch", "step")  # of a record, beside its metrics
+CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machine a new store took 30 s
+STOPPING_S = 5.0  # the same for an interrupted run
+MAX_FAILURES = 3  # in a row; then nothing is sent until the end
+POSITIONS = ("epoch", "step")  # the keys of a record that are not metrics
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file of a run."""
+    """A text file to log to a run."""
 
     name: str
     text: str
 
 
 class NoTracker:
-    """Of ranks other than 0, and of dry runs."""
+    """Logs nothing: for ranks other than 0."""
 
     def __enter__(self) -> Self:
         return self
@@ -50,10 +50,10 @@ class NoTracker:
 
 
 class MlflowTracker:
-    """A run of MLflow, written to by a thread of its own, one batch an epoch.
+    """Logs to an MLflow run from a thread of its own, one batch per epoch.
 
-    What cannot be sent is tried again at the end, once. `run_id_path` keeps the run's id for a training that
-    goes on later: it logs all its epochs again, and those that the run has already are not sent twice.
+    What cannot be sent is retried once, at the end. `run_id_path` keeps the run's id for a resumed training,
+    which logs all its epochs again; those that the run already has are not sent twice.
     """
 
     def __init__(self, mlflow: Mlflow, params: Mapping[str, Any], run_id_path: Path, voice: Voice) -> None:
@@ -81,20 +81,20 @@ class MlflowTracker:
         if kind is None:
             self._ends_as = "FINISHED"
         elif issubclass(kind, Exception):
-            self._ends_as = "FAILED"  # and what was only stopped goes on
+            self._ends_as = "FAILED"  # a stopped run stays open, to be resumed
         self._queue.put(None)
         timeout_s = CLOSING_S if kind is None else STOPPING_S
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             self._warn_of_metrics(f"no answer within {timeout_s:.0f} s")
-            self._is_left_alone = True  # what it finds from now on is that all is over
+            self._is_left_alone = True  # its errors from now on are due to the shutdown
 
     def log(self, record: Mapping[str, float]) -> None:
-        """An epoch: `epoch`, counted from 1, `step`, and the metrics under their documented names."""
+        """Log an epoch: `epoch`, counted from 1, `step`, and the metrics under their documented names."""
         self._queue.put(_Epoch(record, _now_ms()))
 
     def attach(self, attachment: Attachment) -> None:
-        """A file, which is sent at the end."""
+        """Add a file, which is sent at the end."""
         self._attachments.append(attachment)
 
     def _warn_of_metrics(self, reason: object) -> None:
@@ -105,23 +105,23 @@ class MlflowTracker:
             self._voice.warn(text)
 
     def _send_all(self) -> None:
-        step_back()  # where MLflow has no process of its own
+        step_back()  # for MLflow in this process, if it has none of its own
         run: _Run | None = None
         unsent: list[_Epoch] = []
         failures = 0
         while (epoch := self._queue.get()) is not None:
             unsent.append(epoch)
             if failures >= MAX_FAILURES:
-                continue  # nobody is there; once more at the end
+                continue  # the server is unreachable; retry once at the end
             try:
                 run = run or self._open()
                 if failures:
-                    run.note_sent()  # what has failed may have arrived all the same
+                    run.note_sent()  # a call that failed may have arrived all the same
                 while unsent:
                     run.send(unsent[0])
                     unsent.pop(0)
                 failures = 0
-            except Exception:  # whatever a server, a network or a client library comes up with
+            except Exception:  # servers, networks and client libraries raise all kinds
                 failures += 1
         try:
             run = run or self._open()
@@ -132,7 +132,7 @@ class MlflowTracker:
             self._send_attachments(run)
             if self._ends_as:
                 run.end(self._ends_as)
-        except Exception as error:  # the same
+        except Exception as error:  # likewise
             self._warn_of_metrics(error)
 
     def _open(self) -> "_Run":
@@ -142,13 +142,13 @@ class MlflowTracker:
         try:
             for attachment in self._attachments:
                 run.attach(attachment)
-        except Exception as error:  # the same, of the store of files, which may be another
+        except Exception as error:  # likewise, from the artifact store, which may be a different one
             self._warn(f"MLflow does not have the report ({error}).")
 
 
 @dataclass(frozen=True)
 class _Epoch:
-    """What is known of an epoch, and when: MLflow may not be there yet."""
+    """The record of an epoch, and when it ended: MLflow may not be ready yet."""
 
     record: Mapping[str, float]
     ended_ms: int
@@ -159,10 +159,10 @@ def _now_ms() -> int:
 
 
 class _Run:
-    """A run in MLflow, Azure's or our own, and which epochs it has."""
+    """An MLflow run, Azure's or our own, and the epochs it has."""
 
     def __init__(self, mlflow: Mlflow, params: Mapping[str, Any], run_id_path: Path, begun_ms: int) -> None:
-        """Open the one that the environment or an earlier start names, else a new one. Raises anything."""
+        """Open the run that the environment or an earlier start names, else a new one. May raise anything."""
         opened = mlflow.call("open_run", params, _read_text(run_id_path), begun_ms)
         self._mlflow = mlflow
         self._run_id, self._is_ours = opened["run_id"], opened["is_ours"]
@@ -171,11 +171,11 @@ class _Run:
             run_id_path.write_text(self._run_id)
 
     def note_sent(self) -> None:
-        """Ask which epochs the run has."""
+        """Query which epochs the run has."""
         self._sent = set(self._mlflow.call("epochs_of", self._run_id))
 
     def send(self, epoch: "_Epoch") -> None:
-        """The metrics of an epoch, unless the run has them."""
+        """Log the metrics of an epoch, unless the run has them."""
         number = int(epoch.record["epoch"])
         if number not in self._sent:
             metrics = {name: value for name, value in epoch.record.items() if name not in POSITIONS}
@@ -183,11 +183,11 @@ class _Run:
             self._sent.add(number)
 
     def attach(self, attachment: Attachment) -> None:
-        """A file of the run."""
+        """Log a file to the run."""
         self._mlflow.call("attach", self._run_id, attachment.text, attachment.name)
 
     def end(self, status: str) -> None:
-        """Close a run of our own; Azure closes its own."""
+        """End a run of our own; Azure ends its own."""
         if self._is_ours:
             self._mlflow.call("end_run", self._run_id, status)
 

@@ -6,12 +6,14 @@ Changes that the recipe has no option for are made with PyTorch hooks, from outs
 import copy
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
+from torchvision.transforms import v2
 
 from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
@@ -206,6 +208,57 @@ def decay_all(trainer: Trainer) -> nn.Module:
     return trainer.network
 
 
+def trivial_augment() -> Prepare:
+    """Each training image is changed in one random way, such as rotated (Müller and Hutter 2021)."""
+    transform = v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR, fill=127)
+
+    def prepare(trainer: Trainer) -> nn.Module:
+        def change(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
+            if not trainer.network.training:
+                return None
+            changed = torch.stack([transform(image) for image in inputs[0]])
+            return (changed.contiguous(memory_format=torch.channels_last),)
+
+        trainer._model.register_forward_pre_hook(change)
+        return trainer.network
+
+    return prepare
+
+
+def cutmix(share: float) -> Prepare:
+    """In a share of the steps, a random box of each image is another image's (Yun et al. 2019)."""
+
+    def prepare(trainer: Trainer) -> nn.Module:
+        mixed: list[tuple[Tensor, float]] = []  # of the last step: whose box it was, the share of the rest
+
+        def mix(network: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
+            mixed.clear()
+            if not network.training or torch.rand(()) >= share:
+                return None
+            images, order = inputs[0].clone(), torch.randperm(len(inputs[0]))
+            height, width = images.shape[2:]
+            side = float(torch.rand(()).sqrt())
+            rows, columns = round(height * side), round(width * side)
+            top, left = (int(torch.randint(room + 1, ())) for room in (height - rows, width - columns))
+            box = (..., slice(top, top + rows), slice(left, left + columns))
+            images[box] = images[order][box]
+            mixed.append((order, 1 - rows * columns / (height * width)))
+            return (images,)
+
+        def mixed_loss(logits: Tensor, targets: Tensor) -> Tensor:
+            loss = loss_sum(logits, targets)
+            for order, rest in mixed:
+                loss = rest * loss + (1 - rest) * loss_sum(logits, targets[order])
+            return loss
+
+        loss_sum = trainer._step.loss_sum
+        trainer.network.register_forward_pre_hook(mix)
+        trainer._take_step = trainer._step = replace(trainer._step, loss_sum=mixed_loss)
+        return trainer.network
+
+    return prepare
+
+
 CONTENDERS = (
     Contender("defaults", ours.train),
     Contender("no crop", by_recipe(augmentation="none")),
@@ -289,6 +342,8 @@ CONTENDERS = (
         )
         for factor in (1, 3, 30, 100)
     ),
+    Contender("TrivialAugment", functools.partial(ours.train, prepare=trivial_augment())),
+    Contender("CutMix in half of the steps", functools.partial(ours.train, prepare=cutmix(0.5))),
 )
 
 

@@ -27,8 +27,10 @@ from tests.benchmarks.accuracy.candidates import (
     averaged,
     batch_norm_momentum,
     by_recipe,
+    cutmix,
     head_rate,
     random_head,
+    trivial_augment,
 )
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
@@ -158,6 +160,8 @@ CONTENDERS = (
         by_recipe(precision="float32", augmentation="random-resized-crop", crop_area=0.35),
     ),
     Contender("weights averaged, 0.99", functools.partial(train, prepare=averaged(0.99))),
+    Contender("TrivialAugment", functools.partial(train, prepare=trivial_augment())),
+    Contender("CutMix in half of the steps", functools.partial(train, prepare=cutmix(0.5))),
 )
 
 

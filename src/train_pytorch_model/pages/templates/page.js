@@ -1,5 +1,5 @@
 "use strict";
-// Tables whose column titles sort them. A second press turns the order; what is undefined stays last.
+// Tables that sort by a column when its heading is clicked. A second click reverses; undefined values stay last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   const headers = [...table.tHead.rows[0].cells];
@@ -24,7 +24,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
-// Fields that leave only the rows whose name contains a text.
+// Fields that filter a table's rows by a part of the name.
 for (const input of document.querySelectorAll("input[data-filters]")) {
   const rows = [...document.getElementById(input.dataset.filters).tBodies[0].rows];
   const found = document.querySelector(`[data-found="${input.dataset.filters}"]`);
@@ -41,7 +41,7 @@ for (const input of document.querySelectorAll("input[data-filters]")) {
   });
 }
 
-// The map of confusions: the cell under the pointer or the arrow keys, in words.
+// The heat map of the confusion matrix: describes the cell under the pointer, or selected with the arrow keys.
 const map = document.getElementById("map");
 if (map) {
   const data = JSON.parse(document.getElementById("map-data").textContent);
@@ -53,7 +53,7 @@ if (map) {
   const format = new Intl.NumberFormat();
   let row = 0, column = 0;
 
-  // Names in their own direction, whatever letters they have.
+  // A name keeps its own text direction, whatever its script.
   function named(index) {
     const name = document.createElement("bdi");
     name.textContent = data.names[index];
