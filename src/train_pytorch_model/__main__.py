@@ -1,12 +1,12 @@
 """`python -m train_pytorch_model VERB …`, the same as `train-pytorch-model VERB …`."""
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.loading import ended_by_interrupts
+from train_pytorch_model.commands.loading import exit_on_interrupt
 
 
 def main() -> None:
     """Run the verb on this process's command line; exits with its status."""
-    with ended_by_interrupts():
+    with exit_on_interrupt():
         from train_pytorch_model.commands.program import run_verbs
         from train_pytorch_model.commands.verbs import VERBS
     run_verbs(
@@ -19,7 +19,7 @@ def main() -> None:
 
 def console_script() -> None:
     """Run `main` and end the process without the slow teardown of loaded libraries."""
-    with ended_by_interrupts():
+    with exit_on_interrupt():
         from train_pytorch_model.commands.program import leave_after
     leave_after(main)
 

@@ -64,7 +64,7 @@ def _of_main(inputs: T, directories: Sequence[ImageDirectory], world: World, voi
         return inputs
     ranks = [str(rank) for rank, one in enumerate(all_found) if one != all_found[0]]
     voice.warn(f"Other images exist or are readable for rank {', '.join(ranks)}; those of rank 0 are used.")
-    return world.share(inputs)
+    return world.broadcast(inputs)
 
 
 def _sha256_of_rows(directory: ImageDirectory) -> str:

@@ -26,8 +26,10 @@ from train_pytorch_model.machine.presence import Presence, listening
 from train_pytorch_model.machine.process_table import PROCESSES, is_stopped, start_of
 
 TIMEOUT = timedelta(minutes=10)  # of one collective; a rank that is silent for longer is lost
-LOST_S = 2.0  # survivors wait before they exit: launchers report the first exit, which should be the cause
-GONE_S = 15.0  # for a failed process to exit: seconds with PyTorch loaded, more on a busy machine
+EXIT_DELAY_S = (
+    2.0  # survivors wait before they exit: launchers report the first exit, which should be the cause
+)
+EXIT_TIMEOUT_S = 15.0  # for a failed process to exit: seconds with PyTorch loaded, more on a busy machine
 POLL_S = 0.1
 MAX_ASKED_AT_ONCE = 32  # an unreachable host takes seconds
 
@@ -35,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Member:
+class Peer:
     """One process of a run."""
 
     host: str
@@ -46,10 +48,10 @@ class Member:
     """Where other hosts can probe it; None in a run on a single host."""
 
     @property
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """Why it does not respond, such as "has ended"; empty if it does, as far as this process can tell."""
         if self.host != socket.gethostname():
-            return self.presence.trouble if self.presence else ""
+            return self.presence.failure if self.presence else ""
         if self.started is None or not PROCESSES.exists():
             return ""
         if start_of(self.pid) != self.started:
@@ -66,7 +68,7 @@ class World:
     local_rank: int
     local_size: int
     device: torch.device
-    members: tuple[Member, ...] = ()
+    peers: tuple[Peer, ...] = ()
     """All processes, by rank; empty in a run of a single process."""
 
     @property
@@ -93,7 +95,7 @@ class World:
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
-    def share(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """The main process's value, on every process."""
         if self.size == 1:
             return value
@@ -118,31 +120,33 @@ class World:
         return [value for values in gathered or () for value in values]
 
     @functools.cached_property
-    def troubles(self) -> Mapping[int, str]:
+    def failures(self) -> Mapping[int, str]:
         """Rank → why that process does not respond, as far as this one can tell.
 
         Determined once, as soon as a collective has failed: the other survivors exit one after the other.
         """
-        deadline = time.monotonic() + GONE_S  # a process whose connections are closed may not have exited yet
+        deadline = (
+            time.monotonic() + EXIT_TIMEOUT_S
+        )  # a process whose connections are closed may not have exited yet
         with ThreadPoolExecutor(MAX_ASKED_AT_ONCE) as pool:
             while True:
-                answers = pool.map(lambda member: member.trouble, self.members)
-                troubles = {rank: trouble for rank, trouble in enumerate(answers) if trouble}
-                if troubles or time.monotonic() > deadline:
-                    return troubles
+                answers = pool.map(lambda peer: peer.failure, self.peers)
+                failures = {rank: failure for rank, failure in enumerate(answers) if failure}
+                if failures or time.monotonic() > deadline:
+                    return failures
                 time.sleep(POLL_S)
 
-    def missing(self) -> str:
+    def describe_lost(self) -> str:
         """The processes that do not respond, for the end of an error message."""
-        lost = [(rank, self.members[rank], trouble) for rank, trouble in self.troubles.items()]
-        texts = [f"rank {rank} (process {one.pid} on {one.host}) {trouble}" for rank, one, trouble in lost]
+        lost = [(rank, self.peers[rank], failure) for rank, failure in self.failures.items()]
+        texts = [f"rank {rank} (process {one.pid} on {one.host}) {failure}" for rank, one, failure in lost]
         return ", ".join(texts) or "another process of the run does not answer"
 
     def speaks_for_survivors(self) -> bool:
         """Whether this is the lowest surviving rank of its host, which reports the loss."""
-        here = self.members[self.rank].host
-        before = enumerate(self.members[: self.rank])
-        return not any(member.host == here and rank not in self.troubles for rank, member in before)
+        here = self.peers[self.rank].host
+        before = enumerate(self.peers[: self.rank])
+        return not any(peer.host == here and rank not in self.failures for rank, peer in before)
 
     def barrier(self) -> None:
         """Wait until all processes have reached this point."""
@@ -164,7 +168,7 @@ class World:
                 gradient_as_bucket_view=True,
             )
 
-    def communicating(self, network: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, network: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         """The context of a backward pass: only the last one of a step averages gradients over processes."""
         if is_last or not isinstance(network, DistributedDataParallel):
             return nullcontext()
@@ -204,10 +208,10 @@ def join_world() -> Iterator[World]:
         except RuntimeError as error:
             if not is_lost_connection(error):
                 raise
-            if not world.members:
+            if not world.peers:
                 raise _not_met(world, error) from error
-            missing = world.missing()
-            time.sleep(LOST_S)
+            missing = world.describe_lost()
+            time.sleep(EXIT_DELAY_S)
             if not world.speaks_for_survivors():
                 raise SystemExit(LostRankError.exit_status) from error
             raise LostRankError(
@@ -250,5 +254,5 @@ def _joined(world: World, stack: ExitStack) -> World:
     )
     is_one_host = world.local_size == world.size
     presence = None if is_one_host else stack.enter_context(listening(os.environ["MASTER_ADDR"]))
-    own = Member(socket.gethostname(), os.getpid(), start_of(os.getpid()), presence)
-    return replace(world, members=tuple(world.gather([own])))
+    own = Peer(socket.gethostname(), os.getpid(), start_of(os.getpid()), presence)
+    return replace(world, peers=tuple(world.gather([own])))

@@ -26,7 +26,7 @@ TITLE = "Evaluating"
 def evaluate(inputs: ScoringInputs, output: Path, world: World, voice: Voice) -> Evaluation:
     """Write the evaluation of all readable images, which have the categories of the model.
 
-    Called on the main process; the others call `help_predicting`.
+    Called on the main process; the others call `predict_share`.
 
     Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` if too many images
     turn out to be unreadable, `OutputDirectoryError`.

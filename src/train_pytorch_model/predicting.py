@@ -74,7 +74,7 @@ def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> It
 def _predict_share(
     classifier: ImageClassifier, images: ImageDirectory, loader: Loader, world: World
 ) -> Iterator[Predicted]:
-    """Predict this process's batches, without communicating with the others."""
+    """Predict this process's batches, without gradient_sync with the others."""
     framing = classifier.spec.framing
     plan = plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
     read = read_for_inference(images, framing)
@@ -82,7 +82,7 @@ def _predict_share(
         yield _predict(batch, classifier)
 
 
-def help_predicting(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> None:
+def predict_share(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> None:
     """Predict this process's share of the images; for all processes but the main one."""
     for _ in predict(inputs, title, world, voice):
         raise AssertionError("only the main process gets batches")

@@ -25,10 +25,10 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import readable_images
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.inputs import learning_warnings
-from train_pytorch_model.loop.fine_tuning import SHARE, num_looked_at
-from train_pytorch_model.loop.passes import LR_FACTOR, Look
+from train_pytorch_model.loop.fine_tuning import STATISTICS_SHARE, num_sampled
+from train_pytorch_model.loop.passes import LR_FACTOR, ImageResults
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.networks.batch_norms import KEPT
+from train_pytorch_model.networks.batch_norms import FROZEN
 from train_pytorch_model.networks.layers import batch_norms
 from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, with_pictures
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
@@ -53,9 +53,12 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     augmenting = "flip, no crop" if recipe.horizontal_flip and crop == "none" else f"{crop}{flip}"
     share = recipe.label_smoothing
     smoothing = {"Smoothing": f"label smoothing {share:g}, in the training loss only"} if share else {}
-    keeps = any(norm.momentum == KEPT for norm in batch_norms(trainer.network))
-    looked_at = num_looked_at(inputs, config.batch_size)
-    kept = f"use frozen pretrained statistics, moved {SHARE:.0%} towards those of {looked_at} training images"
+    keeps = any(norm.momentum == FROZEN for norm in batch_norms(trainer.network))
+    num_images = num_sampled(inputs, config.batch_size)
+    kept = (
+        f"use frozen pretrained statistics, moved {STATISTICS_SHARE:.0%} towards those of {num_images}"
+        " training images"
+    )
     norms = {"Batch norms": kept} if keeps and not recipe.freeze_backbone else {}
     processes = counted(world.size, "process", "processes")
     images_a_step = config.batch_size * world.size
@@ -163,34 +166,34 @@ def report_on(
     """
     if trainer.state.best.epoch == 0:
         return []
-    look = _look(trainer, loader, before_batch)
+    results = _best_results(trainer, loader, before_batch)
     try:
-        looks = trainer.world.gather_on_main([look])
+        results_of_all = trainer.world.gather_on_main([results])
         if not trainer.world.is_main:
             return []
-        return _report(trainer, output, looks)
+        return _report(trainer, output, results_of_all)
     except Exception as error:  # the model works without the page
         trainer.voice.warn(f"{REPORT} could not be created: {_reason(error)}. The model is not affected.")
         return []
 
 
-def _look(trainer: Trainer, loader: Loader, before_batch: Callable[[], None]) -> Look | str:
+def _best_results(trainer: Trainer, loader: Loader, before_batch: Callable[[], None]) -> ImageResults | str:
     """This process's predictions, or why there are none: the other processes wait for an answer."""
     try:
-        return trainer.look_of_best(TITLE, loader, before_batch)
+        return trainer.results_of_best(TITLE, loader, before_batch)
     except Exception as error:
         return _reason(error)
 
 
-def _report(trainer: Trainer, output: Path, answers: Sequence[Look | str]) -> list[Attachment]:
-    looks = [answer for answer in answers if isinstance(answer, Look)]
-    if len(looks) < len(answers):
+def _report(trainer: Trainer, output: Path, answers: Sequence[ImageResults | str]) -> list[Attachment]:
+    results_of_all = [answer for answer in answers if isinstance(answer, ImageResults)]
+    if len(results_of_all) < len(answers):
         raise RuntimeError(next(answer for answer in answers if isinstance(answer, str)))
     inputs, categories, images = trainer.inputs, trainer.inputs.categories, trainer.validation
-    rejected = {index: reason for look in looks for index, reason in look.rejected.items()}
+    rejected = {index: reason for results in results_of_all for index, reason in results.rejected.items()}
     _, lost = readable_images(images, rejected)
-    outcomes = evaluation.joined([look.outcomes for look in looks])
-    places = np.concatenate([look.places for look in looks])
+    outcomes = evaluation.joined([results.outcomes for results in results_of_all])
+    places = np.concatenate([results.places for results in results_of_all])
     # The same order as in `evaluate`, for any number of processes: it breaks ties.
     order = np.argsort(places)
     outcomes, places = outcomes.select(order), places[order]

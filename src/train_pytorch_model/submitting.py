@@ -32,7 +32,7 @@ from train_pytorch_model.formats.manifest import differences
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.submission.cluster import Cluster, Nodes, known_gpus
 from train_pytorch_model.submission.job_folder import JOB, TRAINED_MODEL, component_files
-from train_pytorch_model.submission.phases import COMPLETED, GOING_ON, WAITING, clock, explained
+from train_pytorch_model.submission.phases import ACTIVE, COMPLETED, WAITING, clock, explained
 from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.submission.workspace import Workspace
 
@@ -53,9 +53,9 @@ class ServiceError(UserError):
     exit_status = 4
     code = ""
 
-    def __init__(self, text: str, is_passing: bool = False) -> None:
+    def __init__(self, text: str, is_transient: bool = False) -> None:
         super().__init__(text)
-        self.is_passing = is_passing
+        self.is_transient = is_transient
         """Whether the error is transient, so that a retry may succeed."""
 
 
@@ -187,7 +187,7 @@ def follow(client: MLClient, job: Job, wait_limit_s: float | None, voice: Voice)
         if log is None and status not in WAITING:
             log = _LogStream(client, str(job.name))
         if log is not None:
-            is_over = status not in GOING_ON
+            is_over = status not in ACTIVE
             log.tell_problem(voice, within_s=LAST_LINES_S if is_over else 0.0)
             if is_over:
                 break
@@ -267,7 +267,7 @@ class _Watch:
             with _telling(f"Watching job {self._job.name}"):
                 phases = _phases(self._client, self._job)
         except ServiceError as error:
-            if not error.is_passing or self.elapsed_s - self._reached_after_s >= OUTAGE_S:
+            if not error.is_transient or self.elapsed_s - self._reached_after_s >= OUTAGE_S:
                 raise
             if not self._is_lost:
                 why = str(error).rstrip(".")
@@ -347,11 +347,11 @@ def _telling(step: str) -> Iterator[None]:
             f" AZURE_TENANT_ID and AZURE_CLIENT_SECRET. {_refusal(error)}".rstrip()
         ) from error
     except (ServiceRequestError, ServiceResponseError) as error:
-        raise ServiceError(f"{step}: Azure cannot be reached. {_said(error)}", is_passing=True) from error
+        raise ServiceError(f"{step}: Azure cannot be reached. {_said(error)}", is_transient=True) from error
     except HttpResponseError as error:
         status = error.status_code or 0
-        is_passing = status in (408, 429) or status >= 500
-        raise ServiceError(f"{step}: Azure answers {status}. {_said(error)}", is_passing) from error
+        is_transient = status in (408, 429) or status >= 500
+        raise ServiceError(f"{step}: Azure answers {status}. {_said(error)}", is_transient) from error
     except (AzureError, MlException, OSError) as error:
         raise ServiceError(f"{step}: {_said(error)}") from error
 

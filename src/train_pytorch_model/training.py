@@ -61,7 +61,7 @@ def train(
     with ExitStack() as stack:
         readers = stack.enter_context(start_readers(world))
         trainer = Trainer(config, inputs, world, voice, min(fitted, default=None))
-        announce(trainer)
+        log_plan(trainer)
         if world.is_main:
             run.make()
             stack.enter_context(run_lock(run.root, FLAG, voice.say))
@@ -110,14 +110,14 @@ def _train_epochs(
     if world.is_main:
         tracker = MlflowTracker(mlflow, params_of(trainer), run.mlflow_run, voice)
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
-    surroundings = trainer.surroundings()
+    environment = trainer.environment()
     with (
         trainer.loader(readers) as loader,
         tracker,
-        Checkpointer(run.checkpoints, every_s, surroundings, state, world, stop, voice) as checkpointer,
+        Checkpointer(run.checkpoints, every_s, environment, state, world, stop, voice) as checkpointer,
     ):
         if checkpointer.resume():
-            voice.tell(where(trainer), "Resumed")
+            voice.tell(progress_of(trainer), "Resumed")
             for record in state.position.history:
                 tracker.log(record)
         while not trainer.is_over:
@@ -138,7 +138,7 @@ def _train_epochs(
                 _keep_history(keep, state.position.history, run, voice)
             checkpointer.keep()
             checkpointer.write_epoch(is_last=trainer.is_over)
-            sum_up(trainer, epoch, trained, validated, state.best.epoch == epoch)
+            log_epoch(trainer, epoch, trained, validated, state.best.epoch == epoch)
         if why := stopped_early(trainer):
             voice.tell(why)
         pages = report_on(trainer, output, loader, checkpointer.before_validation_batch)
@@ -147,10 +147,10 @@ def _train_epochs(
         return checkpointer.unsaved, pages[0].text if pages else ""
 
 
-def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Voice) -> None:
+def dry_run(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Voice) -> None:
     """`--dry-run`: train and validate for a few steps, and write nothing."""
     trainer = Trainer(config, inputs, world, voice)
-    announce(trainer)
+    log_plan(trainer)
     with start_readers(world) as readers, trainer.loader(readers) as loader:
         trained = trainer.train(loader, lambda _: None, max_steps=DRY_RUN_STEPS)
         validated = trainer.validate(loader, max_steps=DRY_RUN_STEPS)
@@ -168,7 +168,7 @@ def try_out(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Vo
     )
 
 
-def announce(trainer: Trainer) -> None:
+def log_plan(trainer: Trainer) -> None:
     """Log the plan and all warnings before training starts."""
     config, inputs = trainer.config, trainer.inputs
     for title, text in plan_of(trainer).items():
@@ -184,7 +184,7 @@ def announce(trainer: Trainer) -> None:
         trainer.voice.warn(left_out(inputs.bad_images))
 
 
-def where(trainer: Trainer) -> str:
+def progress_of(trainer: Trainer) -> str:
     """How far training has progressed, for the log."""
     position = trainer.state.position
     if trainer.is_over:
@@ -194,7 +194,7 @@ def where(trainer: Trainer) -> str:
     return f"in epoch {position.epoch}, after {position.images_done:,} of {len(trainer.training):,} images"
 
 
-def sum_up(trainer: Trainer, epoch: int, trained: StepReport, validated: Metrics, is_best: bool) -> None:
+def log_epoch(trainer: Trainer, epoch: int, trained: StepReport, validated: Metrics, is_best: bool) -> None:
     """Log the results of one epoch in one line."""
     has_top5 = len(trainer.inputs.categories) > TOP_K  # otherwise it is always 100 %
     trainer.voice.sum_up(

@@ -17,7 +17,7 @@ from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import World, join_world
 from train_pytorch_model.inputs import open_training_inputs
-from train_pytorch_model.loop.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep
+from train_pytorch_model.loop.cuda_graph_step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep
 from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.loop.trials import Trials
 from train_pytorch_model.networks.batch_norms import set_training_mode
@@ -77,7 +77,7 @@ def _recorded(trainer: Trainer, batch: Batch, is_long: bool) -> Callable[[], obj
     """Return a step that has been captured; compiled first if the training is long."""
     framing, world = trainer.inputs.framing, trainer.world
     trials = Trials(trainer._model, trainer.state, framing, trainer.precision, world, Silence())
-    step = RecordedStep(trainer._step, lambda: 1 << 40 if is_long else 0, trials.compiled)
+    step = CudaGraphStep(trainer._step, lambda: 1 << 40 if is_long else 0, trials.compiled)
 
     def call() -> object:
         return step(batch, 0.001, trainer.state.sums)

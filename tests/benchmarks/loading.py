@@ -19,7 +19,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.machine.memory import keep_freed_memory
-from train_pytorch_model.machine.priority import quick_turns
+from train_pytorch_model.machine.priority import short_switch_interval
 from train_pytorch_model.recipe import Recipe
 
 FRAMING = Framing(224, 224, 0.875)
@@ -37,7 +37,7 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    with tempfile.TemporaryDirectory() as folder, quick_turns():
+    with tempfile.TemporaryDirectory() as folder, short_switch_interval():
         root = chosen.images or paint_photos(Path(folder) / "images", 100)
         images = open_image_directory(root, "images")
         ways = {

@@ -31,17 +31,17 @@ def drafted(file: str, short_side: int) -> Image.Image:
 
 def answers(
     prepare: decoder_process.Prepare,
-    wanted: Sequence[decoder_process.Wanted],
+    requests: Sequence[decoder_process.ImageRequest],
     remember: object,
     memory: np.ndarray,
 ) -> Iterator[bytes]:
     """Lies about what it has found, if the name says so."""
-    names = [Path(one.file).stem for one in wanted]
+    names = [Path(one.file).stem for one in requests]
     if "too large" in names:
         yield decoder_process.REPLY.pack(1 << 20, 1 << 20)
     if "too long a reason" in names:
         yield decoder_process.REPLY.pack(0, 1 << 31)
-    yield from right_answers(prepare, wanted, remember, memory)
+    yield from right_answers(prepare, requests, remember, memory)
 
 
 def main() -> None:

@@ -132,7 +132,7 @@ def test_a_stop_during_the_report_loses_nothing(
 
     output = tmp_path / "trained"
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "look_of_best", stop_and_go_on)
+        patch.setattr(Trainer, "results_of_best", stop_and_go_on)
         ended = train(folders, untrained, output)
     assert ended.status == 128 + signal.SIGTERM
     assert "Stopped by SIGTERM. The same command resumes from here;" in ended.stderr
@@ -184,7 +184,7 @@ def test_unreadable_images_and_other_files_are_in_it(folders: Path, untrained: P
 @pytest.mark.parametrize(
     ("owner", "place", "reason"),
     [
-        (Trainer, "look_of_best", "RuntimeError: MemoryError"),
+        (Trainer, "results_of_best", "RuntimeError: MemoryError"),
         (reporting, "render_report", "MemoryError"),
     ],
 )

@@ -125,11 +125,11 @@ def test_an_address_of_a_hundred_thousand_folders_is_looked_up_a_few_times(
 ) -> None:
     asked: list[str] = []
 
-    def why_not(_: PresentFiles, name: str) -> str:
+    def problem_with(_: PresentFiles, name: str) -> str:
         asked.append(name)
         return ""
 
-    monkeypatch.setattr(PresentFiles, "why_not", why_not)
+    monkeypatch.setattr(PresentFiles, "problem_with", problem_with)
     read_annotations(write(tmp_path, {"image_url": "azureml://x/y/" + "a/" * 100_000 + "1.jpg"}))
     assert asked[0].count("/") == 63
 

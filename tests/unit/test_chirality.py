@@ -12,7 +12,7 @@ from tests.painting import paint_folders
 
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.data.chirality import MAX_IMAGES, count_told_apart, with_flips_decided
+from train_pytorch_model.data.chirality import MAX_IMAGES, count_classified, with_flips_decided
 from train_pytorch_model.distributed import World
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop.trainer import Trainer
@@ -49,17 +49,17 @@ def draw_arrows(root: Path, per_category: int, directions: tuple[str, ...]) -> P
 def test_digits_are_told_from_their_mirror_images() -> None:
     digits, targets = load_digits(return_X_y=True)
     threes = digits.reshape(-1, 8, 8)[targets == 3]
-    assert count_told_apart(threes) > 0.97 * len(threes)
-    assert count_told_apart(threes[:, :, ::-1]) == count_told_apart(threes)
+    assert count_classified(threes) > 0.97 * len(threes)
+    assert count_classified(threes[:, :, ::-1]) == count_classified(threes)
 
 
 def test_noise_is_told_by_chance_only() -> None:
-    assert 0.4 < count_told_apart(NOISE) / len(NOISE) < 0.6
+    assert 0.4 < count_classified(NOISE) / len(NOISE) < 0.6
 
 
 @pytest.mark.parametrize("images", [np.zeros((9, 16, 16)), NOISE + NOISE[:, :, ::-1], NOISE[:1]])
 def test_what_has_no_sides_or_no_others_to_learn_from_is_not_told(images: np.ndarray) -> None:
-    assert count_told_apart(images) == 0
+    assert count_classified(images) == 0
 
 
 @pytest.mark.parametrize(

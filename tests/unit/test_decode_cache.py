@@ -18,7 +18,7 @@ from tests.painting import paint_folders
 
 from train_pytorch_model.data import cache_plan
 from train_pytorch_model.data.cache_plan import CachePlan, open_caches, plan_cache
-from train_pytorch_model.data.decode_cache import MIN_CHUNK, NO_CACHES, Cache, Caches, Remember, chunk_for
+from train_pytorch_model.data.decode_cache import MIN_CHUNK, NO_CACHES, Cache, CachedDecode, Caches, chunk_for
 from train_pytorch_model.data.loader import Read, read_for_inference, read_for_training
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed import World
@@ -42,7 +42,7 @@ def noise(number: int, height: int = 24, width: int = 32) -> Pixels:
     return np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def kept(cache: Cache) -> Remember:
+def kept(cache: Cache) -> CachedDecode:
     return lambda row, decode: cache.remember(cache.first + row, decode)
 
 
@@ -219,7 +219,7 @@ def test_room_is_planned_for_what_is_kept(
     prepared = for_training(Recipe(augmentation=augmentation), early, largest)
     sizes: list[int] = []
 
-    def remember(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: ARG001, the form of `Remember`
+    def remember(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: ARG001, the form of `CachedDecode`
         pixels = decode()
         sizes.append(pixels.nbytes)
         return pixels
@@ -285,7 +285,7 @@ def test_a_folder_that_is_not_there_has_no_room(tmp_path: Path) -> None:
     assert cache_plan._usable(tmp_path) > 0
 
 
-def open_own(plan: CachePlan, local_rank: int, folder: Path) -> Remember:
+def open_own(plan: CachePlan, local_rank: int, folder: Path) -> CachedDecode:
     cache, files = cache_plan._open_files(folder, plan, pair(local_rank), ExitStack())
     return cache.opened(files, 0)
 

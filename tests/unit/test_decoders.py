@@ -17,7 +17,7 @@ from PIL import Image
 from tests.painting import encode, paint
 
 from train_pytorch_model.data import decoder_process, decoders
-from train_pytorch_model.data.decoder_process import Drafted, Fork, Wanted
+from train_pytorch_model.data.decoder_process import Drafted, Fork, ImageRequest
 from train_pytorch_model.data.decoders import KEPT_BYTES, Decoders
 from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, MAX_PIXELS, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import decoded
@@ -210,7 +210,7 @@ def test_none_outlives_its_program(tmp_path: Path) -> None:
 def test_a_decoder_whose_reply_nobody_reads_ends_in_silence(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    request = pickle.dumps((Drafted(8), [Wanted(str(written(tmp_path / "a.png")))]))
+    request = pickle.dumps((Drafted(8), [ImageRequest(str(written(tmp_path / "a.png")))]))
     server, pixels = decoders._Server(()), sealed_file("pixels", decoder_process.CAPACITY)
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -22,10 +22,10 @@ from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop.fine_tuning import (
     HEAD_STEP,
     MAX_FACTOR,
-    SHARE,
-    begin_fine_tuning,
-    mean_square,
-    some_images,
+    STATISTICS_SHARE,
+    mean_squared_norm,
+    prepare_fine_tuning,
+    sample_images,
 )
 from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.networks.batch_norms import running_statistics, set_training_mode
@@ -69,7 +69,7 @@ def model_of(network: nn.Module) -> nn.Sequential:
 
 def factor_of(inputs: TrainingInputs, network: Mean, learning_rate: float = 0.001, epochs: int = 5) -> float:
     config = TrainConfig(learning_rate=learning_rate, epochs=epochs)
-    factors = begin_fine_tuning(model_of(network), inputs, config, ALONE)
+    factors = prepare_fine_tuning(model_of(network), inputs, config, ALONE)
     (factor,) = {factors[parameter] for parameter in network.fc.parameters()}
     return factor
 
@@ -88,7 +88,7 @@ def test_a_head_learns_faster_than_weights_that_know_more(
     tmp_path: Path, is_pretrained: bool, categories: tuple[str, ...], is_faster: bool
 ) -> None:
     inputs, network = inputs_of(tmp_path, is_pretrained, categories), Mean(10.0)
-    factors = begin_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
+    factors = prepare_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
     assert set(factors) == (set(network.parameters()) if is_faster else set())
     assert all(factors[parameter] > 1 for parameter in network.fc.parameters() if is_faster)
     assert all(factors[parameter] == 1 for parameter in network.body.parameters() if is_faster)
@@ -98,7 +98,7 @@ def test_a_head_learns_faster_than_weights_that_know_more(
 def test_a_head_learns_the_faster_the_shorter_what_it_is_given(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path)
     network = Mean(10.0)
-    square = mean_square(model_of(network), network.fc, some_images(inputs, 12))
+    square = mean_squared_norm(model_of(network), network.fc, sample_images(inputs, 12))
     colours = []
     for index in range(len(inputs.training)):
         pixels = torch.from_numpy(np.array(Image.open(inputs.training.path(index)))).float()
@@ -116,15 +116,17 @@ def test_batch_norms_move_by_a_share_towards_the_images_and_stay_there(tmp_path:
     inputs = inputs_of(tmp_path, architecture="mobilenet_v3_small")
     network = build("mobilenet_v3_small", False, 3)
     given = copy.deepcopy(network)
-    factors = begin_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
+    factors = prepare_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
     assert set(factors) == set(network.parameters())
     assert not any(module._forward_pre_hooks for module in network.modules())
     torch.testing.assert_close(list(network.parameters()), list(given.parameters()), rtol=0, atol=0)
-    images = Normalize(HALF, HALF)(some_images(inputs, 12))
+    images = Normalize(HALF, HALF)(sample_images(inputs, 12))
     seen = given.get_submodule("features.0.0")(images)
     for name, of_images in ("mean", seen.mean(dim=(0, 2, 3))), ("var", seen.var(dim=(0, 2, 3))):
         before, blended = (net.get_buffer(f"features.0.1.running_{name}") for net in (given, network))
-        torch.testing.assert_close(blended, torch.lerp(before, of_images, SHARE), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            blended, torch.lerp(before, of_images, STATISTICS_SHARE), rtol=1e-4, atol=1e-5
+        )
     before = running_statistics(network)
     set_training_mode(network)
     trained = network.get_submodule("features.0")(images)
@@ -145,7 +147,7 @@ def test_short_filters_learn_no_faster_than_they_bear(
         if isinstance(module, nn.Conv2d):
             filters = module.weight.detach().flatten(1)
             filters *= length / filters.norm(dim=1, keepdim=True)
-    factors = begin_fine_tuning(model_of(network), inputs, TrainConfig(learning_rate=peak_lr), ALONE)
+    factors = prepare_fine_tuning(model_of(network), inputs, TrainConfig(learning_rate=peak_lr), ALONE)
     head = set(network.get_submodule("fc").parameters())
     assert {factors[parameter] for parameter in network.parameters() if parameter not in head} == {factor}
 
@@ -155,7 +157,7 @@ def test_a_head_of_other_categories_begins_with_zeros(
     categories: tuple[str, ...], is_new: bool, tmp_path: Path
 ) -> None:
     inputs, network = inputs_of(tmp_path, not is_new, categories), Mean(10.0)
-    begin_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
+    prepare_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
     assert bool(network.fc.weight.any()) != is_new  # pretrained weights may know just these categories
 
 
@@ -163,7 +165,7 @@ def test_behind_a_frozen_backbone_statistics_stay_as_they_are(tmp_path: Path) ->
     inputs, network = inputs_of(tmp_path), build("resnet18", False, 3)
     frozen = replace(inputs, recipe=replace(inputs.recipe, freeze_backbone=True))
     before = copy.deepcopy(network.state_dict())
-    begin_fine_tuning(model_of(network), frozen, TrainConfig(), ALONE)
+    prepare_fine_tuning(model_of(network), frozen, TrainConfig(), ALONE)
     torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
 
 
@@ -189,7 +191,7 @@ def test_without_a_new_head_batch_norms_follow_the_images(tmp_path: Path) -> Non
     inputs = inputs_of(tmp_path, False, CATEGORIES, "mobilenet_v3_small")
     network = build("mobilenet_v3_small", False, 3)
     before = copy.deepcopy(network.state_dict())
-    begin_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
+    prepare_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
     torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
     set_training_mode(network)
     assert all(module.training for module in network.modules())
@@ -210,16 +212,16 @@ def test_a_longer_training_goes_no_further_than_one_of_ten_epochs(
     inputs, network = inputs_of(tmp_path), Mean(10.0)
     usual = factor_of(inputs, network)
     assert factor_of(inputs, network, epochs=epochs) == pytest.approx(share * usual, rel=0.05)
-    factors = begin_fine_tuning(model_of(network), inputs, TrainConfig(epochs=epochs), ALONE)
+    factors = prepare_fine_tuning(model_of(network), inputs, TrainConfig(epochs=epochs), ALONE)
     assert {factors[parameter] for parameter in network.body.parameters()} == {share}
 
 
 def test_images_that_cannot_be_read_say_nothing_of_the_head(tmp_path: Path) -> None:
     inputs, network = inputs_of(tmp_path), Mean(10.0)
-    readable = some_images(inputs, 12)
+    readable = sample_images(inputs, 12)
     first, *others = (inputs.training.path(index) for index in range(len(inputs.training)))
     first.write_bytes(b"")
-    assert torch.equal(some_images(inputs, 12), readable[1:])
+    assert torch.equal(sample_images(inputs, 12), readable[1:])
     for path in others[:-1]:
         path.write_bytes(b"")
     assert factor_of(inputs, network) == 1.0

@@ -7,7 +7,11 @@ from torch import Tensor
 from train_pytorch_model.distributed import World
 from train_pytorch_model.errors import ModuleOutOfMemoryError
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.loop.memory_probe import largest_that_fits, telling_what_fits, validated_at_once
+from train_pytorch_model.loop.memory_probe import (
+    explaining_out_of_memory,
+    largest_that_fits,
+    validated_at_once,
+)
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, 0, 1, CPU)
@@ -84,7 +88,7 @@ def test_memory_that_runs_out_later_is_told_with_what_comes_next(
 ) -> None:
     with (
         pytest.raises(ModuleOutOfMemoryError) as raised,
-        telling_what_fits(images, trained, least, batch_size=32),
+        explaining_out_of_memory(images, trained, least, batch_size=32),
     ):
         raise torch.OutOfMemoryError("no memory")
     assert f"Details: {told}" in str(raised.value)

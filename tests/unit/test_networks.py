@@ -9,7 +9,7 @@ import torchvision.models
 from torch import nn
 
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, build
-from train_pytorch_model.networks.batch_norms import quicken_batch_norms, set_training_mode
+from train_pytorch_model.networks.batch_norms import raise_momentum, set_training_mode
 from train_pytorch_model.networks.models import freeze_backbone
 
 
@@ -79,11 +79,11 @@ def test_running_statistics_follow_short_epochs(
     own: float | None, steps_per_epoch: int, momentum: float | None
 ) -> None:
     norm = nn.BatchNorm2d(3, momentum=own)
-    quicken_batch_norms(nn.Sequential(nn.Conv2d(3, 3, 1), norm), steps_per_epoch)
+    raise_momentum(nn.Sequential(nn.Conv2d(3, 3, 1), norm), steps_per_epoch)
     assert norm.momentum == momentum
 
 
 def test_those_of_depthwise_filters_follow_twice_as_fast() -> None:
     norm = nn.BatchNorm2d(3)
-    quicken_batch_norms(nn.Sequential(nn.Conv2d(3, 3, 1, groups=3), norm), 20)
+    raise_momentum(nn.Sequential(nn.Conv2d(3, 3, 1, groups=3), norm), 20)
     assert norm.momentum == 0.15

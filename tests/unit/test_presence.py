@@ -25,7 +25,7 @@ def there() -> Iterator[Presence]:
 
 
 def test_a_process_that_is_there_answers_every_time(there: Presence) -> None:
-    assert [there.trouble for _ in range(3)] == ["", "", ""]
+    assert [there.failure for _ in range(3)] == ["", "", ""]
 
 
 def test_who_asks_and_does_not_listen_takes_nothing_from_others(there: Presence) -> None:
@@ -34,24 +34,24 @@ def test_who_asks_and_does_not_listen_takes_nothing_from_others(there: Presence)
             connection.setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
             )  # reset, not closed
-    assert there.trouble == ""
+    assert there.failure == ""
 
 
 def test_a_process_that_has_left_has_ended() -> None:
     with listening(LOCALHOST) as own:
         pass
-    assert own.trouble == "has ended"
+    assert own.failure == "has ended"
 
 
 def test_another_process_with_the_same_port_is_another_one(there: Presence) -> None:
-    assert replace(there, word="0" * len(there.word)).trouble == "has ended"
+    assert replace(there, word="0" * len(there.word)).failure == "has ended"
 
 
 @pytest.mark.usefixtures("_little_patience")
 def test_a_process_that_is_stopped_does_not_answer() -> None:
     """The system takes the connection in its place."""
     with socket.create_server((LOCALHOST, 0)) as silent:
-        assert Presence(LOCALHOST, silent.getsockname()[1], "word").trouble == "does not answer"
+        assert Presence(LOCALHOST, silent.getsockname()[1], "word").failure == "does not answer"
 
 
 @pytest.mark.usefixtures("_little_patience")
@@ -62,7 +62,7 @@ def test_a_host_that_lets_nobody_in_cannot_be_reached() -> None:
         for each in waiting:
             each.setblocking(False)
             each.connect_ex((LOCALHOST, port))  # more than there is room for
-        assert Presence(LOCALHOST, port, "word").trouble == "cannot be reached"
+        assert Presence(LOCALHOST, port, "word").failure == "cannot be reached"
         for each in waiting:
             each.close()
 
@@ -72,4 +72,4 @@ def test_a_meeting_point_that_is_this_host_is_the_address_for_others(there: Pres
     assert there.host == LOCALHOST
     with listening("localhost") as named:
         assert named.host == "localhost"
-        assert named.trouble == ""
+        assert named.failure == ""

@@ -10,7 +10,7 @@ import pytest
 
 from train_pytorch_model.commands.processes import work_or_start_workers
 from train_pytorch_model.distributed import World
-from train_pytorch_model.machine.priority import NICENESS, SWITCH_S, quick_turns, step_back
+from train_pytorch_model.machine.priority import NICENESS, SWITCH_S, lower_priority, short_switch_interval
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker
@@ -22,7 +22,7 @@ def niceness() -> int:
 
 def test_turns_are_quick_for_a_while() -> None:
     before = sys.getswitchinterval()
-    with quick_turns():
+    with short_switch_interval():
         assert sys.getswitchinterval() == pytest.approx(SWITCH_S, rel=0.01)
     assert sys.getswitchinterval() == before
 
@@ -41,7 +41,7 @@ def test_a_work_has_quick_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own")
 def test_one_thread_steps_back() -> None:
     before = niceness()
-    with ThreadPoolExecutor(1, initializer=step_back) as pool:
+    with ThreadPoolExecutor(1, initializer=lower_priority) as pool:
         assert pool.submit(niceness).result() == max(before, NICENESS)
     assert niceness() == before
 

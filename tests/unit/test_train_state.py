@@ -249,7 +249,7 @@ class Told(World):
     def gather_on_main(self, values: Any) -> Any:  # noqa: ARG002
         return cast(Any, self)._said[1]
 
-    def share(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         return value
 
 

@@ -130,7 +130,7 @@ def test_a_look_is_at_the_images_that_were_given_whatever_was_left_out(trainer: 
             assert validated.images == 8
             trainer.close_epoch(TRAINED, Metrics(loss, validated.top1, validated.top5, 8))
         assert trainer.state.best.epoch == 2
-        look = trainer.look_of_best("Report", loader, lambda: None)
+        look = trainer.results_of_best("Report", loader, lambda: None)
     assert look.places.tolist() == list(range(1, 9))
     assert look.outcomes.targets.tolist() == trainer.inputs.validation.class_indices[1:].tolist()
     assert look.rejected == {}
@@ -140,15 +140,15 @@ def test_a_look_taken_again_is_the_one_that_was_kept(trainer: Trainer) -> None:
     with Loader(1) as loader:
         validated = trainer.validate(loader)
         trainer.close_epoch(TRAINED, validated)
-        kept = trainer.look_of_best("Report", loader, lambda: None)
+        kept = trainer.results_of_best("Report", loader, lambda: None)
         with torch.no_grad():
             for parameter in trainer.network.parameters():
                 parameter.add_(1)
         trainer.validate(loader)
         trainer.close_epoch(TRAINED, Metrics(np.inf, 0.0, 0.0, 8))
-        assert trainer.look_of_best("Report", loader, lambda: None) is kept
-        trainer._looks.clear()  # as in a run that goes on
-        again = trainer.look_of_best("Report", loader, lambda: None)
+        assert trainer.results_of_best("Report", loader, lambda: None) is kept
+        trainer._results.clear()  # as in a run that goes on
+        again = trainer.results_of_best("Report", loader, lambda: None)
     assert again.places.tolist() == kept.places.tolist()
     # Without the image that was rejected meanwhile, the batches are others, and so is the rounding.
     for first, second in zip(columns(kept.outcomes), columns(again.outcomes), strict=True):

@@ -209,7 +209,7 @@ def leave_error_info(error: UserError, rank: int) -> None:
     _tell(OUTPUTS / ERROR_INFO, _cause(error), rank)
 
 
-def forget_error_info() -> None:
+def remove_error_info() -> None:
     """Remove what an earlier start of this job, or a verb before this one, has left on this machine."""
     with suppress(OSError):
         (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)

@@ -54,7 +54,7 @@ class Evaluate:
 
             agreed = agreed_inputs.agree_on_scoring(inputs, world, voice)
             if not world.is_main:
-                predicting.help_predicting(agreed, evaluating.TITLE, world, voice)
+                predicting.predict_share(agreed, evaluating.TITLE, world, voice)
                 return
             for warning in agreed.warnings:
                 voice.warn(warning)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def ended_by_interrupts() -> Iterator[None]:
+def exit_on_interrupt() -> Iterator[None]:
     """Context manager around imports: Ctrl-C ends the process at once, without a traceback."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is not signal.default_int_handler:  # ignored, as under nohup, or handled by the caller

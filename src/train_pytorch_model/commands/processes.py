@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from train_pytorch_model.launch import LAUNCHER, Agent, LaunchError, Worker, decide, start_workers
 from train_pytorch_model.machine.memory import keep_freed_memory
-from train_pytorch_model.machine.priority import quick_turns
+from train_pytorch_model.machine.priority import short_switch_interval
 from train_pytorch_model.machine.process_table import end_with_parent
 from train_pytorch_model.once_per_node import Launch, offered, once_per_node
 from train_pytorch_model.progress import Voice
@@ -95,7 +95,7 @@ def _work(worker: Worker, work: "Callable[[World], None]", voice: Voice) -> None
 
     @record  # without it, torchrun shows no traceback of an exception
     def recorded() -> None:
-        with quick_turns(), join_world() as world:
+        with short_switch_interval(), join_world() as world:
             work(world)
 
     keep_freed_memory()

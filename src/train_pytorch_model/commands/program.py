@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, NoReturn, Protocol, cast
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.checkpoints.run_folder import forget_error_info, is_azure_job, leave_error_info
+from train_pytorch_model.checkpoints.run_folder import is_azure_job, leave_error_info, remove_error_info
 from train_pytorch_model.errors import (
     DISK_IS_FULL,
     LostRankError,
@@ -207,7 +207,7 @@ def _run(parse: Callable[[], Command]) -> None:
         try:
             command = parse()
             if is_azure_job() and rank_of(os.environ) == 0:
-                forget_error_info()
+                remove_error_info()
             command.run()
         finally:
             sys.stdout.flush()

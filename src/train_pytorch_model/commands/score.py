@@ -59,7 +59,7 @@ class Score:
 
             agreed = agreed_inputs.agree_on_scoring(inputs, world, voice)
             if not world.is_main:
-                predicting.help_predicting(agreed, scoring.TITLE, world, voice)
+                predicting.predict_share(agreed, scoring.TITLE, world, voice)
                 return
             for warning in agreed.warnings:
                 voice.warn(warning)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.datasets.splitting import FLAGS, one_sided, split, write_parts
+from train_pytorch_model.datasets.splitting import FLAGS, categories_in_one_part, split, write_parts
 from train_pytorch_model.errors import ParameterError, listed, out_of_range
 from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.formats.image_directory import open_image_directory
@@ -65,7 +65,7 @@ class Split:
         for warning in images.warnings():
             voice.warn(warning)
         parts = split(images, self.fraction, self.seed, self.stratified)
-        if images.categories and (alone := one_sided(parts)):
+        if images.categories and (alone := categories_in_one_part(parts)):
             voice.warn(f"One part has all images of category{listed([repr(name) for name in alone])}")
         without = "" if images.categories else " without categories"
         voice.say(f"Splitting {len(images):,} images{without} into {len(parts[0]):,} and {len(parts[1]):,}")

@@ -108,7 +108,7 @@ class Train:
                     agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world, own)
                     agreed = chirality.with_flips_decided(agreed, world)
                     if self.dry_run:
-                        training.try_out(self.parameters, agreed, world, own)
+                        training.dry_run(self.parameters, agreed, world, own)
                     else:
                         training.train(
                             self.parameters, agreed, self.trained_model, world, own, mlflow, self.fresh

@@ -15,13 +15,13 @@ from train_pytorch_model.data.decode_cache import (
     MIN_CHUNK,
     NO_CACHES,
     Cache,
+    CachedDecode,
     Caches,
-    Remember,
     SharedCache,
     chunk_for,
-    every_time,
     index_bytes,
     private_cache,
+    uncached,
 )
 from train_pytorch_model.data.preparation import Preparation
 from train_pytorch_model.distributed import World
@@ -121,12 +121,12 @@ def open_caches(plan: CachePlan, world: World) -> Iterator[Caches]:
             return
         cache, files = opened
         if plan.readers:
-            yield replace(_caches(plan, every_time), shared=cache, files=files)
+            yield replace(_caches(plan, uncached), shared=cache, files=files)
         else:
             yield _caches(plan, cache.opened(files, 0))
 
 
-def _caches(plan: CachePlan, remember: Remember) -> Caches:
+def _caches(plan: CachePlan, remember: CachedDecode) -> Caches:
     return Caches(Cache(remember), Cache(remember, first=plan.num_training))
 
 

@@ -26,7 +26,7 @@ MAX_CATEGORIES = 8  # evenly spaced: 8 categories of 32 images are more conclusi
 MIN_IMAGES = 16  # of a category; smaller ones are pooled
 SIDE = 16  # px of a thumbnail
 FOLDS = 5
-TOLD = 0.65  # minimum fraction of images distinguished, and …
+MIN_DISTINGUISHABLE = 0.65  # minimum fraction of images distinguished, and …
 DEVIATIONS = 4.0  # … standard deviations above chance, which is half
 
 
@@ -34,13 +34,15 @@ def with_flips_decided(inputs: TrainingInputs, world: World) -> TrainingInputs:
     """The inputs with their recipe's `horizontal_flip` decided, the same on all processes."""
     if inputs.recipe.horizontal_flip != "auto":
         return inputs
-    told, count = world.share(told_apart(inputs.training, world.cores) if world.is_main else (0, 0))
-    has_sides = told > count * TOLD and told > count / 2 + DEVIATIONS * math.sqrt(count) / 2
+    told, count = world.broadcast(
+        count_distinguishable(inputs.training, world.cores) if world.is_main else (0, 0)
+    )
+    has_sides = told > count * MIN_DISTINGUISHABLE and told > count / 2 + DEVIATIONS * math.sqrt(count) / 2
     reason = f"{told} of {count} images are distinguishable from their mirror images" if has_sides else ""
     return replace(inputs, recipe=replace(inputs.recipe, horizontal_flip=not has_sides), flip_reason=reason)
 
 
-def count_told_apart(thumbnails: np.ndarray) -> int:
+def count_classified(thumbnails: np.ndarray) -> int:
     """How many of these images a linear classifier, trained on the others, tells from their mirror images.
 
     `thumbnails`: (N, S, S), float, brightness. The classifier is Fisher's linear discriminant between images
@@ -66,7 +68,7 @@ def count_told_apart(thumbnails: np.ndarray) -> int:
     return told
 
 
-def told_apart(images: ImageDirectory, threads: int) -> tuple[int, int]:
+def count_distinguishable(images: ImageDirectory, threads: int) -> tuple[int, int]:
     """How many images of a fixed sample are told from their mirror images, and the size of the sample."""
     decoders = Decoders()
     try:
@@ -83,7 +85,7 @@ def told_apart(images: ImageDirectory, threads: int) -> tuple[int, int]:
         decoders.end()
     large = [group for group in groups if len(group) >= MIN_IMAGES]
     rest = [thumbnail for group in groups if len(group) < MIN_IMAGES for thumbnail in group]
-    told = sum(count_told_apart(np.stack(group)) for group in (*large, rest) if group)
+    told = sum(count_classified(np.stack(group)) for group in (*large, rest) if group)
     return told, sum(len(group) for group in groups)
 
 

@@ -26,14 +26,14 @@ MIN_CHUNK = 4 << 20  # bytes
 MIN_IMAGES = 4  # per chunk: no image spans two, so the end of each stays empty
 
 
-class Remember(Protocol):
+class CachedDecode(Protocol):
     """Pixels of an image by its number: from the cache, or decoded now."""
 
     def __call__(self, number: int, decode: Callable[[], Pixels]) -> Pixels:
         """The pixels, possibly read-only. Raises what `decode` raises."""
 
 
-def every_time(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: ARG001 (as `Remember`)
+def uncached(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: ARG001 (as `CachedDecode`)
     """Decode without a cache."""
     return decode()
 
@@ -42,7 +42,7 @@ def every_time(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: AR
 class Cache:
     """The cache of one dataset, whose images are numbered by row, starting at `first`."""
 
-    remember: Remember = every_time
+    remember: CachedDecode = uncached
     first: int = 0
 
 
@@ -58,7 +58,7 @@ class SharedCache:
     own_writers: int
     min_chunk: int = MIN_CHUNK
 
-    def opened(self, files: Sequence[int], writer: int | None) -> Remember:
+    def opened(self, files: Sequence[int], writer: int | None) -> CachedDecode:
         """Open the cache on descriptors of these files; `writer` is one of this process's, counted from 0.
 
         With None or a number from `own_writers` on, it only reads.
@@ -183,7 +183,7 @@ class _Region:
         return self._maps.setdefault(number, chunk)
 
 
-def private_cache(num_images: int, budget: int, min_chunk: int = MIN_CHUNK) -> Remember:
+def private_cache(num_images: int, budget: int, min_chunk: int = MIN_CHUNK) -> CachedDecode:
     """A cache in `budget` bytes of this process's memory."""
     index = _Index(bytearray(index_bytes(num_images)), num_images)
     return _DecodeCache(index, [_Region(None, budget, min_chunk=min_chunk)], 0)

@@ -39,7 +39,7 @@ COMPUTING_S = 60  # CPU time for one image; the largest take five. Waiting for s
 MEMORY = 4 << 30  # bytes of address space beyond the initial ones: only a decoder that needs more fails
 
 
-class Wanted(NamedTuple):
+class ImageRequest(NamedTuple):
     """An image to read."""
 
     file: str
@@ -49,8 +49,8 @@ class Wanted(NamedTuple):
     """The seed of its augmentation."""
 
 
-Prepare = Callable[[Wanted, Any], np.ndarray]
-"""An image, and the cache of decoded ones (`decode_cache.Remember`, or None) → (H, W, 3), uint8.
+Prepare = Callable[[ImageRequest, Any], np.ndarray]
+"""An image, and the cache of decoded ones (`decode_cache.CachedDecode`, or None) → (H, W, 3), uint8.
 
 Raises `UnreadableImageError`.
 """
@@ -62,8 +62,8 @@ class Drafted:
 
     short_side: int
 
-    def __call__(self, wanted: Wanted, _: object) -> np.ndarray:
-        return np.asarray(drafted(wanted.file, self.short_side))
+    def __call__(self, request: ImageRequest, _: object) -> np.ndarray:
+        return np.asarray(drafted(request.file, self.short_side))
 
 
 class SharedCache(Protocol):
@@ -74,7 +74,7 @@ class SharedCache(Protocol):
         """The maximum size."""
 
     def opened(self, files: Sequence[int], writer: int | None) -> object:
-        """Its files → `decode_cache.Remember`, which caches only for a `writer` with a number of its own."""
+        """Its files → `decode_cache.CachedDecode`, which caches only for a `writer` with its own number."""
 
 
 @dataclass(frozen=True)
@@ -133,17 +133,17 @@ def _serve(request: Fork, connection: int, pixels: int, *files: int) -> None:
     memory = np.frombuffer(mmap.mmap(pixels, CAPACITY), np.uint8)
     with socket.socket(fileno=connection) as endpoint, endpoint.makefile("rwb") as stream:
         while header := stream.read(LENGTH.size):
-            prepare, wanted = pickle.loads(stream.read(*LENGTH.unpack(header)))
-            stream.writelines(_answers(prepare, wanted, remember, memory))
+            prepare, requests = pickle.loads(stream.read(*LENGTH.unpack(header)))
+            stream.writelines(_answers(prepare, requests, remember, memory))
             stream.flush()
 
 
 def _answers(
-    prepare: Prepare, wanted: Sequence[Wanted], remember: object, memory: np.ndarray
+    prepare: Prepare, requests: Sequence[ImageRequest], remember: object, memory: np.ndarray
 ) -> Iterator[bytes]:
     """The replies to one request; the pixels are written to `memory` one after the other."""
     end = 0
-    for one in wanted:
+    for one in requests:
         _limit_computing()
         try:
             pixels = prepare(one, remember)

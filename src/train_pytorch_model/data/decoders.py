@@ -34,9 +34,9 @@ from train_pytorch_model.data.decoder_process import (
     REPLY,
     Drafted,
     Fork,
+    ImageRequest,
     Prepare,
     SharedCache,
-    Wanted,
 )
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decoded
@@ -88,34 +88,36 @@ class Decoders:
         """Like `decoded`. Raises `UnreadableImageError`, also for a crash."""
 
         def question(decoder: _Decoder) -> Pixels:
-            with decoder.answers(Drafted(short_side), [Wanted(os.fspath(file))]) as (pixels,):
+            with decoder.answers(Drafted(short_side), [ImageRequest(os.fspath(file))]) as (pixels,):
                 if isinstance(pixels, str):
                     raise UnreadableImageError(pixels)
                 return pixels.copy()
 
         return self._ask(question, lambda: decoded(file, short_side))
 
-    def prepare(self, prepare: Prepare, wanted: Sequence[Wanted], places: np.ndarray) -> list[str | None]:
+    def prepare(
+        self, prepare: Prepare, requests: Sequence[ImageRequest], places: np.ndarray
+    ) -> list[str | None]:
         """Fill places (N, H, W, 3) with N images; returns for each why it cannot be read, or None.
 
         `prepare` must be defined in one of the `modules`.
         """
-        decoder = self._decoder() if len(wanted) > 1 else None
+        decoder = self._decoder() if len(requests) > 1 else None
         if decoder is not None:
             try:
-                with decoder.answers(prepare, wanted) as answers:
+                with decoder.answers(prepare, requests) as answers:
                     return [_fill(place, pixels) for place, pixels in zip(places, answers, strict=True)]
             except _DeadError:  # any of these images may be the cause: retry them one by one
                 self._forget(decoder)
-        return [self._prepare_one(prepare, one, place) for one, place in zip(wanted, places, strict=True)]
+        return [self._prepare_one(prepare, one, place) for one, place in zip(requests, places, strict=True)]
 
-    def _prepare_one(self, prepare: Prepare, wanted: Wanted, place: np.ndarray) -> str | None:
+    def _prepare_one(self, prepare: Prepare, request: ImageRequest, place: np.ndarray) -> str | None:
         def question(decoder: _Decoder) -> str | None:
-            with decoder.answers(prepare, [wanted]) as (pixels,):
+            with decoder.answers(prepare, [request]) as (pixels,):
                 return _fill(place, pixels)
 
         try:
-            return self._ask(question, lambda: _fill(place, prepare(wanted, None)))
+            return self._ask(question, lambda: _fill(place, prepare(request, None)))
         except UnreadableImageError as error:
             return str(error)
 
@@ -268,18 +270,18 @@ class _Decoder:
         endpoint.close()  # the stream keeps the socket open
 
     @contextmanager
-    def answers(self, prepare: Prepare, wanted: Sequence[Wanted]) -> Iterator[list[Pixels | str]]:
+    def answers(self, prepare: Prepare, requests: Sequence[ImageRequest]) -> Iterator[list[Pixels | str]]:
         """The pixels of each image, or the reason why it cannot be read, for a `with`.
 
         Raises `_DeadError` if the process has ended.
         """
-        request = pickle.dumps((prepare, wanted))
+        request = pickle.dumps((prepare, requests))
         with suppress(OSError):  # then there is no reply
             self._stream.write(LENGTH.pack(len(request)) + request)
             self._stream.flush()
         found: list[Pixels | str] = []
         end = 0
-        for _ in wanted:
+        for _ in requests:
             height, width = REPLY.unpack(self._reply(REPLY.size))
             count = height * width * 3
             if count > CAPACITY - end or (height == 0 and width > MAX_REASON):

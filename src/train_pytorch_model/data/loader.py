@@ -17,7 +17,7 @@ from torch import Tensor
 
 from train_pytorch_model.data import preparation
 from train_pytorch_model.data.decode_cache import Cache
-from train_pytorch_model.data.decoder_process import Wanted
+from train_pytorch_model.data.decoder_process import ImageRequest
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.plan import PlannedBatch
 from train_pytorch_model.data.preparation import Preparation, for_inference
@@ -40,7 +40,7 @@ MAX_READERS = 128  # per machine: each opens the cache files of all others, and 
 
 @dataclass(frozen=True)
 class ImageRead:
-    """A `Read` of a directory's images; reader processes can serve its requests (`wanted`)."""
+    """A `Read` of a directory's images; reader processes can serve its requests (`request`)."""
 
     directory: ImageDirectory
     preparation: Preparation
@@ -48,13 +48,13 @@ class ImageRead:
     seed_of: Callable[[int], int]
     """Index → seed of that image's augmentation."""
 
-    def wanted(self, index: int) -> Wanted:
+    def request(self, index: int) -> ImageRequest:
         """The request for an image of the directory."""
         number = self.cache.first + int(self.directory.rows[index])
-        return Wanted(os.fspath(self.directory.path(index)), number, self.seed_of(index))
+        return ImageRequest(os.fspath(self.directory.path(index)), number, self.seed_of(index))
 
     def __call__(self, index: int, decode: Decode) -> Pixels:
-        return self.preparation(self.wanted(index), self.cache.remember, decode)
+        return self.preparation(self.request(index), self.cache.remember, decode)
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ class Loader:
     def _fill(self, places: np.ndarray, indices: np.ndarray, read: Read) -> list[str | None]:
         """Fill places (N, H, W, 3) with N images; returns for each why it cannot be read, or None."""
         if self._readers and isinstance(read, ImageRead):
-            wanted = [read.wanted(int(index)) for index in indices]
-            return self._readers.prepare(read.preparation, wanted, places)
+            requests = [read.request(int(index)) for index in indices]
+            return self._readers.prepare(read.preparation, requests, places)
         reasons: list[str | None] = []
         for place, index in zip(places, indices, strict=True):
             try:

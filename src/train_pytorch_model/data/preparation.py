@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 
 from train_pytorch_model.data.augmentation import Augment, RecipeAugment
-from train_pytorch_model.data.decode_cache import Remember, every_time
-from train_pytorch_model.data.decoder_process import Wanted
+from train_pytorch_model.data.decode_cache import CachedDecode, uncached
+from train_pytorch_model.data.decoder_process import ImageRequest
 from train_pytorch_model.image_classifier.pixels import (
     Decode,
     Pixels,
@@ -35,9 +35,11 @@ class Preparation:
     augment: Augment | None
     """Random augmentation applied after that; None for validation and scoring."""
 
-    def __call__(self, wanted: Wanted, remember: Remember | None, decode: Decode = decoded) -> Pixels:
-        pixels = (remember or every_time)(wanted.number, lambda: self._first(Path(wanted.file), decode))
-        return pixels if self.augment is None else self.augment(pixels, Random(wanted.seed))
+    def __call__(
+        self, request: ImageRequest, remember: CachedDecode | None, decode: Decode = decoded
+    ) -> Pixels:
+        pixels = (remember or uncached)(request.number, lambda: self._first(Path(request.file), decode))
+        return pixels if self.augment is None else self.augment(pixels, Random(request.seed))
 
     def _first(self, file: Path, decode: Decode) -> Pixels:
         pixels = reduced(decode(file, self.short_side), self.short_side)

@@ -90,7 +90,7 @@ def convert(source: Source, output: Path, voice: Voice) -> int:
 
         def copy(index: int, chunks: Iterable[bytes]) -> Copied:
             target = writer.place(images.converted_row(index))
-            return index, _why_not(target, chunks)
+            return index, _rejection_reason(target, chunks)
 
         with copy_threads() as pool, voice.bar(len(images), "Converting") as bar:
             for done, (index, reason) in enumerate(in_order(pool, call, source.copies(copy)), 1):
@@ -142,7 +142,7 @@ def _in_the_tars_order(
             yield partial(tuple[int, str], copied)
 
 
-def _why_not(target: Path, chunks: Iterable[bytes]) -> str:
+def _rejection_reason(target: Path, chunks: Iterable[bytes]) -> str:
     """Write the file of an image; returns why it was left out, or an empty text. Raises `OSError`."""
     try:
         write_chunks(target, chunks)

@@ -15,7 +15,7 @@ from train_pytorch_model.formats.copying import (
     read_chunks,
     write_chunks,
 )
-from train_pytorch_model.formats.files import missing_directories, take_away
+from train_pytorch_model.formats.files import missing_directories, remove_output
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     ImageDirectoryWriter,
@@ -72,7 +72,7 @@ def first_counts(sizes: np.ndarray, fraction: float) -> np.ndarray:
     return counts
 
 
-def one_sided(parts: tuple[ImageDirectory, ImageDirectory]) -> list[str]:
+def categories_in_one_part(parts: tuple[ImageDirectory, ImageDirectory]) -> list[str]:
     """The categories with images in only one part, which cannot be both trained and validated."""
     first, second = (part.class_counts() > 0 for part in parts)
     return [parts[0].categories[index] for index in np.flatnonzero(first != second)]
@@ -96,7 +96,7 @@ def write_parts(
             _fill(first_writer, parts[0], bar)
             with second as second_writer:
                 _fill(second_writer, parts[1], bar)
-            undo.callback(take_away, outputs[1], made)  # complete, but the first is not yet
+            undo.callback(remove_output, outputs[1], made)  # complete, but the first is not yet
         undo.pop_all()
 
 

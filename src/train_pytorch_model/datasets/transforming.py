@@ -12,7 +12,7 @@ from train_pytorch_model.errors import InvalidDatasetError, InvalidTransformatio
 from train_pytorch_model.formats.copying import copy_threads, in_order
 from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
-from train_pytorch_model.formats.transformed_rows import annotations_of_places, transformed_rows
+from train_pytorch_model.formats.transformed_rows import spatial_annotations, transformed_rows
 from train_pytorch_model.image_check import (
     BAD_IMAGES,
     BadImage,
@@ -46,7 +46,7 @@ def transform(
     apply = Apply(transformation.operations, seed)
     rejected = _Rejected(images, transformation)
     schema_content = images.read_schema()
-    for column in annotations_of_places(schema_content):
+    for column in spatial_annotations(schema_content):
         voice.warn(
             f"{images.title}: the annotations in column {column!r} are copied unchanged, not transformed"
         )

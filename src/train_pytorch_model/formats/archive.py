@@ -227,13 +227,13 @@ def list_archive(archive: Archive) -> tuple[Listing, str]:
     """
     ignored: Counter[str] = Counter()
     entries = _entries(archive, ignored)
-    around = _folder_around(entries[0], entries[-1]) if entries else ""
+    around = _common_folder(entries[0], entries[-1]) if entries else ""
     listing = _listing([entry[len(around) :] for entry in entries if entry != around], ignored)
     archive.check_sizes(around + name for name in listing.file_names)
     return listing, around
 
 
-def _folder_around(first: str, last: str) -> str:
+def _common_folder(first: str, last: str) -> str:
     """The innermost folder that contains both names, and so every name sorted between them."""
     length = next(
         (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))

@@ -153,7 +153,7 @@ def _resolve(root: Path, present: PresentFiles, url: str) -> str:
     for first in range(len(parts)):  # the longest tail of the URL that exists here
         end = "/".join(parts[first:])
         for name in dict.fromkeys((end, unquote(end))):
-            if is_inner_path(name) and not present.why_not(name):
+            if is_inner_path(name) and not present.problem_with(name):
                 return name
     raise _RowError(f"image {url!r} is not below the directory of the file")
 
@@ -167,6 +167,6 @@ def _inside(root: Path, present: PresentFiles, name: str) -> str:
     if not is_inner_path(name):
         raise _RowError(f"image {name!r} is outside the directory of the file")
     name = PurePosixPath(name).as_posix()  # one name per image, without `./` and `//`
-    if reason := present.why_not(name):
+    if reason := present.problem_with(name):
         raise _RowError(f"image {name!r} {reason}")
     return name

@@ -288,12 +288,12 @@ def writing_directory(path: Path, meta: Mapping[str, Any], flag: str, token: str
         _read_back(path / META, lambda: (path / META).read_text() == _yaml(meta))
         (path / INCOMPLETE).unlink()
     except OSError as error:
-        take_away(path, made)
+        remove_output(path, made)
         raise UnfinishedOutputError(
             f"{flag} {path} cannot be finished, and nothing is left of it: {error}."
         ) from error
     except BaseException:
-        take_away(path, made)
+        remove_output(path, made)
         raise
 
 
@@ -308,11 +308,11 @@ def _try_writing(path: Path) -> None:
 
 
 def missing_directories(path: Path) -> list[Path]:
-    """The directories to create for `path` to exist, the innermost first: for `take_away`."""
+    """The directories to create for `path` to exist, the innermost first: for `remove_output`."""
     return [directory for directory in (path, *path.parents) if not directory.exists()]
 
 
-def take_away(path: Path, made: Sequence[Path]) -> None:
+def remove_output(path: Path, made: Sequence[Path]) -> None:
     """Empty an output that cannot be finished, and remove the directories `made` for it."""
     empty_directory(path)
     with suppress(OSError):  # a directory that another process writes to stays

@@ -208,7 +208,7 @@ class _Rows:
             is_there = there[places] == part if len(there) else np.zeros(len(part), dtype=bool)
             # These may be valid links to files, and are checked one by one.
             for index in (start + np.flatnonzero(~is_there)).tolist():
-                if index not in self._refused and (reason := present.why_not(names[index])):
+                if index not in self._refused and (reason := present.problem_with(names[index])):
                     yield index, 0, f"{self._where(index)}: image {names[index]!r} {reason}."
 
     @cached_property
@@ -322,7 +322,7 @@ class PresentFiles:
         self._root = root
         self._folders: dict[str, dict[str, bool] | str] = {}
 
-    def why_not(self, name: str) -> str:
+    def problem_with(self, name: str) -> str:
         """Why a file cannot be used, as the end of a sentence; empty if it can."""
         folder, _, file = name.rpartition("/")
         if folder not in self._folders:

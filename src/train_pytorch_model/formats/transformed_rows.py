@@ -26,7 +26,7 @@ def transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
         yield row | {reference: kept | {"file_name": _png_name(kept["file_name"], place, taken)}}
 
 
-def annotations_of_places(schema_content: Mapping[str, Any]) -> list[str]:
+def spatial_annotations(schema_content: Mapping[str, Any]) -> list[str]:
     """The columns with spatial annotations, such as bounding boxes."""
     return [
         name

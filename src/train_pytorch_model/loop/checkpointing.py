@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from train_pytorch_model.distributed import LOST_S, World, is_lost_connection
+from train_pytorch_model.distributed import EXIT_DELAY_S, World, is_lost_connection
 from train_pytorch_model.loop.agreement import Agreed, Agreement
 from train_pytorch_model.loop.passes import NotFiniteError
 from train_pytorch_model.loop.stop_requests import StoppedError, StopRequests
@@ -30,20 +30,20 @@ UPLOADED_EVERY_S = 900.0  # where the folder is uploaded as it changes; applies 
 class Checkpointer:
     """Keeps the last good state of a run: in memory on every process, in files on the main one.
 
-    `surroundings` are what a result depends on bit for bit besides the state, such as the process count.
+    `environment` are what a result depends on bit for bit besides the state, such as the process count.
     """
 
     def __init__(
         self,
         folder: Path,
         every_s: float,
-        surroundings: Mapping[str, str],
+        environment: Mapping[str, str],
         state: TrainState,
         world: World,
         stop: StopRequests,
         voice: Voice,
     ) -> None:
-        self._folder, self._every_s, self._surroundings = folder, every_s, surroundings
+        self._folder, self._every_s, self._surroundings = folder, every_s, environment
         self._state, self._world, self._stop, self._voice = state, world, stop, voice
         self._agreement = Agreement(world)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -92,7 +92,7 @@ class Checkpointer:
             return False
         self._state.restore(snapshot)
         self.good = self._state.snapshot()
-        before = snapshot.values["surroundings"]
+        before = snapshot.values["environment"]
         for name, value in self._surroundings.items():
             if before.get(name) != value:
                 self._voice.warn(
@@ -135,8 +135,8 @@ class Checkpointer:
         self.good = self._state.snapshot()
         checkpoint = gather(self.good, self._world)
         if checkpoint is not None:
-            surroundings = {"surroundings": dict(self._surroundings)}
-            self._unwritten = replace(checkpoint, values={**checkpoint.values, **surroundings})
+            environment = {"environment": dict(self._surroundings)}
+            self._unwritten = replace(checkpoint, values={**checkpoint.values, **environment})
 
     def write(self, wait: bool = False) -> bool:
         """Write the state that was kept last, in the background unless `wait`; False if writing failed.
@@ -174,10 +174,10 @@ class Checkpointer:
     def _after_lost_connection(self) -> None:
         """Save what was kept before the connection to the other processes was lost.
 
-        Raises `StoppedError` if they have stopped and this process is asked to as well, within `LOST_S`.
+        Raises `StoppedError` if they have stopped and this process is asked to as well, in `EXIT_DELAY_S`.
         """
-        self._world.missing()  # cached now: processes still alive may end while this one saves
-        if self._stop.wait(LOST_S) and self._stop.signal:
+        self._world.describe_lost()  # cached now: processes still alive may end while this one saves
+        if self._stop.wait(EXIT_DELAY_S) and self._stop.signal:
             raise self._stopped(self._stop.signal)
         self.write(wait=True)
 

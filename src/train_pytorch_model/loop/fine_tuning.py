@@ -30,7 +30,7 @@ from train_pytorch_model.image_classifier.pixels import Pixels, view
 from train_pytorch_model.inputs import TrainingInputs
 from train_pytorch_model.networks.batch_norms import (
     blend_statistics,
-    keep_statistics,
+    freeze_statistics,
     running_statistics,
     set_running_statistics,
     set_training_mode,
@@ -40,10 +40,10 @@ from train_pytorch_model.networks.models import clear
 
 # Share of the new images in batch norm statistics. From ImageNet weights, it gains 7 points on textures and
 # loses 2 on CIFAR-10; at 0.5, the estimate from so few images is too noisy, and the 7 points are gone.
-SHARE = 0.3
+STATISTICS_SHARE = 0.3
 # Learning rate over squared norm. Filters of networks trained here from scratch have norm 0.2: without this
 # cap, frozen statistics cost 22 points on 200 CIFAR-10 images at 0.001; ImageNet weights diverge at 0.01.
-MAX_RATE = 0.003
+MAX_LR = 0.003
 # Learning rate times squared norm. At the backbone's learning rate a head barely trains in five epochs: from
 # ImageNet weights, accuracy on 354 cut-out photographs of eight categories was 46 %, and 71 % with this.
 # Three times as much is as good there, but loses 14 points with weights trained on few small images.
@@ -56,7 +56,7 @@ MAX_IMAGES = 16  # sampled: the squared norms of single photographs differ by a 
 MAX_PIXELS = MAX_IMAGES << 18  # over all of them: a step split into micro-batches leaves no memory for more
 
 
-def begin_fine_tuning(
+def prepare_fine_tuning(
     model: nn.Module, inputs: TrainingInputs, config: TrainConfig, world: World
 ) -> dict[nn.Parameter, float]:
     """Prepare batch norms and head; return learning rate factors: parameter → multiple of the schedule's.
@@ -71,25 +71,25 @@ def begin_fine_tuning(
     head = model.get_submodule(f"1.{FAMILY_OF[directory.architecture].head}")
     if directory.is_trained:  # for other categories, even if as many; a pretrained head may fit
         clear(head)
-    keep_statistics(model)
+    freeze_statistics(model)
     square = 0.0
     if world.is_main:
-        images = some_images(inputs, num_looked_at(inputs, config.batch_size)).to(world.device)
+        images = sample_images(inputs, num_sampled(inputs, config.batch_size)).to(world.device)
         if len(images) > 1:  # batch norms may need two
             if not inputs.recipe.freeze_backbone:  # frozen filters could not adapt: up to 7 points fewer
-                blend_statistics(model, images, SHARE)
-            square = mean_square(model, head, images)
-    square, shared = world.share((square, running_statistics(model).cpu()))
+                blend_statistics(model, images, STATISTICS_SHARE)
+            square = mean_squared_norm(model, head, images)
+    square, shared = world.broadcast((square, running_statistics(model).cpu()))
     set_running_statistics(model, shared)
     peak_lr, slower = config.learning_rate * world.size, min(1.0, FULL_RATE_EPOCHS / config.epochs)
-    factors = dict.fromkeys(model.parameters(), _two_digits(min(slower, max_rate(model) / peak_lr)))
+    factors = dict.fromkeys(model.parameters(), _two_digits(min(slower, max_lr(model) / peak_lr)))
     # Below the default learning rate, the head's falls in proportion; above it, or with many processes, the
     # head's stays constant.
     fast = HEAD_STEP / (square * max(peak_lr, TrainConfig.learning_rate)) if square > 0 else 1.0
     return factors | dict.fromkeys(head.parameters(), _two_digits(min(MAX_FACTOR, slower * fast)))
 
 
-def max_rate(model: nn.Module) -> float:
+def max_lr(model: nn.Module) -> float:
     """The highest learning rate with frozen batch norm statistics; infinite without batch norms."""
     if not any(batch_norms(model)):
         return math.inf
@@ -98,16 +98,16 @@ def max_rate(model: nn.Module) -> float:
         for module in model.modules()
         if isinstance(module, nn.Conv2d)
     )
-    return MAX_RATE * statistics.median(lengths)
+    return MAX_LR * statistics.median(lengths)
 
 
-def num_looked_at(inputs: TrainingInputs, batch_size: int) -> int:
+def num_sampled(inputs: TrainingInputs, batch_size: int) -> int:
     """How many training images are sampled for batch norm statistics and feature norms."""
     fitting = min(MAX_IMAGES, batch_size, MAX_PIXELS // inputs.training_framing.num_pixels)
     return min(len(inputs.training), max(2, fitting))
 
 
-def some_images(inputs: TrainingInputs, count: int) -> Tensor:
+def sample_images(inputs: TrainingInputs, count: int) -> Tensor:
     """(B, 3, H, W), uint8: training images, evenly spaced from the first to the last."""
     images, framing, decoders = inputs.training, inputs.training_framing, Decoders()
     pixels: list[Pixels] = []
@@ -123,7 +123,7 @@ def some_images(inputs: TrainingInputs, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def mean_square(model: nn.Module, head: nn.Module, images: Tensor) -> float:
+def mean_squared_norm(model: nn.Module, head: nn.Module, images: Tensor) -> float:
     """The mean squared norm of the head's input features in training, for images (B, 3, H, W), uint8."""
     squares: list[Tensor] = []
     hook = head.register_forward_pre_hook(

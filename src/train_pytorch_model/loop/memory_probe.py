@@ -13,14 +13,14 @@ VALIDATED_AT_ONCE = 4  # times as many images of a size as in training: each nee
 MAX_VALIDATED_AT_ONCE = 512
 
 
-def largest_that_fits(try_out: Callable[[int], None], largest: int, least: int, world: World) -> int:
+def largest_that_fits(trial: Callable[[int], None], largest: int, least: int, world: World) -> int:
     """`largest` images, halved until they fit, down to `least`; the same on all processes.
 
-    `try_out` computes that many images in this process alone, without communication: a process that runs out
+    `trial` computes that many images in this process alone, without communication: a process that runs out
     of memory would leave the others waiting. Raises `ModuleOutOfMemoryError`.
     """
     images = largest
-    while not _fits(try_out, images):
+    while not _fits(trial, images):
         if images <= least:
             raise _nothing_fits(images)
         images = max(least, images // 2)
@@ -35,7 +35,7 @@ def validated_at_once(trained: int, training_framing: Framing, framing: Framing)
 
 
 @contextmanager
-def telling_what_fits(images: int, trained: int, least: int, batch_size: int) -> Iterator[None]:
+def explaining_out_of_memory(images: int, trained: int, least: int, batch_size: int) -> Iterator[None]:
     """If memory runs out during training, raise `ModuleOutOfMemoryError` that says what to do.
 
     `images` are computed at once. The next start trains half of `trained` at once, and at least `least`, of a
@@ -65,9 +65,9 @@ def _nothing_fits(least: int) -> ModuleOutOfMemoryError:
     )
 
 
-def _fits(try_out: Callable[[int], None], images: int) -> bool:
+def _fits(trial: Callable[[int], None], images: int) -> bool:
     try:
-        try_out(images)
+        trial(images)
         return True
     except torch.OutOfMemoryError:
         pass

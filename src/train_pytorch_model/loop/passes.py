@@ -71,7 +71,7 @@ class TrainStep:
         total = torch.zeros((), device=self.world.device)
         shares = zip(images.tensor_split(parts), targets.tensor_split(parts), strict=True)
         for number, (some_images, some_targets) in enumerate(shares, start=1):
-            with self.world.communicating(self.model, is_last=number == parts):
+            with self.world.gradient_sync(self.model, is_last=number == parts):
                 with self.precision.autocast(self.world.device):
                     logits = self.model(some_images)  # (B, C)
                 loss_sum = self.loss_sum(logits.float(), some_targets)
@@ -150,7 +150,7 @@ def train_one_epoch(
 
 
 @dataclass(frozen=True)
-class Look:
+class ImageResults:
     """One process's results for each of its validation images."""
 
     places: np.ndarray
@@ -164,7 +164,7 @@ class Look:
 @torch.inference_mode()
 def evaluate(
     model: nn.Module, batches: Iterable[Batch], precision: Precision, device: torch.device
-) -> tuple[Sums, Look]:
+) -> tuple[Sums, ImageResults]:
     """Predict each image once, without communication; return the sums and the results for each image.
 
     `model` is not wrapped in DDP, which would wait for processes that have no batch.
@@ -183,7 +183,7 @@ def evaluate(
         rows.add(logits, targets)
         places.append(batch.indices)
         rejected |= batch.rejected
-    return sums, Look(np.concatenate(places), rows.outcomes(), rejected)
+    return sums, ImageResults(np.concatenate(places), rows.outcomes(), rejected)
 
 
 def documented_metrics(trained: StepReport, validated: Metrics) -> dict[str, float]:

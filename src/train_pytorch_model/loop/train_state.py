@@ -178,7 +178,7 @@ def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
 
     If the number of processes has changed, all get the mean of the statistics, and rank 0 takes all sums.
     """
-    shared_out = world.share((dict(checkpoint.tensors), dict(checkpoint.values)) if checkpoint else None)
+    shared_out = world.broadcast((dict(checkpoint.tensors), dict(checkpoint.values)) if checkpoint else None)
     if shared_out is None:
         return None
     tensors, values = shared_out

@@ -32,13 +32,14 @@ from train_pytorch_model.image_check import left_out, without_bad_images
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs import TrainingInputs
+from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep
 from train_pytorch_model.loop.epoch_view import AfterStep, EpochView, RunLength, show_every
-from train_pytorch_model.loop.fine_tuning import begin_fine_tuning
-from train_pytorch_model.loop.memory_probe import telling_what_fits, validated_at_once
+from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
+from train_pytorch_model.loop.memory_probe import explaining_out_of_memory, validated_at_once
 from train_pytorch_model.loop.metrics import Metrics, Sums
 from train_pytorch_model.loop.optimization import make_loss, make_optimizer
 from train_pytorch_model.loop.passes import (
-    Look,
+    ImageResults,
     NotFiniteError,
     Step,
     StepReport,
@@ -48,12 +49,11 @@ from train_pytorch_model.loop.passes import (
     train_one_epoch,
 )
 from train_pytorch_model.loop.precision import choose_precision
-from train_pytorch_model.loop.recorded_step import RecordedStep
 from train_pytorch_model.loop.schedule import PolynomialSchedule
 from train_pytorch_model.loop.train_state import Snapshot, TrainState
 from train_pytorch_model.loop.trials import Trials
-from train_pytorch_model.networks.batch_norms import quicken_batch_norms, set_training_mode
-from train_pytorch_model.networks.first_weights import begin_from_scratch
+from train_pytorch_model.networks.batch_norms import raise_momentum, set_training_mode
+from train_pytorch_model.networks.initialisation import initialise_from_scratch
 from train_pytorch_model.networks.models import build_model, freeze_backbone
 from train_pytorch_model.networks.on_cpu import adapt_to_cpu
 from train_pytorch_model.networks.shapes import min_share
@@ -81,7 +81,7 @@ class Trainer:
         recipe, framing, directory = inputs.recipe, inputs.training_framing, inputs.model
         self._timed_at = time.perf_counter()
         self._caches = NO_CACHES
-        self._looks: dict[int, Look] = {}  # by epoch: the open one and the best
+        self._results: dict[int, ImageResults] = {}  # by epoch: the open one and the best
         readers = num_readers(world)
         trained = inputs.training, for_training(recipe, framing, framing)
         validated = inputs.validation, for_inference(inputs.framing)
@@ -97,7 +97,7 @@ class Trainer:
         smallest = self.training_framings[0]
         self.min_share = min_share(self.network, smallest.height, smallest.width)
         self.steps_per_epoch = _steps_per_epoch(config, inputs, smallest, self.min_share, world)
-        quicken_batch_norms(self.network, self.steps_per_epoch)
+        raise_momentum(self.network, self.steps_per_epoch)
         self.schedule = PolynomialSchedule(
             peak_lr=config.learning_rate * world.size,
             warmup_steps=config.warmup_epochs * self.steps_per_epoch,
@@ -106,7 +106,7 @@ class Trainer:
         if not (directory.is_pretrained or directory.is_trained or recipe.freeze_backbone):
             shown = len(inputs.training) / len(inputs.categories)  # per category and epoch
             rate, at_once = self.schedule.peak_lr, config.batch_size * world.size
-            begin_from_scratch(self.network, directory.architecture, config.epochs, shown, rate, at_once)
+            initialise_from_scratch(self.network, directory.architecture, config.epochs, shown, rate, at_once)
         is_on_cpu = world.device.type == "cpu"
         if is_on_cpu:
             adapt_to_cpu(self.network, framing.height, framing.width)
@@ -114,7 +114,7 @@ class Trainer:
         self.length = RunLength(len(inputs.training), pixels, self.steps_per_epoch, is_on_cpu)
         model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), self.network)
         self._model = model.to(world.device).to(memory_format=torch.channels_last)
-        factors = begin_fine_tuning(self._model, inputs, config, world)
+        factors = prepare_fine_tuning(self._model, inputs, config, world)
         optimizer, scaler = make_optimizer(self.network, factors), self.precision.scaler(world.device)
         self.state = TrainState(self.network, optimizer, scaler, config.patience, world.device)
         self.state.position.bad_images += inputs.bad_images
@@ -135,7 +135,7 @@ class Trainer:
         if world.size > 1:
             trials.settle_buckets(self._step.model, self.min_share)
         elif not is_on_cpu and self._step.micro_batch is None:
-            self._take_step = RecordedStep(self._step, self._steps_left, trials.compiled)
+            self._take_step = CudaGraphStep(self._step, self._steps_left, trials.compiled)
 
     @property
     def is_over(self) -> bool:
@@ -193,32 +193,34 @@ class Trainer:
         started_at = time.perf_counter()
         validation = self.validation
         self.state.average_statistics(self.world)
-        sums, look = self._look_at_validation(
+        sums, results = self._evaluate_images(
             "Validation", loader, self._next_training_pass, before_batch, max_steps
         )
         validated = sums.reduce(self.world)
-        self._leave_out("validation", self.inputs.validation, validation, look.rejected)
-        self._looks[self.state.position.epoch] = replace(look, rejected={})  # recorded above
+        self._leave_out("validation", self.inputs.validation, validation, results.rejected)
+        self._results[self.state.position.epoch] = replace(results, rejected={})  # recorded above
         self.state.position.validation_s = time.perf_counter() - started_at
         return validated
 
-    def look_of_best(self, title: str, loader: Loader, before_batch: Callable[[], None]) -> Look:
+    def results_of_best(self, title: str, loader: Loader, before_batch: Callable[[], None]) -> ImageResults:
         """This process's validation results of the best epoch.
 
         They are kept from then on; a run interrupted since validates again, with the weights of that epoch.
         """
         best = self.state.best
-        if best.epoch not in self._looks:
+        if best.epoch not in self._results:
             self.network.load_state_dict(best.weights)
-            _, self._looks[best.epoch] = self._look_at_validation(title, loader, lambda: None, before_batch)
-        return self._looks[best.epoch]
+            _, self._results[best.epoch] = self._evaluate_images(title, loader, lambda: None, before_batch)
+        return self._results[best.epoch]
 
     def close_epoch(self, trained: StepReport, validated: Metrics) -> None:
         """Record the results of an epoch, and open the next one."""
         state = self.state
         epoch = state.position.epoch
         state.best.observe(epoch, validated, self.network)
-        self._looks = {number: look for number, look in self._looks.items() if number == state.best.epoch}
+        self._results = {
+            number: results for number, results in self._results.items() if number == state.best.epoch
+        }
         state.patience.observe(validated.loss)
         metrics = documented_metrics(trained, validated)
         state.position.history.append({"epoch": epoch, "step": epoch * self.steps_per_epoch, **metrics})
@@ -234,7 +236,7 @@ class Trainer:
         self.state.position.run_s += now - self._timed_at
         self._timed_at = now
 
-    def surroundings(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """What a result depends on bit for bit, besides inputs and parameters."""
         return {
             "processes": str(self.world.size),
@@ -308,14 +310,14 @@ class Trainer:
         key = f"validation of {len(validation)} images, {len(plan)} batches"
         return Pass(key, plan, read, validation.class_indices, framing)
 
-    def _look_at_validation(
+    def _evaluate_images(
         self,
         title: str,
         loader: Loader,
         following: Callable[[], Pass | None],
         before_batch: Callable[[], None],
         max_steps: int | None = None,
-    ) -> tuple[Sums, Look]:
+    ) -> tuple[Sums, ImageResults]:
         """Evaluate the current network on this process's validation images.
 
         The places in the result are indices into `inputs.validation`.
@@ -330,8 +332,8 @@ class Trainer:
 
         fitting = self._telling_what_fits(self._validated_at_once)
         with self.voice.bar(len(current.plan), title) as bar, fitting:
-            sums, look = evaluate(self._model, batches(bar), self.precision, self.world.device)
-        return sums, replace(look, places=validation.places_in(self.inputs.validation, look.places))
+            sums, results = evaluate(self._model, batches(bar), self.precision, self.world.device)
+        return sums, replace(results, places=validation.places_in(self.inputs.validation, results.places))
 
     def _seeding_each_step(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Seed each step's randomness, such as dropout, by (seed, epoch, step, rank); nothing is saved."""
@@ -363,7 +365,7 @@ class Trainer:
         return epochs * self.steps_per_epoch - position.steps_done
 
     def _telling_what_fits(self, images: int) -> AbstractContextManager[None]:
-        return telling_what_fits(images, self._trained_at_once, self.min_share, self.config.batch_size)
+        return explaining_out_of_memory(images, self._trained_at_once, self.min_share, self.config.batch_size)
 
     @property
     def _trained_at_once(self) -> int:

@@ -20,7 +20,7 @@ class Presence:
     word: str
 
     @property
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """Why the process does not answer now; empty if it does."""
         try:
             connection = socket.create_connection((self.host, self.port), ANSWER_S)

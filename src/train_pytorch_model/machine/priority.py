@@ -20,7 +20,7 @@ on idle ones.
 
 
 @contextmanager
-def quick_turns() -> Iterator[None]:
+def short_switch_interval() -> Iterator[None]:
     """A `with` in which a thread that computes in Python soon gives way to a waiting one.
 
     Next to such a thread, a step of a ResNet-18 takes twice its time by default, and 6 % more here.
@@ -33,7 +33,7 @@ def quick_turns() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def step_back() -> None:
+def lower_priority() -> None:
     """Lower this thread's priority for good. Linux only: elsewhere threads have no niceness of their own."""
     if sys.platform == "linux":
         with suppress(OSError):

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from train_pytorch_model.networks.layers import batch_norms, is_depthwise
 
 MAX_MOMENTUM = 0.3  # of running statistics, which then average about three steps
-KEPT = 0.0  # the momentum that marks frozen statistics
+FROZEN = 0.0  # the momentum that marks frozen statistics
 
 
-def quicken_batch_norms(network: nn.Module, steps_per_epoch: int) -> None:
+def raise_momentum(network: nn.Module, steps_per_epoch: int) -> None:
     """Raise the momentum so that running statistics average at most two thirds of an epoch, or three steps.
 
     PyTorch's default averages ten steps, MobileNetV3's a hundred: with seven steps an epoch the weights have
@@ -23,10 +23,10 @@ def quicken_batch_norms(network: nn.Module, steps_per_epoch: int) -> None:
             norm.momentum = max(norm.momentum, momentum)
 
 
-def keep_statistics(network: nn.Module) -> None:
+def freeze_statistics(network: nn.Module) -> None:
     """Freeze the running statistics; training then normalises by them as well, see `set_training_mode`."""
     for norm in batch_norms(network):
-        norm.momentum = KEPT
+        norm.momentum = FROZEN
 
 
 @torch.no_grad()
@@ -43,14 +43,14 @@ def blend_statistics(network: nn.Module, images: Tensor, share: float) -> None:
     network(images)
     for norm in norms:
         norm.eval()
-        norm.momentum = KEPT
+        norm.momentum = FROZEN
 
 
 def set_training_mode(network: nn.Module) -> None:
     """`network.train()`, but batch norms with frozen statistics or weights stay in evaluation mode."""
     network.train()
     for norm in batch_norms(network):
-        if norm.momentum == KEPT or not norm.weight.requires_grad:
+        if norm.momentum == FROZEN or not norm.weight.requires_grad:
             norm.eval()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from train_pytorch_model.formats.files import MalformedFileError, read_yaml
 
-RESERVED = "AzureML"
+RESERVED_PREFIX = "AzureML"
 _NAMED = re.compile(r"[A-Za-z0-9][\w.-]*(:[\w.-]+|@[\w.-]+)")
 
 
@@ -35,10 +35,10 @@ class Environment:
             yield from _problems_of_conda_file(self.conda_file)
 
     def _problems_of_name(self, name: str) -> Iterator[str]:
-        if name.lower().startswith(RESERVED.lower()):
+        if name.lower().startswith(RESERVED_PREFIX.lower()):
             yield (
-                f"--environment {name}: names that begin with {RESERVED} are reserved for Azure's curated"
-                " environments, which lack packages that training needs. Leave it out to use the"
+                f"--environment {name}: names that begin with {RESERVED_PREFIX} are reserved for Azure's"
+                " curated environments, which lack packages that training needs. Leave it out to use the"
                 " project's own environment."
             )
         elif not name.startswith("//") and not _NAMED.fullmatch(name):

@@ -7,7 +7,7 @@ WAITING = {
     "Provisioning": "starting nodes",
     "Starting": "the nodes are pulling the image and mounting the data",
 }
-GOING_ON = {
+ACTIVE = {
     "Running": "",
     "Finalizing": "outputs and logs are being uploaded",
     "CancelRequested": "the job is being cancelled",
@@ -17,7 +17,7 @@ COMPLETED = "Completed"
 
 def explained(phase: str) -> str:
     """Return the phase, followed by what happens in it where that is not obvious."""
-    reason = WAITING.get(phase) or GOING_ON.get(phase)
+    reason = WAITING.get(phase) or ACTIVE.get(phase)
     return f"{phase}: {reason}" if reason else phase
 
 

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from train_pytorch_model.machine.priority import step_back
+from train_pytorch_model.machine.priority import lower_priority
 from train_pytorch_model.machine.process_table import python_command
 
 PROGRAM = "from train_pytorch_model.tracking.mlflow_process import main; main()"
@@ -172,7 +172,7 @@ class _Server:
         if function == SAVE_MODEL:
             self._is_loaded.wait()
         else:
-            step_back()
+            lower_priority()
             self._has_store.wait()
         line = json.dumps([number, _reply(function, arguments)])
         with self._replying, suppress(OSError):
@@ -187,7 +187,7 @@ class _Server:
 
     def _load(self) -> None:
         """Import MLflow and create its store. If that fails, every call reports it."""
-        step_back()
+        lower_priority()
         try:
             with suppress(Exception):
                 from train_pytorch_model.tracking import mlflow_calls

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from train_pytorch_model.machine.priority import step_back
+from train_pytorch_model.machine.priority import lower_priority
 from train_pytorch_model.progress import Voice
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 
@@ -105,7 +105,7 @@ class MlflowTracker:
             self._voice.warn(text)
 
     def _send_all(self) -> None:
-        step_back()  # for MLflow in this process, if it has none of its own
+        lower_priority()  # for MLflow in this process, if it has none of its own
         run: _Run | None = None
         unsent: list[_Epoch] = []
         failures = 0

@@ -21,7 +21,7 @@ from tests.benchmarks.accuracy.ours import Prepare
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.loop.passes import LR_FACTOR
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.networks.first_weights import shorten_filters
+from train_pytorch_model.networks.initialisation import rescale_filters
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.recipe import Recipe
 
@@ -194,7 +194,7 @@ def filters_of_length(length: float | None) -> Prepare:
         if length is None:
             trainer.network.load_state_dict(given)
         else:
-            shorten_filters(trainer.network, length)
+            rescale_filters(trainer.network, length)
         return trainer.network
 
     return prepare

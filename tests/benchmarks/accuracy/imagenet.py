@@ -148,11 +148,11 @@ CONTENDERS = (
         for momentum in (0.01, 0.1, 0.2)
     ),
     *(
-        Contender(f"statistics moved by {share}", with_constant("SHARE", share))
+        Contender(f"statistics moved by {share}", with_constant("STATISTICS_SHARE", share))
         for share in (0.0, 0.15, 0.5, 1.0)
     ),
     *(Contender(f"head step {step}", with_constant("HEAD_STEP", step)) for step in (2.0, 8.0, 16.0)),
-    Contender("filters without a limit", with_constant("MAX_RATE", math.inf)),
+    Contender("filters without a limit", with_constant("MAX_LR", math.inf)),
     Contender("long trainings at full rates", with_constant("FULL_RATE_EPOCHS", math.inf)),
     Contender("no crops", by_recipe(precision="float32", augmentation="none")),
     Contender(

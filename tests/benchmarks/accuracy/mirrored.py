@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from tests.benchmarks.timing import machine
-from train_pytorch_model.data.chirality import told_apart
+from train_pytorch_model.data.chirality import count_distinguishable
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.machine.cores import usable_cores
 
@@ -16,7 +16,7 @@ def main() -> None:
     for name in sys.argv[1:]:
         images = open_image_directory(Path(name), "Images")
         started_at = time.perf_counter()
-        told, count = told_apart(images, usable_cores())
+        told, count = count_distinguishable(images, usable_cores())
         print(f"{name}: {told} of {count}, {time.perf_counter() - started_at:.2f} s")
 
 

@@ -53,7 +53,7 @@ def train(untrained: Path, images: Path, output: Path, batch_size: int, epochs: 
 
 def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int) -> list[float]:
     """Return images per second of epochs that repeat one batch per image size, made beforehand."""
-    from train_pytorch_model.machine.priority import OPENMP, quick_turns
+    from train_pytorch_model.machine.priority import OPENMP, short_switch_interval
 
     for name, value in OPENMP.items():  # as the program does
         os.environ.setdefault(name, value)
@@ -75,7 +75,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
                 yield made[current.framing]
 
     keep_freed_memory()
-    with quick_turns(), join_world() as world, OneBatch(1) as loader:
+    with short_switch_interval(), join_world() as world, OneBatch(1) as loader:
         inputs = open_training_inputs(untrained, images, images, epochs)
         made = {}
         for framing in set(inputs.training_framings(epochs)):

@@ -16,15 +16,15 @@ from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.loader import Batch, start_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
-from train_pytorch_model.loop import recorded_step
+from train_pytorch_model.loop import cuda_graph_step
+from train_pytorch_model.loop.cuda_graph_step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimization import make_optimizer
 from train_pytorch_model.loop.passes import TrainStep
 from train_pytorch_model.loop.precision import choose_precision
-from train_pytorch_model.loop.recorded_step import TIMED_STEPS, WARMUP_STEPS, RecordedStep
 from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.networks.batch_norms import keep_statistics, set_training_mode
+from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
 from train_pytorch_model.progress import Silence
 
 pytestmark = [
@@ -51,7 +51,7 @@ def make_step(precision: str = "float32", keeps_statistics: bool = False) -> Tra
     model = network.to(device).to(memory_format=torch.channels_last)
     factors = dict.fromkeys(model.parameters(), 1.0)
     if keeps_statistics:
-        keep_statistics(model)
+        freeze_statistics(model)
         set_training_mode(model)
         factors = dict.fromkeys(model.parameters(), 0.25) | dict.fromkeys(model[-1].parameters(), 0.5)
     chosen = choose_precision(precision, device)
@@ -84,7 +84,7 @@ def batches(sizes: list[int], side: int = 9) -> list[Batch]:
 
 
 def trained(
-    step: TrainStep | RecordedStep, network: nn.Module, sizes: list[int], side: int = 9
+    step: TrainStep | CudaGraphStep, network: nn.Module, sizes: list[int], side: int = 9
 ) -> dict[str, Tensor]:
     sums = Sums(torch.device("cuda", 0))
     for number, batch in enumerate(batches(sizes, side)):
@@ -99,7 +99,7 @@ def test_steps_that_are_played_back_are_those_that_would_have_been_computed(
     precision: str, keeps_statistics: bool
 ) -> None:
     plain, under_it = make_step(precision, keeps_statistics), make_step(precision, keeps_statistics)
-    recorded = RecordedStep(under_it, lambda: 0, lambda _: None)
+    recorded = CudaGraphStep(under_it, lambda: 0, lambda _: None)
     expected = trained(plain, plain.model, SIZES)
     found = trained(recorded, under_it.model, SIZES)
     assert len(recorded._recordings) == 2
@@ -112,7 +112,7 @@ def test_steps_that_are_played_back_are_those_that_would_have_been_computed(
 
 def test_steps_that_are_played_back_go_on_from_a_state_that_is_restored() -> None:
     step = make_step()
-    recorded, sums = RecordedStep(step, lambda: 0, lambda _: None), Sums(torch.device("cuda", 0))
+    recorded, sums = CudaGraphStep(step, lambda: 0, lambda _: None), Sums(torch.device("cuda", 0))
     assert isinstance(step.optimizer, SGD)
     state = TrainState(step.model, step.optimizer, step.scaler, 3, step.world.device)
 
@@ -133,7 +133,7 @@ def test_steps_that_are_played_back_go_on_from_a_state_that_is_restored() -> Non
 
 def test_steps_on_larger_images_are_recorded_anew() -> None:
     plain, under_it = make_step(), make_step()
-    recorded = RecordedStep(under_it, lambda: 0, lambda _: None)
+    recorded = CudaGraphStep(under_it, lambda: 0, lambda _: None)
     for side in (9, 12):
         expected = trained(plain, plain.model, SIZES, side)
         found = trained(recorded, under_it.model, SIZES, side)
@@ -145,7 +145,7 @@ def test_steps_on_larger_images_are_recorded_anew() -> None:
 
 def test_a_batch_with_unreadable_images_is_computed_as_it_comes() -> None:
     step = make_step()
-    recorded = RecordedStep(step, lambda: 0, lambda _: None)
+    recorded = CudaGraphStep(step, lambda: 0, lambda _: None)
     sums = Sums(torch.device("cuda", 0))
     for batch in batches([8] * 5):
         recorded(batch, 0.1, sums)
@@ -157,9 +157,9 @@ def test_a_batch_with_unreadable_images_is_computed_as_it_comes() -> None:
 
 
 def test_a_step_that_takes_most_of_the_memory_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded_step, "MAX_MEMORY_SHARE", 0.0)
+    monkeypatch.setattr(cuda_graph_step, "MAX_MEMORY_SHARE", 0.0)
     step = make_step()
-    recorded = RecordedStep(step, lambda: 0, lambda _: None)
+    recorded = CudaGraphStep(step, lambda: 0, lambda _: None)
     trained(recorded, step.model, [8] * 6)
     assert recorded._recordings == {}
 
@@ -167,7 +167,7 @@ def test_a_step_that_takes_most_of_the_memory_is_not_recorded(monkeypatch: pytes
 def test_a_network_that_saves_memory_trains_as_it_comes() -> None:
     step = make_step()
     step.model.memory_efficient = True  # type: ignore[assignment]
-    recorded = RecordedStep(step, lambda: 0, lambda _: None)
+    recorded = CudaGraphStep(step, lambda: 0, lambda _: None)
     found = trained(recorded, step.model, [8] * 8)
     assert recorded._recordings == {}
     assert found["sums"][3] == 64
@@ -190,7 +190,7 @@ def test_what_takes_long_is_compiled_for_each_size_once_and_recorded_again() -> 
         asked.append(shape[0])
         return Compiled()
 
-    recorded = RecordedStep(step, lambda: 1 << 40, compiled)
+    recorded = CudaGraphStep(step, lambda: 1 << 40, compiled)
     trained(recorded, step.model, [8] * (WARMUP_STEPS + TIMED_STEPS + 1))
     torch.cuda.synchronize()
     trained(recorded, step.model, [8, 7, 6] * 10)
@@ -208,7 +208,7 @@ def test_a_training_goes_on_compiled_or_not(
     fails: bool,
     is_pretrained: bool,
 ) -> None:
-    monkeypatch.setattr(recorded_step, "COMPILING_PAYS_S", 0.0)
+    monkeypatch.setattr(cuda_graph_step, "COMPILING_PAYS_S", 0.0)
     warned: list[str] = []
     monkeypatch.setattr(Silence, "warn", lambda _, text: warned.append(text))
     if fails:
@@ -219,7 +219,7 @@ def test_a_training_goes_on_compiled_or_not(
     trainer = train_two_epochs(inputs)
     assert [text.split(" (")[0] for text in warned] == (["The network cannot be compiled"] if fails else [])
     recorded = trainer._take_step
-    assert isinstance(recorded, RecordedStep)
+    assert isinstance(recorded, CudaGraphStep)
     assert bool(recorded._steps) is not fails
     assert trainer.state.best.metrics.loss < math.log(3)
 
@@ -229,7 +229,7 @@ def test_small_images_first_are_followed_by_large_ones(tmp_path: Path, untrained
     inputs = open_training_inputs(untrained_resnet18, images, images)
     trainer = train_two_epochs(replace(inputs, recipe=replace(inputs.recipe, early_size=(64, 64))))
     recorded = trainer._take_step
-    assert isinstance(recorded, RecordedStep)
+    assert isinstance(recorded, CudaGraphStep)
     shapes = [tuple(recording.images.shape) for recording in recorded._recordings.values()]
     assert shapes == [(4, 3, 96, 96)]
     assert trainer.state.best.metrics.loss < math.log(3)

@@ -20,16 +20,16 @@ from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 # on 300 CIFAR-10 images. In longer training zeros are better: by 5 points on 1,000 CIFAR-10 images in 30
 # epochs. A head with more features learns proportionally faster and starts with a smaller norm: with 0.17, a
 # ResNet-50 lost 4 points on 500 CIFAR-10 images.
-HEAD_LENGTH, HEAD_FEATURES = 0.17, 512
-MIN_ZERO_HEAD_EPOCHS, MIN_ZERO_HEAD_LOOKS = 12, 800  # samples seen of a category, in all epochs
-LONG_HEADS = ("EfficientNet", "MobileNetV3")  # weak features, which a head of small norm hardly uses
-LONG_HEAD_LENGTH = 1 / math.sqrt(3)  # the default of nn.Linear
+HEAD_NORM, HEAD_FEATURES = 0.17, 512
+MIN_ZERO_HEAD_EPOCHS, MIN_ZERO_HEAD_SAMPLES = 12, 800  # samples seen of a category, in all epochs
+LARGE_HEADS = ("EfficientNet", "MobileNetV3")  # weak features, which a head of small norm hardly uses
+LARGE_HEAD_NORM = 1 / math.sqrt(3)  # the default of nn.Linear
 RATE_PER_IMAGE = 0.4 / 256  # of a step, for filters of norm 1: measured, close to fast ImageNet recipes
 MAX_RATE = 1.0  # reached at 640 images a step; beyond, linear scaling would need a warmup
-MIN_LENGTH = 0.1  # below, the variance of the output approaches batch norm's epsilon, 1e-5
+MIN_NORM = 0.1  # below, the variance of the output approaches batch norm's epsilon, 1e-5
 
 
-def begin_from_scratch(
+def initialise_from_scratch(
     network: nn.Module,
     architecture: str,
     epochs: int,
@@ -50,18 +50,18 @@ def begin_from_scratch(
         for layer in network.get_submodule(family.head.rpartition(".")[0]).children():
             if isinstance(layer, nn.Linear) and layer is not head:
                 _scale(layer.weight, math.sqrt(2 / layer.in_features))
-        length = HEAD_LENGTH * min(1.0, math.sqrt(HEAD_FEATURES / head.in_features))
-        if family.class_name in LONG_HEADS:
-            length = LONG_HEAD_LENGTH
-        elif epochs >= MIN_ZERO_HEAD_EPOCHS or epochs * images_per_category >= MIN_ZERO_HEAD_LOOKS:
+        length = HEAD_NORM * min(1.0, math.sqrt(HEAD_FEATURES / head.in_features))
+        if family.class_name in LARGE_HEADS:
+            length = LARGE_HEAD_NORM
+        elif epochs >= MIN_ZERO_HEAD_EPOCHS or epochs * images_per_category >= MIN_ZERO_HEAD_SAMPLES:
             length = 0.0
         _scale(head.weight, length / math.sqrt(head.in_features))
         head.bias.zero_()
-    shorten_filters(network, math.sqrt(peak_lr / min(MAX_RATE, RATE_PER_IMAGE * batch_size)))
+    rescale_filters(network, math.sqrt(peak_lr / min(MAX_RATE, RATE_PER_IMAGE * batch_size)))
 
 
-def shorten_filters(network: nn.Module, length: float) -> None:
-    """Rescale every filter before a batch norm of its own to this norm, at least `MIN_LENGTH`.
+def rescale_filters(network: nn.Module, length: float) -> None:
+    """Rescale every filter before a batch norm of its own to this norm, at least `MIN_NORM`.
 
     The running statistics are rescaled as well, so the network computes the same as before, up to rounding.
     Filters without such a batch norm stay as they are.
@@ -74,7 +74,7 @@ def shorten_filters(network: nn.Module, length: float) -> None:
             # In a DenseNet, some batch norms also normalise earlier layers' features.
             if layer.out_channels == norm.num_features:
                 own = torch.linalg.vector_norm(layer.weight, dim=(1, 2, 3))
-                factor = torch.where(own > 0, max(length, MIN_LENGTH) / own, 1.0)
+                factor = torch.where(own > 0, max(length, MIN_NORM) / own, 1.0)
                 layer.weight.mul_(factor[:, None, None, None])
                 if norm.running_mean is not None and norm.running_var is not None:
                     norm.running_mean.mul_(factor)

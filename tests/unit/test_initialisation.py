@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
-from train_pytorch_model.networks.first_weights import begin_from_scratch, shorten_filters
+from train_pytorch_model.networks.initialisation import initialise_from_scratch, rescale_filters
 
 EPOCHS, IMAGES = 5, 20  # of a category
 
@@ -35,7 +35,7 @@ def test_the_length_goes_with_the_root_of_the_rate_of_an_image(
     learning_rate: float, batch_size: int, length: float
 ) -> None:
     network = build("resnet18", False, 3)
-    begin_from_scratch(network, "resnet18", EPOCHS, IMAGES, learning_rate, batch_size)
+    initialise_from_scratch(network, "resnet18", EPOCHS, IMAGES, learning_rate, batch_size)
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             assert torch.allclose(lengths(layer), torch.tensor(length))
@@ -52,7 +52,7 @@ def test_the_network_computes_the_same(architecture: str, is_training: bool) -> 
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     shortened = copy.deepcopy(network)
-    shorten_filters(shortened, 0.2)
+    rescale_filters(shortened, 0.2)
     images = torch.randn(4, 3, 64, 64, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(shortened(images), network(images), rtol=1e-6, atol=1e-9)
@@ -66,7 +66,7 @@ def test_the_network_computes_the_same(architecture: str, is_training: bool) -> 
 def test_a_network_without_batch_norms_stays_as_it_is(architecture: str) -> None:
     network = build(architecture, False, 3)
     before = copy.deepcopy(network.state_dict())
-    shorten_filters(network, 0.2)
+    rescale_filters(network, 0.2)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
@@ -75,7 +75,7 @@ def test_a_filter_that_passes_nothing_still_does() -> None:
     with torch.no_grad():
         first.weight[0] = 0.0
     before = last.weight.detach().clone()
-    shorten_filters(nn.Sequential(first, nn.BatchNorm2d(2), last, nn.ReLU()), 0.2)
+    rescale_filters(nn.Sequential(first, nn.BatchNorm2d(2), last, nn.ReLU()), 0.2)
     assert lengths(first).tolist() == pytest.approx([0.0, 0.2])
     assert torch.equal(last.weight, before)  # no batch norm follows
 
@@ -95,7 +95,7 @@ def test_the_head_is_random_and_of_a_length(architecture: str, length: float) ->
     network = build(architecture, False, 100)
     head = network.get_submodule(FAMILY_OF[architecture].head)
     before = head.get_parameter("weight").detach().clone()
-    begin_from_scratch(network, architecture, EPOCHS, IMAGES, 0.001, 16)
+    initialise_from_scratch(network, architecture, EPOCHS, IMAGES, 0.001, 16)
     weight = head.get_parameter("weight").detach()
     assert float(torch.linalg.vector_norm(weight, dim=1).mean()) == pytest.approx(length, rel=0.02)
     torch.testing.assert_close(weight / weight.norm(), before / before.norm())  # the very same directions
@@ -108,14 +108,14 @@ def test_the_head_is_random_and_of_a_length(architecture: str, length: float) ->
 )
 def test_the_head_begins_with_zeros_where_there_is_time(epochs: int, images: float, is_zero: bool) -> None:
     network = build("resnet18", False, 3).train()
-    begin_from_scratch(network, "resnet18", epochs, images, 0.001, 16)
+    initialise_from_scratch(network, "resnet18", epochs, images, 0.001, 16)
     with torch.no_grad():
         assert (not network(torch.randn(2, 3, 64, 64)).any()) == is_zero
 
 
 def test_at_first_all_categories_are_about_equally_likely() -> None:
     network = build("resnet18", False, 10).train()
-    begin_from_scratch(network, "resnet18", EPOCHS, IMAGES, 0.001, 16)
+    initialise_from_scratch(network, "resnet18", EPOCHS, IMAGES, 0.001, 16)
     with torch.no_grad():
         logits = network(torch.randn(4, 3, 64, 64))
     assert logits.any()
@@ -126,7 +126,7 @@ def test_hidden_layers_get_the_length_that_relu_wants() -> None:
     network = build("mobilenet_v3_small", False, 100)
     hidden, _head = [module for module in network.modules() if isinstance(module, nn.Linear)]
     before = hidden.weight.detach().clone()
-    begin_from_scratch(network, "mobilenet_v3_small", EPOCHS, IMAGES, 0.001, 16)
+    initialise_from_scratch(network, "mobilenet_v3_small", EPOCHS, IMAGES, 0.001, 16)
     weight = hidden.weight.detach()
     assert float(weight.std()) == pytest.approx((2 / hidden.in_features) ** 0.5)
     torch.testing.assert_close(weight / weight.norm(), before / before.norm())
@@ -134,5 +134,5 @@ def test_hidden_layers_get_the_length_that_relu_wants() -> None:
 
 def test_a_head_of_zeros_stays_so() -> None:
     network = build("vit_b_32", False, 3)  # torchvision's begins with zeros
-    begin_from_scratch(network, "vit_b_32", EPOCHS, IMAGES, 0.001, 16)
+    initialise_from_scratch(network, "vit_b_32", EPOCHS, IMAGES, 0.001, 16)
     assert not network.get_submodule(FAMILY_OF["vit_b_32"].head).get_parameter("weight").any()

@@ -28,7 +28,7 @@ COMPILING_PAYS_S = 15 * 60.0  # of training left: saves about four minutes and t
 MAX_COMPILED = 2  # batch sizes: an epoch has two; after unreadable images, the next has others
 
 
-def can_be_recorded(network: nn.Module) -> bool:
+def can_be_captured(network: nn.Module) -> bool:
     """False for a network with activation checkpointing, which restores the RNG state in the backward pass.
 
     That is DenseNet with `memory_efficient`. No other supported network synchronises with the GPU in a step.
@@ -48,7 +48,7 @@ class _Recording:
     loss_sum: Tensor
 
 
-class RecordedStep:
+class CudaGraphStep:
     """A `TrainStep` in a CUDA graph, with the same results; for runs of a single process.
 
     Steps on whole batches are captured; rare ones, such as batches with unreadable images, run eagerly.
@@ -70,7 +70,7 @@ class RecordedStep:
         """(H, W) of the current images; steps on them are keyed by batch size."""
         self._taken: Counter[int] = Counter()
         self._recordings: dict[int, _Recording] = {}
-        self._can_record = can_be_recorded(step.model)
+        self._can_record = can_be_captured(step.model)
         self._can_compile, self._is_long = True, False
         self._steps: dict[int, TrainStep] = {}  # the compiled ones
         self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []

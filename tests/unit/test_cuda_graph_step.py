@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from train_pytorch_model.image_classifier.architectures import FAMILIES, build
+from train_pytorch_model.loop.cuda_graph_step import can_be_captured
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.recorded_step import can_be_recorded
 
 # Of these the processor would have to know the values, or how many there are.
 ASKING = {
@@ -59,7 +59,7 @@ def asked_in_a_step(network: nn.Module, side: int) -> list[str]:
 @pytest.mark.parametrize("architecture", [*ONE_OF_EACH, "swin_v2_t", "efficientnet_v2_s", "regnet_y_400mf"])
 def test_a_step_asks_for_nothing(architecture: str) -> None:
     network = build(architecture, False, 3)
-    assert can_be_recorded(network)
+    assert can_be_captured(network)
     assert asked_in_a_step(network, 64) == []
 
 
@@ -83,4 +83,4 @@ def test_asking_is_seen() -> None:
 def test_what_computes_twice_to_save_memory_is_not_recorded() -> None:
     """It puts back the state of the random numbers, which a recording cannot."""
     network = build("densenet121", True, 3)
-    assert not can_be_recorded(network)
+    assert not can_be_captured(network)
