@@ -24,7 +24,7 @@ from train_pytorch_model.formats.evaluation_directory import (
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_check import readable_images
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
-from train_pytorch_model.inputs import learning_warnings
+from train_pytorch_model.inputs import TrainingInputs, learning_warnings
 from train_pytorch_model.loop.fine_tuning import STATISTICS_SHARE, num_sampled
 from train_pytorch_model.loop.passes import LR_FACTOR, ImageResults
 from train_pytorch_model.loop.trainer import Trainer
@@ -47,10 +47,6 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     recipe, framing = inputs.recipe, inputs.framing
     kind = "pretrained " if inputs.model.is_pretrained else ""
     kind = "trained " if inputs.model.is_trained else kind
-    flip = f", no flip ({inputs.flip_reason})" if inputs.flip_reason else ""
-    crop = recipe.augmentation
-    flip = " and flip" if recipe.horizontal_flip else flip
-    augmenting = "flip, no crop" if recipe.horizontal_flip and crop == "none" else f"{crop}{flip}"
     share = recipe.label_smoothing
     smoothing = {"Smoothing": f"label smoothing {share:g}, in the training loss only"} if share else {}
     keeps = any(norm.momentum == FROZEN for norm in batch_norms(trainer.network))
@@ -63,29 +59,43 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
     processes = counted(world.size, "process", "processes")
     images_a_step = config.batch_size * world.size
     up_to = "up to " if len(inputs.training) % images_a_step else ""
-    warmup = f"{trainer.schedule.warmup_steps:,} warmup steps"
-    peak_lr = trainer.schedule.peak_lr
-    head, body = _lr_factors(trainer)
-    rates = f"; {head * peak_lr:.2g} for the new last layer" if head != 1 else ""
-    if body != 1:
-        rates += f"; {body * peak_lr:.2g} for the backbone, the most it tolerates in {config.epochs} epochs"
     readers = num_readers(world)
     decoding = f"{readers} processes for loading images" if readers else f"{world.cores} threads for decoding"
     return {
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
         "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason}){_training_sizes(trainer)}",
-        "Augmenting": augmenting,
+        "Augmenting": _augmentation(inputs),
         **smoothing,
         "Steps": f"{trainer.steps_per_epoch:,} per epoch, {trainer.schedule.total_steps:,} in total:"
         f" {up_to}{images_a_step} images per step = batch size {config.batch_size} x {processes}",
-        "Peak rate": f"{peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
-        f" {warmup}, then polynomial decay{rates}",
+        "Peak LR": f"{trainer.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
+        f" {_schedule(trainer)}",
         **norms,
         "Precision": str(trainer.precision),
         "Device": f"{world.device.type}, {decoding}",
         "Decoding": trainer.cache_plan.summary,
     }
+
+
+def _augmentation(inputs: TrainingInputs) -> str:
+    """Crops and flips, as a phrase."""
+    crop = inputs.recipe.augmentation
+    if not inputs.recipe.horizontal_flip:
+        return f"{crop}, no flip ({inputs.flip_reason})" if inputs.flip_reason else crop
+    return "flip, no crop" if crop == "none" else f"{crop} and flip"
+
+
+def _schedule(trainer: Trainer) -> str:
+    """What the learning rate does after its peak, or before, and where it differs, as a phrase."""
+    warmup_steps, peak_lr = trainer.schedule.warmup_steps, trainer.schedule.peak_lr
+    warmup = f"{counted(warmup_steps, 'warmup step', 'warmup steps')}, then" if warmup_steps else "no warmup,"
+    head, body = _lr_factors(trainer)
+    rates = f"; {head * peak_lr:.2g} for the new last layer" if head != 1 else ""
+    if body != 1:
+        rates += f"; {body * peak_lr:.2g} for the backbone, the most it tolerates in"
+        rates += f" {counted(trainer.config.epochs, 'epoch', 'epochs')}"
+    return f"{warmup} polynomial decay{rates}"
 
 
 def _training_sizes(trainer: Trainer) -> str:

@@ -76,7 +76,7 @@ def test_training_tells_its_plan_its_epochs_and_what_comes_next(trained: Trained
         "Images      12 for training, 9 for validation\n",
         "Size        32 x 32 px (the size of the images)\n",
         "Steps       3 per epoch, 6 in total: 4 images per step = batch size 4 x 1 process\n",
-        "Peak rate   0.001 = learning rate 0.001 x 1 process, 0 warmup steps",
+        "Peak LR     0.001 = learning rate 0.001 x 1 process, no warmup, polynomial decay",
         "Precision   float32 (the recipe says so)\n",
         "Epoch 1/2 3/3  loss ",
         "Epoch 2/2: training loss ",

@@ -101,7 +101,7 @@ def test_torchrun_trains_with_two_processes(
     metrics = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert [(record["epoch"], record["step"]) for record in metrics] == [(1, 2)]
     assert "8 images a step = batch size 4 x 2 processes" in ended.stdout
-    assert "Peak rate   0.002 = learning rate 0.001 x 2 processes" in ended.stdout
+    assert "Peak LR     0.002 = learning rate 0.001 x 2 processes" in ended.stdout
     for line in ("Train PyTorch Model ", "Epoch 1/1: ", "The trained model is in "):
         assert ended.stdout.count(line) == 1
     assert (ended.stdout + ended.stderr).count("Warning") == 1  # of few images

@@ -174,9 +174,9 @@ def test_without_a_budget_nothing_is_kept() -> None:
 @pytest.mark.parametrize(
     ("epochs", "available", "budget", "summary"),
     [
-        (1, 1 << 40, 0, "every image once: there is one epoch"),
-        (2, 1 << 40, 1 << 38, "every image once, then from 0.0 MiB of memory"),
-        (2, 36864 * 2, 36864 // 2, "about 12 of 24 images once, as 0.0 MiB of memory hold no more"),
+        (1, 1 << 40, 0, "each image once: there is one epoch"),
+        (2, 1 << 40, 1 << 38, "each image once, then cached (0.0 MiB of memory)"),
+        (2, 36864 * 2, 36864 // 2, "about 12 of 24 images once, then cached (0.0 MiB of memory)"),
         (2, 2000, 0, "in every epoch: 0.0 MiB of memory would hold less than 5% of the images"),
     ],
 )
@@ -227,7 +227,7 @@ def test_room_is_planned_for_what_is_kept(
     read_for_training(painted, prepared, 1, 1, Cache(remember))(0, decoded)
     assert sizes == [kept * 3]
     dataset, wanted = (painted, prepared), 2 * len(painted) * sizes[0]
-    for available, summary in ((4 * wanted, "every image once, "), (4 * wanted - 4, "about 23 of 24 ")):
+    for available, summary in ((4 * wanted, "each image once, "), (4 * wanted - 4, "about 23 of 24 ")):
         monkeypatch.setattr(cache_plan, "available_memory", lambda: available)  # noqa: B023, used at once
         assert plan_cache(dataset, dataset, 2, ALONE).summary.startswith(summary)
 
@@ -238,7 +238,7 @@ def test_a_large_budget_is_told_in_gibibytes(
     monkeypatch.setattr(cache_plan, "available_memory", lambda: 6 << 30)
     monkeypatch.setattr(cache_plan, "_mean_bytes", lambda *_: 1 << 27)
     plan = plan_cache((painted, CROPS), (painted, CROPS), 2, ALONE)
-    assert plan.summary == "about 12 of 24 images once, as 1.5 GiB of memory hold no more"
+    assert plan.summary == "about 12 of 24 images once, then cached (1.5 GiB of memory)"
 
 
 # ── Several processes ────────────────────────────────────────────────────────────────────────────
@@ -264,7 +264,7 @@ def test_processes_share_the_folder_with_most_room(
     plan = plan_cache((painted, CROPS), (painted, CROPS), 2, pair(0))
     assert plan.folder == tmp_path / "large"
     assert 4 * MIN_CHUNK < plan.budget < 5 * MIN_CHUNK  # what is needed, not all of it
-    assert plan.summary == f"every image once, then from 0.1 MiB of {tmp_path}/large"
+    assert plan.summary == f"each image once, then cached (0.1 MiB of {tmp_path}/large)"
 
 
 def test_a_sample_of_small_images_leaves_room_for_large_ones(

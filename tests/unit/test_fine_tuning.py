@@ -181,10 +181,10 @@ def test_the_plan_tells_the_rates_and_what_batch_norms_do(tmp_path: Path) -> Non
     assert plan_of(begun)["Batch norms"] == kept
     head, body = (f"{0.1 * params_of(begun)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
     rates = f"; {head} for the new last layer; {body} for the backbone, the most it tolerates in 5 epochs"
-    assert plan_of(begun)["Peak rate"].endswith(rates)
+    assert plan_of(begun)["Peak LR"].endswith(rates)
     assert float(body) < 0.1
     assert "Batch norms" not in plan_of(fresh)
-    assert plan_of(fresh)["Peak rate"].endswith("then polynomial decay")
+    assert plan_of(fresh)["Peak LR"].endswith("no warmup, polynomial decay")
 
 
 def test_without_a_new_head_batch_norms_follow_the_images(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def plan_cache(
     wanted = len(trained) * trained_bytes + len(validated) * validated_bytes
     off = CachePlan(_num_rows(trained), _num_rows(validated), 0, None, "", readers, chunk)
     if epochs == 1:
-        return replace(off, summary="every image once: there is one epoch")
+        return replace(off, summary="each image once: there is one epoch")
     budget, folder = int(available_memory() * MEMORY_SHARE), None
     if readers or world.local_size > 1:  # files reserve space chunk by chunk, ahead of the images
         most = len(trained) * _most_bytes(training[1], trained_bytes)
@@ -98,10 +98,10 @@ def plan_cache(
         reason = f"{_text(budget)} of {place} would hold less than {MIN_SHARE:.0%} of the images"
         return replace(off, summary=f"in every epoch: {reason}")
     if share >= 1:
-        summary = f"every image once, then from {_text(wanted)} of {place}"
+        summary = f"each image once, then cached ({_text(wanted)} of {place})"
     else:
         kept = int(decoded * share)
-        summary = f"about {kept:,} of {decoded:,} images once, as {_text(budget)} of {place} hold no more"
+        summary = f"about {kept:,} of {decoded:,} images once, then cached ({_text(budget)} of {place})"
     return replace(off, budget=budget, folder=folder, summary=summary)
 
 
