@@ -34,6 +34,10 @@ MIN_PADDED_CROP_EPOCHS = 10
 MIN_RANDOM_CROP_EPOCHS = 12
 MIN_SMOOTHED_EPOCHS = 15
 LABEL_SMOOTHING = 0.1
+# In as few epochs as five the network does not overfit; without pretrained weights, CutMix slows it down
+# even in 30.
+MIN_CUTMIX_EPOCHS = 15
+CUTMIX = 0.5
 
 SIDES = {"left", "right"}
 
@@ -75,6 +79,10 @@ def decide(
     smoothing = recipe.label_smoothing
     if smoothing is None:
         smoothing = LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
+    cutmix = recipe.cutmix
+    if cutmix is None:
+        is_long = epochs >= MIN_CUTMIX_EPOCHS and not recipe.freeze_backbone
+        cutmix = CUTMIX if is_long and model.is_fine_tuned_for(categories) else 0.0
     mean, std = recipe.mean or model.mean, recipe.std or model.std
     if mean is None or std is None:
         half = (0.5, 0.5, 0.5)
@@ -90,6 +98,7 @@ def decide(
         augmentation=augmentation,
         horizontal_flip=False if not_by_name else recipe.horizontal_flip,
         label_smoothing=smoothing,
+        cutmix=cutmix,
         mean=mean,
         std=std,
     )

@@ -93,6 +93,7 @@ def _build(
             augmentation=model.recipe.augmentation,
             horizontal_flip=model.recipe.horizontal_flip,
             label_smoothing=model.recipe.label_smoothing,
+            cutmix=model.recipe.cutmix,
         ),
         categories=categories,
     )

@@ -78,6 +78,9 @@ class Recipe:
     label_smoothing: Annotated[float | None, _shown("FLOAT")] = None
     """Label smoothing in training; below 1. By default 0.1 at a common size from 15 epochs up, else 0."""
 
+    cutmix: Annotated[float | None, _shown("FLOAT")] = None
+    """Share of training steps with CutMix. By default 0.5 when fine-tuning for 15 epochs or more, else 0."""
+
     balance_classes: bool = False
     """Train as if all categories had equally many images."""
 
@@ -125,6 +128,7 @@ class Recipe:
                 self.label_smoothing,
                 self.label_smoothing is None or 0 <= self.label_smoothing < 1,
             ),
+            "cutmix should be from 0 to 1": (self.cutmix, self.cutmix is None or 0 <= self.cutmix <= 1),
             "mean should be three values from 0 to 1": (
                 self.mean,
                 self.mean is None or all(0 <= value <= 1 for value in self.mean),

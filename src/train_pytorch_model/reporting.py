@@ -79,11 +79,12 @@ def plan_of(trainer: Trainer) -> dict[str, str]:
 
 
 def _augmentation(inputs: TrainingInputs) -> str:
-    """Crops and flips, as a phrase."""
-    crop = inputs.recipe.augmentation
-    if not inputs.recipe.horizontal_flip:
-        return f"{crop}, no flip ({inputs.flip_reason})" if inputs.flip_reason else crop
-    return "flip, no crop" if crop == "none" else f"{crop} and flip"
+    """Crops, flips and CutMix, as a phrase."""
+    crop, share = inputs.recipe.augmentation, inputs.recipe.cutmix
+    cutmix = f", CutMix in {share:.0%} of the steps" if share else ""
+    if inputs.recipe.horizontal_flip:
+        return ("flip, no crop" if crop == "none" else f"{crop} and flip") + cutmix
+    return crop + (f", no flip ({inputs.flip_reason})" if inputs.flip_reason else "") + cutmix
 
 
 def _schedule(trainer: Trainer) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.data.cutmix import with_cutmix
 from train_pytorch_model.data.loader import Batch, start_readers
 from train_pytorch_model.distributed import World
 from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
@@ -84,24 +85,29 @@ def batches(sizes: list[int], side: int = 9) -> list[Batch]:
 
 
 def trained(
-    step: TrainStep | CudaGraphStep, network: nn.Module, sizes: list[int], side: int = 9
+    step: TrainStep | CudaGraphStep,
+    network: nn.Module,
+    sizes: list[int],
+    side: int = 9,
+    cutmix: float = 0.0,
 ) -> dict[str, Tensor]:
     sums = Sums(torch.device("cuda", 0))
     for number, batch in enumerate(batches(sizes, side)):
         torch.manual_seed(number)  # of dropout, as the training has it
-        step(batch, 0.1 / (1 + number), sums)
+        taken = with_cutmix(batch, 3, cutmix, seed=number) if cutmix else batch
+        step(taken, 0.1 / (1 + number), sums)
     return {**network.state_dict(), "sums": sums.values}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("keeps_statistics", [False, True])
+@pytest.mark.parametrize(("keeps_statistics", "cutmix"), [(False, 0.0), (True, 0.0), (True, 0.5)])
 def test_steps_that_are_played_back_are_those_that_would_have_been_computed(
-    precision: str, keeps_statistics: bool
+    precision: str, keeps_statistics: bool, cutmix: float
 ) -> None:
     plain, under_it = make_step(precision, keeps_statistics), make_step(precision, keeps_statistics)
     recorded = CudaGraphStep(under_it, lambda: 0, lambda _: None)
-    expected = trained(plain, plain.model, SIZES)
-    found = trained(recorded, under_it.model, SIZES)
+    expected = trained(plain, plain.model, SIZES, cutmix=cutmix)
+    found = trained(recorded, under_it.model, SIZES, cutmix=cutmix)
     assert len(recorded._recordings) == 2
     assert recorded._taken == {8: WARMUP_STEPS, 7: WARMUP_STEPS}
     for name, value in expected.items():

@@ -124,7 +124,14 @@ def test_the_model_knows_its_categories(trained: Trained) -> None:
 def test_the_model_keeps_what_its_recipe_leaves_to_each_training(trained: Trained) -> None:
     recipe = yaml.safe_load((trained.output / "model_spec.yaml").read_text())["recipe"]
     assert recipe["image_size"] == [32, 32]  # this is for scoring, too
-    left_open = {"augmentation", "early_size", "horizontal_flip", "label_smoothing", "training_size"}
+    left_open = {
+        "augmentation",
+        "cutmix",
+        "early_size",
+        "horizontal_flip",
+        "label_smoothing",
+        "training_size",
+    }
     assert left_open.isdisjoint(recipe)
 
 

@@ -159,6 +159,27 @@ def test_targets_of_small_images_are_smoothed_in_a_training_of_many_epochs(
 
 
 @pytest.mark.parametrize(
+    ("recipe", "kind", "epochs", "share"),
+    [
+        (Recipe(), {"is_pretrained": True}, 14, 0.0),
+        (Recipe(), {"is_pretrained": True}, 15, 0.5),
+        (Recipe(mean=HALF, std=HALF), {"trained": True}, 15, 0.5),
+        (Recipe(), {}, 30, 0.0),
+        (Recipe(freeze_backbone=True), {"is_pretrained": True}, 30, 0.0),
+        (Recipe(cutmix=0.0), {"is_pretrained": True}, 30, 0.0),
+        (Recipe(cutmix=0.2), {}, 5, 0.2),
+    ],
+)
+def test_long_fine_tuning_has_cutmix(
+    tmp_path: Path, recipe: Recipe, kind: dict[str, bool], epochs: int, share: float
+) -> None:
+    model = model_of(tmp_path, recipe, **kind)
+    assert decide(model, None, ("others", "than those"), epochs)[0].cutmix == share
+    if model.categories:  # more training for what it is trained for
+        assert decide(model, None, model.categories, epochs)[0].cutmix == 0.0
+
+
+@pytest.mark.parametrize(
     ("categories", "tell_nothing"),
     [
         (tuple("0123456789"), False),

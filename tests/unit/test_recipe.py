@@ -35,6 +35,7 @@ from train_pytorch_model.recipe import Recipe
         ({"crop_area": math.nan}, "crop_area should be above 0 and at most 1; it is nan."),
         ({"label_smoothing": 1.0}, "Recipe: label_smoothing should be at least 0 and below 1; it is 1.0."),
         ({"label_smoothing": -0.1}, "Recipe: label_smoothing should be at least 0 and below 1; it is -0.1."),
+        ({"cutmix": 1.1}, "Recipe: cutmix should be from 0 to 1; it is 1.1."),
         ({"label_smoothing": math.nan}, "label_smoothing should be at least 0 and below 1; it is nan."),
         (
             {"mean": (0.5, 0.5, 127.5), "std": (0.5, 0.5, 0.5)},
@@ -86,9 +87,9 @@ def test_entries_at_the_edge_of_their_range_are_taken(values: dict[str, Any]) ->
 
 def test_unknown_entries_are_named_beside_the_known_ones() -> None:
     with pytest.raises(ParameterError) as raised:
-        Recipe.from_mapping({"mixup": 1, "image_size": 32, "cutmix": 2})
+        Recipe.from_mapping({"mixup": 1, "image_size": 32, "cutout": 2})
     known = ", ".join(field.name for field in fields(Recipe))
-    assert str(raised.value) == (f"Recipe: unknown entries:\n  mixup\n  cutmix\nThe entries are {known}.")
+    assert str(raised.value) == (f"Recipe: unknown entries:\n  mixup\n  cutout\nThe entries are {known}.")
 
 
 def test_keys_that_are_no_texts_are_unknown_entries() -> None:
@@ -127,6 +128,7 @@ def test_an_entry_of_the_wrong_kind_is_named(entries: dict[str, Any], message: s
                 augmentation="padded-crop",
                 horizontal_flip=False,
                 label_smoothing=0.1,
+                cutmix=0.5,
                 balance_classes=True,
                 freeze_backbone=True,
                 precision="float32",
@@ -141,6 +143,7 @@ def test_an_entry_of_the_wrong_kind_is_named(entries: dict[str, Any], message: s
                 "augmentation": "padded-crop",
                 "horizontal_flip": False,
                 "label_smoothing": 0.1,
+                "cutmix": 0.5,
                 "balance_classes": True,
                 "freeze_backbone": True,
                 "precision": "float32",

@@ -240,6 +240,7 @@ def test_a_good_model_needs_no_advice() -> None:
     [
         ({}, None),
         ({"label_smoothing": 0.1}, "label smoothing"),
+        ({"cutmix": 0.5}, "CutMix"),
         ({"balance_classes": True}, "class balancing"),
         ({"label_smoothing": 0.1, "balance_classes": True}, "label smoothing and class balancing"),
     ],

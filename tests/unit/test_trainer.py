@@ -1,5 +1,6 @@
 """A trainer's epochs: what it shows the network, and what it knows about the validation images."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from train_pytorch_model.inputs import open_training_inputs
 from train_pytorch_model.loop.epoch_view import RunLength
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.passes import NotFiniteError, StepReport
+from train_pytorch_model.loop.train_state import Snapshot
 from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.progress import Silence
 from train_pytorch_model.recipe import Recipe
@@ -111,6 +113,32 @@ def test_a_run_goes_on_where_images_become_larger(tmp_path: Path) -> None:
     assert whole.state.best.epoch == resumed.state.best.epoch
     for name, value in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], value), name
+
+
+def test_boxes_are_the_same_after_a_resume_within_an_epoch(tmp_path: Path) -> None:
+    InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small").run()
+    images = paint_folders(tmp_path / "images", 8)
+    given = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
+
+    def begun(cutmix: float) -> Trainer:
+        recipe = replace(given.recipe, cutmix=cutmix, precision="float32")
+        return Trainer(TrainConfig(batch_size=4), replace(given, recipe=recipe), ALONE, Silence())
+
+    def trained(trainer: Trainer) -> list[Snapshot]:
+        steps: list[Snapshot] = []
+        with trainer.loader(None) as loader:
+            trainer.train(loader, lambda _: steps.append(trainer.state.snapshot()))
+        return steps
+
+    whole, resumed = trained(begun(0.5)), begun(0.5)
+    assert "CutMix in 50% of the steps" in plan_of(resumed)["Augmenting"]
+    resumed.state.restore(whole[2])
+    again, without = trained(resumed), trained(begun(0.0))
+    assert len(again) == len(whole) - 3 > 0
+    for name, value in whole[-1].shared.items():
+        assert torch.equal(again[-1].shared[name], value), name
+    head = "network.classifier.3.weight"
+    assert not torch.equal(without[-1].shared[head], whole[-1].shared[head])
 
 
 def test_a_run_is_as_long_as_its_images_are_large() -> None:

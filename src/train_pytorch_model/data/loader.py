@@ -64,7 +64,7 @@ class Batch:
     images: Tensor
     """(B, 3, H, W), uint8, channels last; B may be 0."""
     targets: Tensor
-    """(B,), int64: class indices."""
+    """(B,), int64: class indices; or with CutMix (B, number of categories), float32: probabilities."""
     indices: np.ndarray
     """(B,), int64: the images' indices in the dataset."""
     global_count: int

@@ -95,6 +95,10 @@ class ModelDirectory:
     def is_trained(self) -> bool:
         return bool(self.categories)
 
+    def is_fine_tuned_for(self, categories: Sequence[str]) -> bool:
+        """Whether training for these categories is fine-tuning: the weights are trained, but for others."""
+        return self.is_pretrained or (self.is_trained and self.categories != tuple(categories))
+
     def error(self, reason: str, hint: str = HINT) -> InvalidModelDirectoryError:
         return InvalidModelDirectoryError(f"{self.port} {self.root}", reason, hint)
 

@@ -44,7 +44,7 @@ class _Recording:
     images: Tensor
     """(B, 3, H, W), uint8, channels last."""
     targets: Tensor
-    """(B,), int64."""
+    """(B,), int64; with CutMix (B, C), float32."""
     loss_sum: Tensor
 
 

@@ -65,8 +65,7 @@ def prepare_fine_tuning(
     same on all processes. `model` maps uint8 images (B, 3, H, W) to logits; its first module normalises.
     """
     directory = inputs.model
-    knows_these = directory.is_trained and directory.categories == tuple(inputs.categories)
-    if knows_these or not (directory.is_pretrained or directory.is_trained):
+    if not directory.is_fine_tuned_for(inputs.categories):
         return {}
     head = model.get_submodule(f"1.{FAMILY_OF[directory.architecture].head}")
     if directory.is_trained:  # for other categories, even if as many; a pretrained head may fit

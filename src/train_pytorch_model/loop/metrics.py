@@ -34,8 +34,8 @@ class Sums:
 
     @torch.no_grad()
     def add(self, loss_sum: Tensor, logits: Tensor, targets: Tensor) -> None:
-        """Add a batch: the sum of its losses, logits (B, C), targets (B,)."""
-        ranks = _ranks(logits, targets)
+        """Add a batch: the sum of its losses, logits (B, C), targets (B,) or their probabilities (B, C)."""
+        ranks = _ranks(logits, targets if targets.ndim == 1 else targets.argmax(dim=1))
         self.values += torch.stack(
             [
                 loss_sum.detach().double(),

@@ -21,7 +21,7 @@ from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.train_state import TrainState
 
 LossSum = Callable[[Tensor, Tensor], Tensor]
-"""Logits (B, C), float32, and targets (B,) → the sum of the batch's losses."""
+"""Logits (B, C), float32, and targets, (B,) or probabilities (B, C) → the sum of the batch's losses."""
 LR_FACTOR = "lr_factor"
 """Key of a parameter group: its learning rate as a multiple of the schedule's; 1 if missing."""
 

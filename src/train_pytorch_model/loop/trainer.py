@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.cache_plan import open_caches, plan_cache
+from train_pytorch_model.data.cutmix import with_cutmix
 from train_pytorch_model.data.decode_cache import NO_CACHES
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import (
@@ -176,7 +177,7 @@ class Trainer:
             view = EpochView(bar, self.voice, loader, position, left, self.length, after_each)
             trained = train_one_epoch(
                 self._take_step,
-                self._seeding_each_step(batches),
+                self._randomised(batches),
                 lambda number: self.schedule(first_step + number),
                 self.state,
                 show_every(frequency, self.steps_per_epoch),
@@ -335,13 +336,14 @@ class Trainer:
             sums, results = evaluate(self._model, batches(bar), self.precision, self.world.device)
         return sums, replace(results, places=validation.places_in(self.inputs.validation, results.places))
 
-    def _seeding_each_step(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Seed each step's randomness, such as dropout, by (seed, epoch, step, rank); nothing is saved."""
+    def _randomised(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Seed each step's randomness, dropout and CutMix, by (seed, epoch, step, rank); nothing is saved."""
         seed, position, rank = self.config.random_seed, self.state.position, self.world.rank
+        share, num_categories = self.inputs.recipe.cutmix, len(self.inputs.categories)
         for batch in batches:
             noise = derive_seed(seed, "noise", position.epoch, position.steps_done, rank)
             self._generator.manual_seed(noise)
-            yield batch
+            yield with_cutmix(batch, num_categories, share, noise) if share else batch
 
     def _leave_out(
         self, role: str, given: ImageDirectory, directory: ImageDirectory, rejected: dict[int, str]

@@ -266,8 +266,9 @@ def _charts(report: Report) -> list[Chart]:
 def _training_loss(recipe: Recipe) -> str:
     """What makes the training loss differ from the validation loss, in words; empty if nothing does."""
     smoothed = ["label smoothing"] if recipe.label_smoothing else []
+    mixed = ["CutMix"] if recipe.cutmix else []
     balanced = ["class balancing"] if recipe.balance_classes else []
-    return " and ".join(smoothed + balanced)
+    return " and ".join(smoothed + mixed + balanced)
 
 
 def _parts(budget: TimeBudget) -> list[Part]:

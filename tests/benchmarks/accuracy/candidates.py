@@ -6,7 +6,6 @@ Changes that the recipe has no option for are made with PyTorch hooks, from outs
 import copy
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -225,40 +224,6 @@ def trivial_augment() -> Prepare:
     return prepare
 
 
-def cutmix(share: float) -> Prepare:
-    """In a share of the steps, a random box of each image is another image's (Yun et al. 2019)."""
-
-    def prepare(trainer: Trainer) -> nn.Module:
-        mixed: list[tuple[Tensor, float]] = []  # of the last step: whose box it was, the share of the rest
-
-        def mix(network: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
-            mixed.clear()
-            if not network.training or torch.rand(()) >= share:
-                return None
-            images, order = inputs[0].clone(), torch.randperm(len(inputs[0]))
-            height, width = images.shape[2:]
-            side = float(torch.rand(()).sqrt())
-            rows, columns = round(height * side), round(width * side)
-            top, left = (int(torch.randint(room + 1, ())) for room in (height - rows, width - columns))
-            box = (..., slice(top, top + rows), slice(left, left + columns))
-            images[box] = images[order][box]
-            mixed.append((order, 1 - rows * columns / (height * width)))
-            return (images,)
-
-        def mixed_loss(logits: Tensor, targets: Tensor) -> Tensor:
-            loss = loss_sum(logits, targets)
-            for order, rest in mixed:
-                loss = rest * loss + (1 - rest) * loss_sum(logits, targets[order])
-            return loss
-
-        loss_sum = trainer._step.loss_sum
-        trainer.network.register_forward_pre_hook(mix)
-        trainer._take_step = trainer._step = replace(trainer._step, loss_sum=mixed_loss)
-        return trainer.network
-
-    return prepare
-
-
 CONTENDERS = (
     Contender("defaults", ours.train),
     Contender("no crop", by_recipe(augmentation="none")),
@@ -343,7 +308,8 @@ CONTENDERS = (
         for factor in (1, 3, 30, 100)
     ),
     Contender("TrivialAugment", functools.partial(ours.train, prepare=trivial_augment())),
-    Contender("CutMix in half of the steps", functools.partial(ours.train, prepare=cutmix(0.5))),
+    Contender("CutMix in half of the steps", by_recipe(cutmix=0.5)),
+    Contender("no CutMix", by_recipe(cutmix=0.0)),
 )
 
 

@@ -27,7 +27,6 @@ from tests.benchmarks.accuracy.candidates import (
     averaged,
     batch_norm_momentum,
     by_recipe,
-    cutmix,
     head_rate,
     random_head,
     trivial_augment,
@@ -161,7 +160,7 @@ CONTENDERS = (
     ),
     Contender("weights averaged, 0.99", functools.partial(train, prepare=averaged(0.99))),
     Contender("TrivialAugment", functools.partial(train, prepare=trivial_augment())),
-    Contender("CutMix in half of the steps", functools.partial(train, prepare=cutmix(0.5))),
+    Contender("no CutMix", by_recipe(precision="float32", cutmix=0.0)),
 )
 
 
