@@ -144,7 +144,7 @@ def rate_of(step: Step) -> float:
 def step_table(job: Job) -> Iterator[str]:
     """Yield the table of a step's time."""
     yield (
-        "| nodes of | GPUs | compute, ms | all-reduce, ms | of it not hidden, ms | input, ms | step, ms"
+        "| nodes of | GPUs | compute, ms | all-reduce, ms | exposed, ms | input, ms | step, ms"
         " | images/s | of ideal |"
     )
     yield "|---|---|---|---|---|---|---|---|---|"
@@ -162,7 +162,7 @@ def step_table(job: Job) -> Iterator[str]:
 
 def input_table(job: Job) -> Iterator[str]:
     """Yield the table of what a node has to decode and read so that its GPUs never wait."""
-    yield "| nodes of | images/s a node | cores to decode them | once decoded | it has | MB/s to read |"
+    yield "| nodes of | images/s a node | cores to decode them | cores from the cache | cores available | MB/s to read |"
     yield "|---|---|---|---|---|---|"
     for cluster in CLUSTERS:
         step = step_of(job, cluster, 64)
@@ -176,7 +176,7 @@ def input_table(job: Job) -> Iterator[str]:
 
 def limit_table(job: Job) -> Iterator[str]:
     """Yield the table of where the all-reduce stops being hidden."""
-    yield "| nodes of | shows from so many GPUs on | images per GPU that hide it on 64 |"
+    yield "| nodes of | GPUs from which communication is exposed | images per GPU that hide it on 64 GPUs |"
     yield "|---|---|---|"
     for cluster in CLUSTERS:
         yield (f"| {cluster.name} | {first_exposed(job, cluster):,} | {smallest_batch(job, cluster, 64)} |")

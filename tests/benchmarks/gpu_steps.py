@@ -42,11 +42,11 @@ def main() -> None:
         trainer = _trainer(chosen, Path(folder), world)
         batch = _batch(chosen, world)
         ways: dict[str, Callable[[], object]] = {
-            "as it comes": lambda: trainer._step(batch, 0.001, trainer.state.sums)
+            "eager": lambda: trainer._step(batch, 0.001, trainer.state.sums)
         }
-        ways["played back"] = _recorded(trainer, batch, is_long=False)
+        ways["replayed"] = _recorded(trainer, batch, is_long=False)
         if chosen.compile:
-            ways["compiled, played back"] = _recorded(trainer, batch, is_long=True)
+            ways["compiled and replayed"] = _recorded(trainer, batch, is_long=True)
         show(
             measure_in_turn(
                 {name: lambda step=step: _rate(step, chosen.batch_size) for name, step in ways.items()},  # type: ignore[misc]
