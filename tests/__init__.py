@@ -1,1 +1,1 @@
-"""Tests: unit (floors 0 to 2), ranks (several processes), programs (each verb), contract (the component)."""
+"""Tests: unit, ranks (several processes), programs (each verb), contract (the component), faults and gpu."""

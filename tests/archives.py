@@ -1,4 +1,4 @@
-"""Archives for tests: packed on the spot, and what is read of them."""
+"""Archives for tests: pack them, and list or read their contents."""
 
 import bz2
 import gzip
@@ -21,11 +21,11 @@ COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
 }
 KINDS = ("zip", *COMPRESS)
 Members = Mapping[str, bytes | None]
-"""Name → bytes, None for a folder, in the order of the archive."""
+"""Name → bytes, or None for a folder, in the order of the archive."""
 
 
 def pack(path: Path, members: Members, kind: str = "zip") -> Path:
-    """An archive of that kind; what it is, its name does not tell."""
+    """Write an archive of one of `KINDS`, whatever the suffix of `path`."""
     if kind == "zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zip_:
             for name, data in members.items():
@@ -48,7 +48,7 @@ def listed(path: Path) -> Listing:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Name → bytes, of all images."""
+    """Name → bytes of all images in the archive."""
     with open_archive(path) as archive:
         listing, around = list_archive(archive)
         names = list(listing.file_names)

@@ -1,6 +1,6 @@
-"""The variables that Azure ML sets for the processes of a job, by its kind of distribution.
+"""Environment variables that Azure ML sets for the processes of a job, by its type of distribution.
 
-Where the processes meet depends on the machine, so the address is the caller's.
+The address of the main process depends on the machine, so the caller passes it.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ BATCH_PORT = "6000"  # of Azure Batch, which starts the nodes
 
 
 def pytorch_job(nodes: int, per_node: int, address: str) -> list[dict[str, str]]:
-    """`distribution: {type: pytorch}`: the environment of each process, in the order of the ranks."""
+    """The environment of each process for `distribution: {type: pytorch}`, ordered by rank."""
     size = nodes * per_node
     return [
         {
@@ -27,7 +27,7 @@ def pytorch_job(nodes: int, per_node: int, address: str) -> list[dict[str, str]]
 
 
 def mpi_job(nodes: int, per_node: int, address: str) -> list[dict[str, str]]:
-    """`distribution: {type: mpi}`, which Open MPI starts: the same."""
+    """The environment of each process for `distribution: {type: mpi}`, as Open MPI starts it."""
     master = (
         {"AZ_BATCHAI_MPI_MASTER_NODE": address}
         if nodes == 1
@@ -39,7 +39,7 @@ def mpi_job(nodes: int, per_node: int, address: str) -> list[dict[str, str]]:
             "OMPI_COMM_WORLD_SIZE": str(nodes * per_node),
             "OMPI_COMM_WORLD_LOCAL_RANK": str(local_rank),
             "OMPI_COMM_WORLD_LOCAL_SIZE": str(per_node),
-            "OMPI_COMM_WORLD_NODE_RANK": str(local_rank),  # Open MPI's word for the rank within a node
+            "OMPI_COMM_WORLD_NODE_RANK": str(local_rank),  # Open MPI's name for the rank within a node
             "AZUREML_NODE_COUNT": str(nodes),
             **master,
         }
@@ -48,6 +48,6 @@ def mpi_job(nodes: int, per_node: int, address: str) -> list[dict[str, str]]:
 
 
 def _ranks(nodes: int, per_node: int) -> Iterator[tuple[int, int, int]]:
-    """Rank, node and rank within the node of each process."""
+    """Yield (rank, node, rank within the node) of each process."""
     for rank in range(nodes * per_node):
         yield rank, *divmod(rank, per_node)

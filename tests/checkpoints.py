@@ -1,4 +1,4 @@
-"""Checkpoints that tests write, and what is loaded of them."""
+"""Checkpoints with known content, and a check of what is loaded from them."""
 
 from pathlib import Path
 
@@ -16,11 +16,11 @@ def checkpoint_of(step: int) -> Checkpoint:
 
 
 def accept(_: Checkpoint) -> None:
-    """Any."""
+    """Accept any checkpoint."""
 
 
 def loaded_step(folder: Path) -> int:
-    """Of the newest whole checkpoint, all of which must be as it was saved."""
+    """The step of the newest intact checkpoint, whose content must be exactly as it was saved."""
     checkpoint, _ = load_checkpoint(folder, accept)
     assert checkpoint is not None
     step = int(checkpoint.values["step"])

@@ -1,4 +1,4 @@
-"""A model directory of the classic form, which tests change."""
+"""A model directory in the classic form, for tests to modify."""
 
 import copy
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def write(
     labels: str | bytes | None = None,
     meta: dict[str, Any] = META,
 ) -> Path:
-    """A classic directory with a change to its spec; with labels, a trained one."""
+    """Write a classic directory with a modified spec; a trained one if `labels` are given."""
     spec = copy.deepcopy(CLASSIC)
     root.mkdir(exist_ok=True)
     if labels is not None:

@@ -1,4 +1,4 @@
-"""Disks with little room."""
+"""Disks with little space."""
 
 import resource
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def files_of_at_most(num_bytes: int) -> Iterator[None]:
-    """For a `with`: this process writes no larger ones, and is told so as by a full disk."""
+    """Limit the size of files that this process writes, for a `with`; larger writes raise `OSError`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:

@@ -1,6 +1,6 @@
-"""Anything, made of good files, and a watch over what a reader of it does.
+"""Mutations of valid files, and an audit of what their reader does.
 
-FUZZING_EXAMPLES sets how many examples each reader gets.
+FUZZING_EXAMPLES sets the number of examples per reader.
 """
 
 import os
@@ -31,7 +31,7 @@ SCHEMA = (
 
 
 def mutations_of(*originals: bytes) -> st.SearchStrategy[bytes]:
-    """Anything, or one of the originals with a piece of it replaced, repeated or left out."""
+    """Random bytes, or one of the originals with pieces replaced, repeated or removed."""
 
     @st.composite
     def mutated(draw: st.DrawFn) -> bytes:
@@ -80,7 +80,7 @@ _watched: list[Callable[[str, tuple[Any, ...]], None]] = []
 
 @contextmanager
 def nothing_happens_outside(root: Path) -> Iterator[None]:
-    """No file elsewhere is opened, nothing is imported from the root, nothing is executed or connected to."""
+    """Check that a `with` neither opens files elsewhere, nor imports from the root, runs or connects."""
     wrong: list[str] = []
     allowed = (
         str(root),

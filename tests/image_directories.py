@@ -1,4 +1,4 @@
-"""An image directory of three images, written for tests."""
+"""A test image directory of three images."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The variables that each launcher sets for one process; those of a whole job are in azure_job."""
+"""Environment variables that each launcher sets for one process; `azure_job` has those of a whole job."""
 
 ADDRESS = "10.0.0.4"
 

@@ -1,4 +1,4 @@
-"""Model directories that tests write, and what the classic components call their networks."""
+"""Model directories for tests, and the module names that the classic components give their networks."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def write_model(
     categories: tuple[str, ...] = (),
     architecture: str = "resnet18",
 ) -> Path:
-    """A model directory whose weights nobody reads here."""
+    """Write a model directory with placeholder weights."""
     root.mkdir(parents=True)
     meta = write_spec(
         root,
@@ -36,6 +36,6 @@ def write_model(
 def model_of(
     tmp_path: Path, recipe: Recipe, is_pretrained: bool = False, trained: bool = False
 ) -> ModelDirectory:
-    """A model directory of two categories if it is `trained`, opened."""
+    """Write and open a model directory, which has two categories if it is `trained`."""
     categories = ("x", "y") if trained else ()
     return open_model_directory(write_model(tmp_path / "model", recipe, is_pretrained, categories), "Model")

@@ -1,4 +1,4 @@
-"""Pages as a browser takes them: their elements and texts."""
+"""HTML pages, parsed into elements and texts as a browser does."""
 
 from html.parser import HTMLParser
 
@@ -16,7 +16,7 @@ HOSTILE = (
 
 
 class Page(HTMLParser):
-    """What a browser makes of a page: its elements, and the text of some of them."""
+    """A parsed page: its elements and their texts. Fails if an end tag closes another element."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -42,15 +42,15 @@ class Page(HTMLParser):
         self._texts.append((tuple(self.unclosed), data))
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
-        """The attributes of all elements of this kind."""
+        """The attributes of all elements with this tag."""
         return [attributes for name, attributes in self.elements if name == tag]
 
     def texts(self, tag: str) -> list[str]:
-        """Texts right in an element of this kind."""
+        """The texts directly inside elements with this tag."""
         return [text for path, text in self._texts if path[-1:] == (tag,)]
 
     @property
     def text(self) -> str:
-        """All that is there to read, without line breaks."""
+        """All visible text, without line breaks."""
         shown = (text for path, text in self._texts if not {"style", "script", "title"} & set(path))
         return " ".join(" ".join(shown).split())

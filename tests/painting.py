@@ -1,4 +1,4 @@
-"""Painted data sets: small, made on the spot, and learnable, for tests that need images."""
+"""Synthetic data sets for tests that need images: small, generated on the spot, and learnable."""
 
 import io
 from pathlib import Path
@@ -10,7 +10,7 @@ COLOURS = {"blue": (30, 40, 200), "green": (30, 180, 60), "red": (210, 40, 30)}
 
 
 def paint(category: str, index: int, size: tuple[int, int] = (32, 32)) -> Image.Image:
-    """An RGB image of (width, height) in the category's colour, with noise of its own."""
+    """An RGB image of size (width, height): the category's colour plus noise, seeded by `index`."""
     width, height = size
     random = np.random.default_rng([len(category), index])
     noise = random.integers(-25, 26, (height, width, 3))
@@ -31,7 +31,7 @@ def paint_folders(
     size: tuple[int, int] = (32, 32),
     first: int = 0,
 ) -> Path:
-    """Plain class folders of PNG files; `first` makes another data set of the same kind."""
+    """Write class folders of PNG files; another `first` gives different images of the same kind."""
     for category in categories:
         (root / category).mkdir(parents=True)
         for index in range(first, first + per_category):

@@ -1,16 +1,16 @@
-"""Ports of this machine for what other processes listen on."""
+"""Free local ports for servers in other processes."""
 
 import itertools
 import os
 import socket
 from contextlib import suppress
 
-# Systems give ports from 32,768 up to whoever asks for any. A thousand for each process of the tests.
+# Below the ephemeral ports, which start at 32,768. Each test process has a range of 1,000 ports.
 _PORTS = itertools.count(10_000 + os.getpid() % 20 * 1_000)
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on, and nobody is given by chance; another each time."""
+    """A local port that is not in use and not ephemeral; a different one on each call."""
     while True:
         port = next(_PORTS)
         with socket.socket() as probe, suppress(OSError):

@@ -1,4 +1,4 @@
-"""README's commands, by the heading that they stand under."""
+"""The README's commands, by heading."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ PROGRAM = ["python", "-m", "train_pytorch_model"]
 
 
 def blocks(language: str) -> Mapping[str, list[str]]:
-    """Heading → the blocks of code in that language under it."""
+    """Heading → the code blocks in that language under it."""
     found: dict[str, list[str]] = {}
     for chapter in re.split(r"^## ", README, flags=re.MULTILINE)[1:]:
         heading, _, text = chapter.partition("\n")
@@ -20,10 +20,10 @@ def blocks(language: str) -> Mapping[str, list[str]]:
 
 
 def commands_of(heading: str) -> list[list[str]]:
-    """The lines of shell under a heading, in words."""
+    """The shell commands under a heading, each split into words."""
     return [shlex.split(line) for block in blocks("sh")[heading] for line in block.splitlines()]
 
 
 def verbs_of(heading: str) -> list[list[str]]:
-    """Of these the program's own, each from the verb on."""
+    """Those of this program, each starting with its verb."""
     return [words[3:] for words in commands_of(heading) if words[:3] == PROGRAM]

@@ -1,4 +1,4 @@
-"""Reports of runs that never were, of any number of categories and epochs."""
+"""Synthetic training reports, with any number of categories and epochs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ SECTIONS = (
     "plan",
     "again",
 )
-"""The ids of a report's parts, in the order of the page."""
+"""The ids of a report's sections, in page order."""
 
 
 def make_history(losses: Sequence[float]) -> list[dict[str, float]]:
@@ -53,7 +53,7 @@ def make_history(losses: Sequence[float]) -> list[dict[str, float]]:
 
 
 def predictions(count: int, images: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Targets (N,) and probabilities (N, C); about two thirds are right."""
+    """Targets (N,) and probabilities (N, C) of random predictions, about two thirds of them correct."""
     random = np.random.default_rng(seed)
     targets = random.integers(0, count, images)
     predicted = np.where(random.random(images) < 0.66, targets, random.integers(0, count, images))
@@ -64,7 +64,7 @@ def predictions(count: int, images: int, seed: int = 1) -> tuple[np.ndarray, np.
 
 
 def evaluation_of(count: int, images: int) -> Evaluation:
-    """Of random predictions."""
+    """An evaluation of random predictions."""
     return evaluate(outcomes_of(*predictions(count, images)), count)
 
 
@@ -77,7 +77,7 @@ def make_report(
     ignored: Mapping[str, int] | None = None,
     **changes: Any,
 ) -> Report:
-    """A report that has everything; `changes` are fields of it."""
+    """A report with every section filled; `changes` replace fields of it."""
     count = len(categories)
     picture = png(paint("red", 1))
     counts = np.random.default_rng(2).integers(10, 400, count)

@@ -1,4 +1,4 @@
-"""A submission that could be sent, for tests to change."""
+"""A valid submission, for tests to modify."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ CLOUD = Reference("azureml:flowers:1")
 
 
 def submission(**changes: Any) -> Submission:
-    """A good one, but for the changes."""
+    """A valid submission with some fields replaced."""
     values: dict[str, Any] = {
         "untrained_model": CLOUD,
         "training_dataset": CLOUD,

@@ -1,4 +1,4 @@
-"""README's picture of a terminal: a command is run in one, and drawn as it looks in the midst of it.
+"""Draw the README's terminal picture: run a command in a terminal, and draw a frame from the middle of it.
 
 python -m tests.terminal_picture .github/terminal.svg -- python -m train_pytorch_model train …
 """
@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.text import Text
 
 COLUMNS, ROWS = 96, 50
-MOMENT = "data wait"  # in a frame that is worth a picture; the last one is taken
-CONTROL = re.compile(r"\x1b\[(\??\d*)([A-HJ-Zhl])|(\r)|(\n)")  # but colours, which end in m
-# Rich's own has a font from elsewhere; this one has what every system has.
+MOMENT = "data wait"  # the last frame with this text is drawn
+CONTROL = re.compile(r"\x1b\[(\??\d*)([A-HJ-Zhl])|(\r)|(\n)")  # all but colours, which end in m
+# Rich's own template loads a web font; this one uses fonts that every system has.
 SVG = """<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font: {char_height}px/{line_height}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; }}
@@ -39,21 +39,21 @@ SVG = """<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 
 
 def main() -> None:
-    """Run the command; write the picture."""
+    """Run the command and write the picture."""
     output, separator, *command = sys.argv[1:]
     assert separator == "--", __doc__
     screen: list[str] = [""]
     frame: list[str] = []
     row = 0
-    for text in _said(command):
+    for text in _output_of(command):
         row = _write(screen, row, text)
         if any(MOMENT in line for line in screen):
             frame = list(screen)
     _draw([f"$ {' '.join(command)}", *frame], Path(output))
 
 
-def _said(command: list[str]) -> Iterator[str]:
-    """What a command writes to a terminal, bit by bit."""
+def _output_of(command: list[str]) -> Iterator[str]:
+    """Yield what a command writes to a terminal, piece by piece."""
     process, terminal = pty.fork()
     if process == 0:
         os.environ["TERM"] = "xterm-256color"
@@ -62,14 +62,14 @@ def _said(command: list[str]) -> Iterator[str]:
     try:
         while text := os.read(terminal, 1 << 16):
             yield from re.split(r"(?=\r)", text.decode("utf-8", "replace"))  # before each erasure
-    except OSError:  # the way in which Linux says that it has ended
+    except OSError:  # how Linux reports that the process has ended
         pass
     os.close(terminal)
     os.waitpid(process, 0)
 
 
 def _write(screen: list[str], row: int, text: str) -> int:
-    """Follow the few movements that Rich makes: it writes whole lines. Returns the row that it is in."""
+    """Apply the few cursor movements that Rich uses, as it writes whole lines. Returns the cursor's row."""
     position = 0
     for match in CONTROL.finditer(text):
         screen[row] += text[position : match.start()]

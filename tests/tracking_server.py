@@ -1,4 +1,4 @@
-"""MLflow's own tracking server behind a door that answers as Azure ML's does, is slow, or falls shut."""
+"""MLflow's own tracking server behind a proxy that behaves like Azure ML's, delays requests or drops them."""
 
 import http.client
 import os
@@ -12,29 +12,29 @@ from pathlib import Path
 from tests.ports import free_port
 from tests.programs.server import serving
 
-BIN = Path(sys.executable).parent  # mlflow starts uvicorn by its name, as in an activated environment
+BIN = Path(sys.executable).parent  # on PATH, because mlflow starts uvicorn by name
 NOT_PASSED_ON = {"host", "connection", "transfer-encoding", "content-length"}
 
 
 class Door(ThreadingHTTPServer):
-    """Passes requests on to the server behind it, and answers 404 to /logged-models by itself."""
+    """A proxy that forwards requests to the server behind it, but answers /logged-models with 404."""
 
     daemon_threads = True
 
     def __init__(self, server_port: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.server_behind = f"http://127.0.0.1:{server_port}"
-        """For those who look at what has arrived."""
+        """URL of the server itself, to check what has arrived."""
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.behind_port = server_port
         self.calls: list[str] = []
-        """What was asked for, as `POST runs/log-batch`."""
+        """The forwarded requests, as `POST runs/log-batch`."""
         self.opens: Callable[[], bool] = lambda: True
-        """Called, with patience, until a request may pass."""
+        """Polled for each request until it returns True."""
         self.is_shut = False
 
     def open_again(self) -> None:
-        """As it was at the beginning."""
+        """Return to the initial state."""
         self.calls.clear()
         self.opens = lambda: True
         self.is_shut = False
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def tracking_server(folder: Path) -> Iterator[Door]:
-    """The server, with its files in `folder`, and the door to it."""
+    """Run the server, with its files in `folder`, and yield the proxy, for a `with`."""
     port = free_port()
     command = (
         *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)),

@@ -162,7 +162,10 @@ def step_table(job: Job) -> Iterator[str]:
 
 def input_table(job: Job) -> Iterator[str]:
     """Yield the table of what a node has to decode and read so that its GPUs never wait."""
-    yield "| nodes of | images/s a node | cores to decode them | cores from the cache | cores available | MB/s to read |"
+    yield (
+        "| nodes of | images/s a node | cores to decode them | cores from the cache | cores available"
+        " | MB/s to read |"
+    )
     yield "|---|---|---|---|---|---|"
     for cluster in CLUSTERS:
         step = step_of(job, cluster, 64)

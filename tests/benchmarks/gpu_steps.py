@@ -44,9 +44,9 @@ def main() -> None:
         ways: dict[str, Callable[[], object]] = {
             "eager": lambda: trainer._step(batch, 0.001, trainer.state.sums)
         }
-        ways["replayed"] = _recorded(trainer, batch, is_long=False)
+        ways["replayed"] = _replayed(trainer, batch, is_long=False)
         if chosen.compile:
-            ways["compiled and replayed"] = _recorded(trainer, batch, is_long=True)
+            ways["compiled and replayed"] = _replayed(trainer, batch, is_long=True)
         show(
             measure_in_turn(
                 {name: lambda step=step: _rate(step, chosen.batch_size) for name, step in ways.items()},  # type: ignore[misc]
@@ -73,7 +73,7 @@ def _batch(chosen: argparse.Namespace, world: World) -> Batch:
     return Batch(pixels.to(world.device), targets.to(world.device), np.arange(count), count, {})
 
 
-def _recorded(trainer: Trainer, batch: Batch, is_long: bool) -> Callable[[], object]:
+def _replayed(trainer: Trainer, batch: Batch, is_long: bool) -> Callable[[], object]:
     """Return a step that has been captured; compiled first if the training is long."""
     framing, world = trainer.inputs.framing, trainer.world
     trials = Trials(trainer._model, trainer.state, framing, trainer.precision, world, Silence())

@@ -1,6 +1,6 @@
-"""component.yaml, TrainConfig, the command line and azure-ai-ml agree.
+"""component.yaml agrees with TrainConfig, the command line and azure-ai-ml.
 
-azure-ai-ml validates offline, but lets much pass; what it misses is checked here by hand.
+azure-ai-ml validates offline but accepts many errors; these tests check for those it misses.
 """
 
 import re
@@ -26,8 +26,8 @@ PARAMETERS = {name: spec for name, spec in COMPONENT["inputs"].items() if name n
 FIELD_OF = {flag(field.name)[2:].replace("-", "_"): field for field in fields(TrainConfig)}
 TYPES = {int: "integer", float: "number"}
 
-# Loads the component as Azure's client does and prints what it made of it. In a process of its own: the
-# client sets up telemetry and logging on import.
+# Loads the component as Azure's client does and prints the result. It runs in a separate process, because
+# the client sets up telemetry and logging on import.
 LOAD = """
 import json, logging, sys, warnings
 warnings.simplefilter("ignore")
@@ -63,7 +63,7 @@ def test_azure_loads_and_validates_the_component(loaded: dict[str, Any]) -> None
     assert loaded["outputs"] == ["trained_model"]
 
 
-def test_azure_parses_every_default_into_the_programs_own(loaded: dict[str, Any]) -> None:
+def test_azure_parses_the_same_defaults_as_the_program(loaded: dict[str, Any]) -> None:
     config = TrainConfig()
     assert loaded["defaults"] == {name: getattr(config, field.name) for name, field in FIELD_OF.items()}
 
@@ -90,7 +90,7 @@ def test_a_parameter_is_the_same_in_the_component_and_in_the_program(name: str) 
 
 
 @pytest.mark.parametrize("name", [name for name in PARAMETERS if name != "random_seed"])
-def test_the_lowest_value_that_azure_lets_pass_is_the_programs_too(name: str) -> None:
+def test_azure_and_the_program_accept_the_same_minimum(name: str) -> None:
     field, lowest = FIELD_OF[name].name, PARAMETERS[name]["min"]
     below = 0.0 if name == "learning_rate" else lowest - 1
     least: dict[str, Any] = {field: lowest}
@@ -100,7 +100,7 @@ def test_the_lowest_value_that_azure_lets_pass_is_the_programs_too(name: str) ->
         replace(TrainConfig(), **less)
 
 
-def test_any_seed_passes() -> None:
+def test_any_seed_is_accepted() -> None:
     assert "min" not in PARAMETERS["random_seed"]
     assert TrainConfig(random_seed=-(2**70)).random_seed == -(2**70)
 
@@ -137,7 +137,7 @@ def test_the_command_parses_into_the_component_s_defaults() -> None:
     )
 
 
-def test_the_component_says_what_the_documentation_says() -> None:
+def test_the_component_matches_the_documentation() -> None:
     assert COMPONENT["display_name"] == "Train PyTorch Model"
     assert COMPONENT["version"] == __version__
     assert {name: COMPONENT["inputs"][name]["type"] for name in PORTS} == {
@@ -150,6 +150,6 @@ def test_the_component_says_what_the_documentation_says() -> None:
     assert "environment_variables" not in COMPONENT  # silently dropped
 
 
-def test_the_folders_that_the_component_names_are_there() -> None:
+def test_the_folders_named_by_the_component_exist() -> None:
     assert (ROOT / COMPONENT["code"] / "train_pytorch_model" / "run.py").is_file()
     assert (ROOT / COMPONENT["environment"]["build"]["path"] / "Dockerfile").is_file()

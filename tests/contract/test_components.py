@@ -25,10 +25,10 @@ SPECS: dict[str, dict[str, Any]] = {
     if (spec := yaml.safe_load(path.read_text()))["type"] == "command"
 }
 PIPELINE = yaml.safe_load((COMPONENTS / "pipeline.yaml").read_text())
-NOT_COMPONENTS = {"train", "submit", "quickstart"}  # component.yaml is train's, two are for a workstation
+NOT_COMPONENTS = {"train", "submit", "quickstart"}  # train has component.yaml, two run on a workstation
 SAMPLE = {"string": "text", "integer": "1", "number": "0.5", "boolean": "True", "uri_file": "a file/my 1.zip"}
 
-# One process for all: the client takes seconds to load, and sets up telemetry and logging.
+# One process for all files: the client takes seconds to load, and sets up telemetry and logging.
 LOAD = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
@@ -51,7 +51,7 @@ print(json.dumps(found, default=str))
 
 @pytest.fixture(scope="module")
 def loaded() -> dict[str, Any]:
-    """What azure-ai-ml reads, by the name of the file."""
+    """What azure-ai-ml reads, by file name."""
     paths = [str(COMPONENTS / f"{name}.yaml") for name in SPECS]
     result = subprocess.run(
         [sys.executable, "-c", LOAD, str(COMPONENTS / "pipeline.yaml"), *paths],
@@ -72,7 +72,7 @@ def verb_of(spec: dict[str, Any]) -> str:
 
 
 def defaults_of(command: type) -> dict[str, Any]:
-    """Option → default of a verb, those of its groups too."""
+    """Option → default of a verb, including its groups of options."""
     found: dict[str, Any] = {}
     for field in fields(command):
         factory = cast(Any, field.default_factory)
@@ -89,7 +89,7 @@ def optional_inputs(spec: dict[str, Any]) -> list[str]:
 
 
 def filled(spec: dict[str, Any], optional: str | None) -> list[str]:
-    """The arguments after the verb as Azure fills them in, one of the optional inputs given."""
+    """The arguments after the verb as Azure fills them in, with at most one optional input given."""
     values = {name: sample(port) for name, port in spec["inputs"].items()}
     command = re.sub(
         r"\$\[\[(.*?)\]\]",
@@ -98,11 +98,11 @@ def filled(spec: dict[str, Any], optional: str | None) -> list[str]:
     )
     command = re.sub(r"\$\{\{inputs\.(\w+)\}\}", lambda match: values[match[1]], command)
     command = re.sub(r"\$\{\{outputs\.(\w+)\}\}", r"out/\1", command)
-    return shlex.split(command)[4:]  # by a shell, as in a job
+    return shlex.split(command)[4:]  # as the shell of a job does
 
 
 def sample(port: dict[str, Any]) -> str:
-    """A value that the port takes."""
+    """A valid value for the port."""
     if "enum" in port:
         return str(port["enum"][0])
     return str(port.get("default", port.get("min", SAMPLE.get(port["type"], "path"))))
@@ -124,20 +124,20 @@ def test_azure_loads_and_validates_a_component(name: str, loaded: dict[str, Any]
 def test_the_command_of_a_component_parses_into_its_verb(name: str) -> None:
     spec = SPECS[name]
     command = VERBS[verb_of(spec)]
-    # Convert takes one of its two inputs, and has to have one.
+    # `convert` needs exactly one of its two optional inputs.
     for optional in (*([] if name == "convert" else [None]), *optional_inputs(spec)):
         arguments = without_boolean_values(filled(spec, optional), command)
         tyro.cli(command, args=arguments)
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_the_defaults_of_a_component_are_the_verbs(name: str) -> None:
+def test_the_defaults_of_a_component_match_its_verb(name: str) -> None:
     spec = SPECS[name]
     defaults = defaults_of(VERBS[verb_of(spec)])
     for key, port in spec["inputs"].items():
         is_required = defaults.get(key) is MISSING
         if "default" in port and not is_required and (key, port["default"]) != ("pretrained", True):
-            # In a pipeline, as in the designer, weights are pretrained unless one says otherwise.
+            # In a pipeline, as in the designer, weights are pretrained by default.
             assert port["default"] == defaults[key], key
 
 
@@ -152,7 +152,7 @@ def test_a_component_uses_every_input_and_optional_ones_within_brackets(name: st
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_component_is_described_and_names_folders_that_are_there(name: str) -> None:
+def test_a_component_is_described_and_names_folders_that_exist(name: str) -> None:
     spec = SPECS[name]
     assert spec["version"] == __version__
     for port in (*spec["inputs"].values(), *spec["outputs"].values()):
@@ -168,7 +168,7 @@ def test_azure_validates_the_pipeline(loaded: dict[str, Any]) -> None:
 
 
 def test_the_pipeline_names_inputs_and_outputs_that_its_components_have() -> None:
-    # Azure drops an unknown input name without a word.
+    # Azure silently drops an unknown input name.
     ports = {}
     for name, job in PIPELINE["jobs"].items():
         spec = yaml.safe_load((COMPONENTS / job["component"]).read_text())

@@ -1,4 +1,4 @@
-"""Endpoints, the sweep, the environment and what is uploaded: all as azure-ai-ml reads them, offline."""
+"""Endpoints, the sweep, the environment and the uploaded files, as azure-ai-ml reads them offline."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ ENDPOINTS = COMPONENTS / "endpoints"
 SWEEP: dict[str, Any] = yaml.safe_load((COMPONENTS / "sweep.yaml").read_text())
 NODE = SWEEP["jobs"]["sweep"]
 
-# One process for all: the client takes seconds to load, and sets up telemetry and logging.
+# One process for all files: the client takes seconds to load, and sets up telemetry and logging.
 LOAD = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
@@ -54,7 +54,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def loaded() -> dict[str, Any]:
-    """What azure-ai-ml makes of the files."""
+    """What azure-ai-ml reads from the files."""
     result = subprocess.run(
         [sys.executable, "-c", LOAD, str(ROOT), str(ROOT / "src")],
         cwd=ROOT,
@@ -99,7 +99,7 @@ def test_azure_validates_the_sweep(loaded: dict[str, Any]) -> None:
     assert rest["trial"]["properties"]["componentSpec"]["display_name"] == "Train PyTorch Model"
 
 
-def test_the_sweep_is_over_the_seven_parameters() -> None:
+def test_the_sweep_covers_every_training_parameter() -> None:
     parameters = TrainConfig().as_params()
     ports = {"untrained_model", "training_dataset", "validation_dataset"}
     assert set(NODE["inputs"]) | set(NODE["search_space"]) == set(parameters) | ports

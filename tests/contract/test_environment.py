@@ -9,12 +9,12 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DOCKERFILE = (ROOT / "environment" / "Dockerfile").read_text()
-# Not on a training node: `submit` runs on a workstation, and the quickstart's digits are no job.
+# Not needed on a training node: `submit` and the quickstart run on a workstation.
 NOT_FOR_JOBS = {"azure-ai-ml", "azure-identity", "scikit-learn"}
 
 
 def pinned() -> dict[str, str]:
-    """Package → version in the environment."""
+    """Package → version pinned in the environment."""
     lines = (ROOT / "environment" / "requirements.txt").read_text().splitlines()
     requirements = [Requirement(line.partition(" #")[0]) for line in lines if line and line[0] != "#"]
     for requirement in requirements:
@@ -31,7 +31,7 @@ def test_every_requirement_of_the_project_is_pinned_within_its_range() -> None:
             assert requirement.specifier.contains(versions[requirement.name]), requirement
 
 
-def test_the_environment_exports_to_onnx() -> None:
+def test_the_environment_can_export_to_onnx() -> None:
     versions = pinned()
     for requirement in map(Requirement, PROJECT["optional-dependencies"]["onnx"]):
         assert requirement.specifier.contains(versions[requirement.name]), requirement
@@ -43,7 +43,7 @@ def test_the_environment_adds_only_what_a_job_needs() -> None:
     assert set(pinned()) - names == {"azureml-mlflow"}
 
 
-def test_readme_tells_the_versions_that_jobs_run_in() -> None:
+def test_the_readme_states_the_versions_used_in_jobs() -> None:
     versions = pinned()
     told = ", ".join(
         f"{name} {versions[name]}" for name in ("torch", "torchvision", "mlflow", "azureml-mlflow")
@@ -55,7 +55,7 @@ def test_readme_tells_the_versions_that_jobs_run_in() -> None:
     assert f"The image of jobs has Python {python[1]}." in text
 
 
-def test_torch_and_torchvision_are_of_one_release() -> None:
+def test_torch_and_torchvision_are_of_the_same_release() -> None:
     versions = pinned()
     torch_minor, torchvision_minor = (int(versions[name].split(".")[1]) for name in ("torch", "torchvision"))
     assert torchvision_minor == torch_minor + 15
@@ -67,21 +67,21 @@ def test_the_image_has_a_python_that_the_project_supports() -> None:
     assert f"Programming Language :: Python :: {version[1]}" in PROJECT["classifiers"]
 
 
-def test_the_base_image_is_pinned_and_azures() -> None:
+def test_the_base_image_is_azures_and_pinned() -> None:
     base = re.search(r"^FROM (\S+)$", DOCKERFILE, re.MULTILINE)
     assert base is not None
     assert re.fullmatch(r"mcr\.microsoft\.com/azureml/[\w.-]+:\d{8}\.v\d+", base[1])
     assert "COPY requirements.txt" in DOCKERFILE
 
 
-def test_building_the_image_waits_for_nobody_to_accept_terms() -> None:
+def test_building_the_image_does_not_prompt_for_terms() -> None:
     create = re.search(r"conda create (?:.*\\\n)*.*", DOCKERFILE)
     assert create is not None
     assert "--yes" in create[0]
     assert "--override-channels --channel conda-forge" in create[0]
 
 
-def test_the_wheel_has_what_submit_sends() -> None:
+def test_the_wheel_includes_the_files_that_submit_sends() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["force-include"] == {
         name: f"train_pytorch_model/{name}" for name in ("component.yaml", "environment")

@@ -1,4 +1,4 @@
-"""`--help` as somebody reads it who has never seen the program."""
+"""`--help`, for a reader who has never seen the program."""
 
 import re
 
@@ -10,11 +10,11 @@ from train_pytorch_model.commands.verbs import VERBS
 
 
 def words(text: str) -> str:
-    """Without frames and line breaks."""
+    """The text without frames and line breaks."""
     return " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
 
 
-def test_the_program_names_its_verbs_in_a_sentence_each() -> None:
+def test_help_describes_each_verb_in_a_sentence() -> None:
     ended = run_program("--help")
     assert ended.status == 0
     for verb, command in VERBS.items():
@@ -22,12 +22,12 @@ def test_the_program_names_its_verbs_in_a_sentence_each() -> None:
         assert f"• {verb} {sentence}" in words(ended.stdout)
 
 
-def test_the_program_knows_its_version() -> None:
+def test_the_version_is_printed() -> None:
     assert run_program("--version").stdout == f"{__version__}\n"
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_shows_an_example_and_no_python(verb: str) -> None:
+def test_the_help_of_a_verb_shows_an_example_and_no_none(verb: str) -> None:
     ended = run_program(verb, "--help")
     assert ended.status == 0
     example = f"Example: train-pytorch-model {verb} {VERBS[verb].EXAMPLE}"
@@ -39,8 +39,8 @@ def test_a_verb_may_be_written_with_underscores() -> None:
     assert "train-pytorch-model init-model" in run_program("init_model", "--help").stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["trian"]], ids=["nothing", "a slip"])
-def test_what_is_no_verb_is_answered_with_the_verbs(arguments: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [[], ["trian"]], ids=["nothing", "a typo"])
+def test_a_missing_or_unknown_verb_lists_the_verbs(arguments: list[str]) -> None:
     ended = run_program(*arguments)
     assert ended.status == 2
     for verb in VERBS:

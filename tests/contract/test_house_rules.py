@@ -1,4 +1,4 @@
-"""The code keeps its own rules: format, lint, types, import floors."""
+"""The code follows its own rules: format, lint, types, import layers."""
 
 import subprocess
 import sys

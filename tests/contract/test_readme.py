@@ -1,4 +1,4 @@
-"""README's tables and commands are the program's."""
+"""README's tables and commands agree with the program."""
 
 import importlib.util
 import re
@@ -30,17 +30,17 @@ RUN = {
     "Evaluating": "programs/test_flowers.py",
     "Serving and exporting": "programs/test_flowers.py",
 }
-"""Heading → the test that runs the program's commands under it, word for word."""
+"""Heading → the test that runs the program's commands below it, word for word."""
 
 NOT_RUN = {
     "python3 -m venv": "installs; .ci/run runs the second, programs/test_quickstart.py the end of the first",
-    "mlflow models serve": "programs/test_serving.py runs it, on a port of its own",
+    "mlflow models serve": "programs/test_serving.py runs it, on another port",
     "az ": "needs Azure ML; contract/ checks the files",
     "mkdir ": "a folder for what the next line writes",
     "python -c": "programs/test_endpoint.py runs it, and sends what it writes",
     "python -m train_pytorch_model submit": "needs Azure ML; programs/test_submit.py records what is sent",
 }
-"""Beginning of a command → why no test runs it as it stands."""
+"""Start of a command → why no test runs it verbatim."""
 
 
 HEADINGS = re.findall(r"^#+ (.*)$", README, re.MULTILINE)
@@ -54,7 +54,7 @@ def rows(header: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 
 
-def test_the_parameter_table_is_train_config() -> None:
+def test_the_parameter_table_matches_train_config() -> None:
     config = TrainConfig()
     table = rows("| parameter | flag | range | default | meaning |")
     assert [(name, flag_, default) for name, flag_, _, default, _ in table] == [
@@ -63,7 +63,7 @@ def test_the_parameter_table_is_train_config() -> None:
     ]
 
 
-def test_the_ranges_in_the_table_are_the_components() -> None:
+def test_the_ranges_in_the_table_match_the_component() -> None:
     inputs = yaml.safe_load((ROOT / "component.yaml").read_text())["inputs"]
     lowest = {"> 0": 1, ">= 0": 0, "> 0, finite": 5e-324, "any integer": None}
     for _, flag_, range_, _, _ in rows("| parameter | flag | range | default | meaning |"):
@@ -79,7 +79,7 @@ def test_the_recipe_table_has_every_entry() -> None:
     ]
 
 
-def test_the_verbs_are_the_programs() -> None:
+def test_the_verb_table_lists_every_verb() -> None:
     assert {cell.strip("`") for cell, _ in rows("| verb | does |")} == set(VERBS)
 
 
@@ -112,8 +112,8 @@ def test_node_count_and_process_count_do_what_the_table_says() -> None:
             assert expected == str(size)
 
 
-def test_what_the_yaml_files_name_is_made_by_a_command() -> None:
-    """Data and models by `az ml … create --name`; `submit` makes the cluster."""
+def test_assets_named_in_yaml_files_are_created_by_a_command() -> None:
+    """`az ml … create --name` creates data and models; `submit` creates the cluster."""
     made = set(re.findall(r"az ml (?:data|model) create --name ([\w-]+) --version 1", README))
     components = ROOT / "src" / "train_pytorch_model" / "components"
     texts = [README, *(path.read_text() for path in components.rglob("*.yaml"))]
@@ -128,12 +128,12 @@ def test_what_the_yaml_files_name_is_made_by_a_command() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_example_of_every_help_is_in_the_readme(verb: str) -> None:
+def test_the_readme_contains_the_example_of_every_help(verb: str) -> None:
     assert f"train_pytorch_model {verb} {VERBS[verb].EXAMPLE}".strip() in README
 
 
 @pytest.mark.parametrize("heading", blocks("sh"))
-def test_every_command_is_run_or_it_is_said_why_not(heading: str) -> None:
+def test_every_command_is_run_by_a_test_or_excused(heading: str) -> None:
     for words in commands_of(heading):
         command = shlex.join(words)
         if not command.startswith(tuple(NOT_RUN)):
@@ -142,7 +142,7 @@ def test_every_command_is_run_or_it_is_said_why_not(heading: str) -> None:
             assert f'verbs_of("{heading}")' in test, f"{RUN[heading]} does not run {command}"
 
 
-def test_nothing_is_excused_that_is_not_there() -> None:
+def test_every_excused_command_exists() -> None:
     commands = [shlex.join(words) for heading in blocks("sh") for words in commands_of(heading)]
     for beginning in NOT_RUN:
         assert any(command.startswith(beginning) for command in commands), beginning
@@ -153,11 +153,11 @@ def test_nothing_is_excused_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("module", sorted(set(re.findall(r"python -m ([\w.]+)", README))))
-def test_every_module_that_is_named_is_there(module: str) -> None:
+def test_every_named_module_exists(module: str) -> None:
     assert importlib.util.find_spec(module) is not None
 
 
-def test_every_picture_and_page_that_is_named_is_there() -> None:
+def test_every_linked_file_and_heading_exists() -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", README)
     assert links
     headings = {re.sub(r"[^\w -]", "", line).replace(" ", "-").lower() for line in HEADINGS}
@@ -166,7 +166,7 @@ def test_every_picture_and_page_that_is_named_is_there() -> None:
         assert path or anchor.removeprefix("#") in headings, anchor
 
 
-def test_the_gate_runs_the_readmes_own_command() -> None:
+def test_the_install_commands_end_in_the_quickstart_and_pytest() -> None:
     first, second = re.findall(r"^python3 -m venv .*$", README, re.MULTILINE)
     assert first.endswith("-m train_pytorch_model quickstart")
     assert second.endswith("-m pytest")

@@ -1,4 +1,4 @@
-"""The page on scaling is what its model computes, and the model is what the page says."""
+"""The tables of SCALING.md come from the cost model, and the model follows the page's formulas."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +13,12 @@ JOB = Job()
 
 
 @pytest.mark.parametrize("title", TABLES)
-def test_a_table_of_the_page_is_computed(title: str) -> None:
+def test_a_table_of_the_page_matches_the_cost_model(title: str) -> None:
     section = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     assert [line for line in section.splitlines() if line.startswith("|")] == list(TABLES[title](JOB))
 
 
-def test_the_commands_of_the_page_are_there() -> None:
+def test_the_commands_on_the_page_exist() -> None:
     for module in ("cost_model", "hundred_million_rows", "decode"):
         assert f"python -m tests.benchmarks.{module}" in PAGE
         assert (ROOT / "tests" / "benchmarks" / f"{module}.py").is_file()

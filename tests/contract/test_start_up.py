@@ -1,4 +1,4 @@
-"""What is not loaded before it is needed: help and refusals come at once."""
+"""Heavy packages are loaded only when needed, so that help and refusals come at once."""
 
 import json
 import signal

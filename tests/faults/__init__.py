@@ -1,1 +1,1 @@
-"""Faults that are really injected, into the real program in processes of their own."""
+"""Real faults, injected into the real program in separate processes."""

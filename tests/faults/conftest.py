@@ -1,4 +1,4 @@
-"""The zygote, what it trains, and what comes out of it undisturbed."""
+"""The bench that starts trainings, and the results of undisturbed ones."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from train_pytorch_model.machine.priority import OPENMP
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """15 training images in batches of 4: an epoch is four steps of one process, or two of two."""
+    """15 training images in batches of 4: an epoch is four steps of one process, or two steps of two."""
     from train_pytorch_model.commands.init_model import InitModel
     from train_pytorch_model.recipe import Recipe
 
@@ -29,13 +29,13 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
             patch.setenv(name, value)
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-        # Small, and with dropout and batch norms: all that is random or of one process alone. The second
-        # epoch has larger images than the first.
+        # A small network with dropout (random) and batch norms (statistics differ between processes). The
+        # second epoch has larger images than the first.
         recipe = Recipe(precision="float32", image_size=96, early_size=64)
         InitModel(output=untrained, architecture="mobilenet_v3_small", recipe=recipe).run()
         zygote = Zygote(tmp_path_factory.mktemp("said"))
     bench = Bench(zygote, root, untrained, root / "mlflow.db")
-    # MLflow cannot mend a store that it was killed in making; and making it takes seconds.
+    # Created in advance: it takes seconds, and MLflow cannot repair a store whose creation was killed.
     client, files = f"mlflow.MlflowClient('sqlite:///{bench.store}')", (root / "mlruns").as_uri()
     make = f"import mlflow; {client}.create_experiment('train_pytorch_model', '{files}')"
     subprocess.run([sys.executable, "-W", "ignore", "-c", make], check=True, capture_output=True)
@@ -45,7 +45,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 @pytest.fixture(scope="session")
 def undisturbed(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Result]:
-    """What so many processes give when nothing happens to them."""
+    """The result of an undisturbed training with a given number of processes."""
 
     @cache
     def train(ranks: int) -> Result:

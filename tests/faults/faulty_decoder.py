@@ -1,4 +1,4 @@
-"""A decoder that does what the name of a file says: crash, never end, be killed, want all memory, lie."""
+"""A decoder with faults chosen by file name: crash, hang, be killed, exhaust memory, send invalid replies."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ right, right_answers = decoding.drafted, decoder_process._answers
 
 
 def drafted(file: str, short_side: int) -> Image.Image:
-    """What the name says, else the image."""
+    """Fail as the name says, otherwise decode the image."""
     name = Path(file).stem
     if "crash" in name:
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -35,7 +35,7 @@ def answers(
     remember: object,
     memory: np.ndarray,
 ) -> Iterator[bytes]:
-    """Lies about what it has found, if the name says so."""
+    """Reply with impossible sizes if a name says so, otherwise correctly."""
     names = [Path(one.file).stem for one in requests]
     if "too large" in names:
         yield decoder_process.REPLY.pack(1 << 20, 1 << 20)
@@ -45,7 +45,7 @@ def answers(
 
 
 def main() -> None:
-    """In the place of `decoder_process.main`."""
-    vars(decoding).update(drafted=drafted)  # for what is imported later
+    """Replace `decoder_process.main`."""
+    vars(decoding).update(drafted=drafted)  # for modules imported later
     vars(decoder_process).update(drafted=drafted, _answers=answers, COMPUTING_S=0)
     decoder_process.main()

@@ -1,6 +1,6 @@
-"""Run by launchers: `injected.py INJECTIONS train ...` is the program with faults, a JSON list of them.
+"""Run by launchers: `injected.py INJECTIONS train ...` runs the program with a JSON list of faults.
 
-Each is the name of a function of `injections` with its options, as `trials.Injection` has them.
+Each is the name of a function in `injections` and its options, as in `trials.Injection`.
 """
 
 import json
@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 def inject_and_run() -> None:
-    """The program, in this process."""
+    """Inject the faults and run the program in this process."""
     from tests.faults import injections
     from train_pytorch_model.__main__ import main
 

@@ -1,6 +1,6 @@
-"""What a trial does to itself: faults at chosen moments, and constants that would make it long.
+"""Faults at chosen moments, and settings that keep a trial short.
 
-Each function is called before the program begins, in its own process.
+Each function is called in the trial's process before the program starts.
 """
 
 import ctypes
@@ -38,11 +38,11 @@ from train_pytorch_model.loop.passes import TrainStep
 from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.tracking.tracker import NoTracker
 
-CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2  # of Linux: past the modes of files, and of folders
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2  # Linux: bypass file and folder permissions
 
 
 def constants(**values: float | tuple[float, ...]) -> None:
-    """Set `module.NAME` of the package, written as `module__NAME`; a timedelta in seconds."""
+    """Set constants of the package: `module__NAME` for `module.NAME`; a timedelta is given in seconds."""
     for name, value in values.items():
         module_name, _, constant = name.rpartition("__")
         module = importlib.import_module("train_pytorch_model." + module_name.replace("__", "."))
@@ -51,39 +51,39 @@ def constants(**values: float | tuple[float, ...]) -> None:
 
 
 def environment(**values: str) -> None:
-    """Variables of the process."""
+    """Set environment variables of the process."""
     os.environ.update(values)
 
 
 def as_an_azure_job(folder: str) -> None:
-    """In a working directory of its own, as Azure ML starts a job."""
+    """Run in a given working directory, as Azure ML starts a job."""
     os.chdir(folder)
     os.environ["AZUREML_RUN_ID"] = "musing_lime"
 
 
 def one_thread_is_enough() -> None:
-    """For networks and images that small, when other tests take the other cores."""
+    """Use one thread: networks and images are small, and other tests use the other cores."""
     _replace(distributed, "usable_cores", lambda: 1)
 
 
 def little_patience_with_others(seconds: float) -> None:
-    """How long an exchange waits, from the first step on; before it, each loads torch in its own time."""
+    """Shorten the timeout of collectives from the first step on, when every process has loaded torch."""
     _before_step(0, None, lambda _: _set_pg_timeout(timedelta(seconds=seconds)))
 
 
 def mlflow_is_left_out() -> None:
-    """It takes longer than the rest of a training that is so short."""
+    """Skip MLflow, which takes longer than the rest of such a short training."""
     _replace(training, "MlflowTracker", lambda *_: NoTracker())
     _replace(Mlflow, "call", lambda *_: None)
 
 
 def mlflow_has_no_process() -> None:
-    """It is loaded already in what trials are forked from; a process would have to load it."""
+    """Call MLflow in the trial itself: the zygote has imported it, another process would do so again."""
     _replace(train_command, "mlflow_beside", lambda: nullcontext(Mlflow()))
 
 
 def mlflow_has_a_process(pid_file: str) -> None:
-    """As the program starts it; its number is in a file."""
+    """Start the MLflow process as the program does, and write its pid to a file."""
 
     @contextmanager
     def beside() -> Iterator[Mlflow]:
@@ -95,18 +95,18 @@ def mlflow_has_a_process(pid_file: str) -> None:
 
 
 def every_checkpoint_is_waited_for() -> None:
-    """Else a step may end before the checkpoint of the one before is written, and go without its own."""
+    """Wait for every checkpoint: otherwise a step that ends while one is being written gets none."""
     write = Checkpointer.write
     Checkpointer.write = lambda self, wait=True: write(self, wait=True)  # type: ignore[method-assign]  # noqa: ARG005
 
 
 def decoders_do_what_names_say() -> None:
-    """Each decoder is `faulty_decoder`."""
+    """Make every decoder a `faulty_decoder`."""
     _replace(decoders, "PROGRAM", "from tests.faults.faulty_decoder import main; main()")
 
 
 def checkpoints_wait_for_step(number: int) -> None:
-    """A disk so slow that it has not written one before so many steps are done."""
+    """Simulate a disk so slow that no checkpoint is written before this step."""
     is_done = threading.Event()
 
     def save_late(folder: Path, checkpoint: Checkpoint) -> None:
@@ -118,7 +118,7 @@ def checkpoints_wait_for_step(number: int) -> None:
 
 
 def saving_takes(seconds: float) -> None:
-    """A slow disk."""
+    """Simulate a slow disk."""
 
     def save_slowly(folder: Path, checkpoint: Checkpoint) -> None:
         time.sleep(seconds)
@@ -128,14 +128,14 @@ def saving_takes(seconds: float) -> None:
 
 
 def nothing_waits_for_the_disk() -> None:
-    """What a process has written outlives the process, synced or not; only a power loss would tell."""
+    """Skip fsync: what a process has written outlives it either way; only a power loss would differ."""
     _replace(os, "fsync", lambda _: None)
 
 
 def kill_at_file_event(event: str, below: str, number: int = 1, if_there: str = "") -> None:
-    """SIGKILL just before the so-manieth time that something happens to a file below a path.
+    """Send SIGKILL just before the `number`-th audit event of this name on a file below a path.
 
-    Only times count at which another file is there.
+    With `if_there`, only events that happen while that file exists are counted.
     """
     count = 0
 
@@ -150,7 +150,7 @@ def kill_at_file_event(event: str, below: str, number: int = 1, if_there: str = 
 
 
 def signal_at_step(number: int, signals: list[int], rank: int = 0) -> None:
-    """Send these signals to this process in a step, counted from 0 over the whole process."""
+    """Send these signals to the process before a step, counted from 0 since the process started."""
 
     def send(_: Batch) -> None:
         for each in signals:
@@ -160,7 +160,7 @@ def signal_at_step(number: int, signals: list[int], rank: int = 0) -> None:
 
 
 def signal_in_validation(number: int, rank: int = 0) -> None:
-    """The same at the beginning of the first validation."""
+    """Send a signal to the process at the start of the validation of epoch 2."""
     from train_pytorch_model.loop import trainer
 
     validate = trainer.Trainer.validate
@@ -174,7 +174,7 @@ def signal_in_validation(number: int, rank: int = 0) -> None:
 
 
 def fault_at_step(number: int, rank: int = 0) -> None:
-    """A mistake of ours, on one process."""
+    """Raise an unexpected exception on one process."""
 
     def fail(_: Batch) -> None:
         raise ArithmeticError("nobody has thought of this")
@@ -183,13 +183,13 @@ def fault_at_step(number: int, rank: int = 0) -> None:
 
 
 def late(rank: int, seconds: float) -> None:
-    """A process that comes after the others."""
+    """Delay the start of one process."""
     if rank_of(os.environ) == rank:
         time.sleep(seconds)
 
 
 def sleep_in_steps(seconds: float) -> None:
-    """Steps that take long."""
+    """Make every step slow."""
     call = TrainStep.__call__
 
     def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
@@ -200,7 +200,7 @@ def sleep_in_steps(seconds: float) -> None:
 
 
 def not_finite_at_step(numbers: list[int], rank: int = 0) -> None:
-    """The loss of these steps of the process is not a number."""
+    """Make the loss NaN in these steps of one process."""
     call, count = TrainStep.__call__, 0
 
     def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
@@ -214,7 +214,7 @@ def not_finite_at_step(numbers: list[int], rank: int = 0) -> None:
 
 
 def broken_weights_at_step(numbers: list[int], rank: int = 0) -> None:
-    """Weights of the process that are no numbers after these steps, whose losses were."""
+    """Make weights of one process NaN after these steps, whose losses are finite."""
     call, count = TrainStep.__call__, 0
 
     def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
@@ -229,7 +229,7 @@ def broken_weights_at_step(numbers: list[int], rank: int = 0) -> None:
 
 
 def out_of_memory(number: int, above: int, rank: int = 0) -> None:
-    """From a step on, more than so many images at once do not fit."""
+    """Run out of memory from a step on when more than `above` images are computed at once."""
     call, count = TrainStep.__call__, 0
 
     def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
@@ -244,7 +244,7 @@ def out_of_memory(number: int, above: int, rank: int = 0) -> None:
 
 
 def remove_at_step(number: int, path: str, replaced_by_a_file: bool) -> None:
-    """A folder vanishes, as a mount does; a file in its place keeps it from being made again."""
+    """Remove a folder, as a lost mount does; a file in its place prevents its being created again."""
 
     def remove(_: Batch) -> None:
         shutil.rmtree(path)
@@ -255,9 +255,9 @@ def remove_at_step(number: int, path: str, replaced_by_a_file: bool) -> None:
 
 
 def remove_file_at_open(number: int, below: str, path: str) -> None:
-    """An image that was listed is gone, just before the so-manieth time that one below a folder is opened.
+    """Delete a listed image just before the `number`-th time that a file below a folder is opened.
 
-    Each process counts for itself: which of a node's looks at the headers is the one that comes first.
+    Each process counts its own opens: the first process of a node to arrive reads the headers for all.
     """
     count = 0
 
@@ -272,11 +272,11 @@ def remove_file_at_open(number: int, below: str, path: str) -> None:
 
 
 def unreadable_for_rank(rank: int, path: str) -> None:
-    """A file that one process cannot read, as when the mount of its host fails; each has its own host."""
+    """Make a file unreadable for one process, as if it had its own host, whose mount fails."""
     _replace(processes, "once_per_node", lambda _, make: make())
     if rank_of(os.environ) != rank:
         return
-    _replace(decoders, "PROGRAM", "")  # none comes up, and this process decodes
+    _replace(decoders, "PROGRAM", "")  # no decoder starts, so this process decodes
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and _path_text(arguments[0]) == path:
@@ -286,16 +286,16 @@ def unreadable_for_rank(rank: int, path: str) -> None:
 
 
 def other_options_for_rank(rank: int, options: list[str]) -> None:
-    """One process is started by another command."""
+    """Start one process with additional options."""
     if rank_of(os.environ) == rank:
         sys.argv += options
 
 
 def permissions_count() -> None:
-    """Root, who may read every file, may read what its mode allows, as everybody else."""
-    version, process = 0x20080522, 0  # of the call, and this one
+    """Drop root's capabilities to bypass file permissions, so that modes apply to it as to other users."""
+    version, process = 0x20080522, 0  # _LINUX_CAPABILITY_VERSION_3; 0 is the calling process
     header = (ctypes.c_uint32 * 2)(version, process)
-    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable: of capabilities 0 to 31, and above
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable: capabilities 0 to 31, then 32 to 63
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.capget(header, sets) == 0
     sets[0] &= ~(1 << CAP_DAC_OVERRIDE | 1 << CAP_DAC_READ_SEARCH)
@@ -303,12 +303,12 @@ def permissions_count() -> None:
 
 
 def limit_file_size(limit: int) -> None:
-    """No file may grow beyond so many bytes."""
+    """Limit the size of every file, in bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
 
 def full_disk(below: str, after: int = 0) -> None:
-    """No file below a folder can be opened for writing, once so many have been."""
+    """Fail with ENOSPC when a file below a folder is opened for writing, after the first `after` of them."""
     count = 0
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -326,9 +326,9 @@ def full_disk(below: str, after: int = 0) -> None:
 
 
 def mount(below: str, too_early: int) -> None:
-    """A folder is a mounted storage: it knows no renames, links and permissions, and shows late what it got.
+    """Make a folder behave like mounted storage: no renames, links or permissions, and new files appear late.
 
-    Of each file that is written there, so many readings find nothing yet.
+    The first `too_early` reads of each file written there return nothing.
     """
     for name in ("rename", "replace", "link", "symlink", "chmod"):
         _replace(os, name, _refusing(getattr(os, name), below))
@@ -370,7 +370,7 @@ def _before_step(number: int, rank: int | None, act: Callable[[Batch], None]) ->
 
 
 def _path_text(argument: Any) -> str:
-    """Of what a file is opened by; file names may be any bytes."""
+    """The path in an argument of `open`, or an empty string; file names may be any bytes."""
     return os.fsdecode(argument) if isinstance(argument, (str, bytes, os.PathLike)) else ""
 
 

@@ -1,4 +1,4 @@
-"""Decoders that crash or never end, in the middle of a run."""
+"""Decoders that crash or hang in the middle of a run."""
 
 import csv
 import shutil
@@ -17,7 +17,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_images_at_which_decoders_fail_are_left_out_and_the_rest_is_trained(
+def test_images_whose_decoder_fails_are_left_out_of_training(
     bench: Bench, tmp_path: Path, ranks: int
 ) -> None:
     training, output = tmp_path / "training", tmp_path / "trained"

@@ -1,4 +1,4 @@
-"""A folder that nobody has cleaned: what is an image is trained on, what is not is listed."""
+"""Image folders that were never cleaned: valid images are trained on, all other files are listed."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ def saved(image: Image.Image, kind: str, **options: object) -> bytes:
 
 
 def black_png(side: int, pixels: bytes) -> bytes:
-    """A square of one bit a pixel, with these pixels as they are compressed."""
+    """A square PNG with one bit per pixel; `pixels` are its compressed rows."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -37,7 +37,7 @@ def black_png(side: int, pixels: bytes) -> bytes:
 
 
 def good_files() -> dict[bytes, bytes]:
-    """Names and contents that are unusual and right."""
+    """Unusual but valid file names and contents."""
     image = paint("red", 1)
     turned = Image.Exif()
     turned[0x0112] = 6
@@ -61,7 +61,7 @@ def good_files() -> dict[bytes, bytes]:
 
 
 def bad_files() -> dict[str, tuple[bytes, str]]:
-    """Name → content, and how the reason begins for which it is left out."""
+    """Name → content, and the start of the reason for leaving it out."""
     rows = bytes(12_000 * (1 + 12_000 // 8))
     return {
         "empty.png": (b"", NO_IMAGE),
@@ -77,7 +77,9 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_every_oddity_is_trained_on_or_listed(bench: Bench, tmp_path: Path, ranks: int) -> None:
+def test_unusual_images_are_trained_on_and_unreadable_ones_are_listed(
+    bench: Bench, tmp_path: Path, ranks: int
+) -> None:
     training, output = tmp_path / "training", tmp_path / "trained"
     shutil.copytree(bench.folders / "training", training)
     for name, content in good_files().items():
@@ -96,7 +98,7 @@ def test_every_oddity_is_trained_on_or_listed(bench: Bench, tmp_path: Path, rank
         ("permissions_count", {}),
         *(
             ("remove_file_at_open", {"number": number, "below": f"{training}/", "path": str(path)})
-            for path, number in gone.items()  # before its header is read, and with the last header
+            for path, number in gone.items()  # before its header is read, and at the last header
         ),
     ]
     options = "--training-dataset", str(training), "--batch-size", "2"
@@ -121,7 +123,7 @@ def test_every_oddity_is_trained_on_or_listed(bench: Bench, tmp_path: Path, rank
 
 
 def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, output: Path) -> None:
-    """Of rank 0, the header is enough; rank 1 has to decode its one, which is its turn in the first epoch."""
+    """Rank 0 fails when it reads the header; rank 1 when it decodes the image, in the first epoch."""
     for rank, name in enumerate(("0.png", "1.png")):
         broken = bench.folders / "training" / "blue" / name
         fails = ("unreadable_for_rank", {"rank": rank, "path": str(broken)})
@@ -138,13 +140,13 @@ def test_an_image_that_one_rank_cannot_read_is_left_out_by_all(bench: Bench, out
         ended = job.wait()
         assert ended.statuses == [0, 0], ended
         assert "those of rank 0 are used." in ended.stdout
-        assert not (output / verb / "bad_images.csv").exists()  # one batch, which is rank 0's
+        assert not (output / verb / "bad_images.csv").exists()  # there is one batch, and rank 0 has it
 
 
-def test_what_was_left_out_stays_so_when_the_folder_is_cleaned_before_the_run_goes_on(
+def test_images_left_out_stay_left_out_when_the_folder_is_cleaned_before_resuming(
     bench: Bench, tmp_path: Path
 ) -> None:
-    """Whatever rows its images then have."""
+    """Even though the other images may then have different rows."""
     training, outputs = tmp_path / "training", [tmp_path / "undisturbed", tmp_path / "interrupted"]
     shutil.copytree(bench.folders / "training", training)
     for name, content in {"0a.png": b"no image", "3.png": encode(paint("blue", 3))[:-900]}.items():
@@ -166,7 +168,7 @@ def left_out(output: Path) -> dict[str, str]:
     with (output / "bad_images.csv").open(errors="surrogateescape", newline="") as file:
         rows = list(csv.DictReader(file))
     reasons = {row["file_name"].partition("/")[2]: row["reason"] for row in rows}
-    assert len(reasons) == len(rows)  # each once
+    assert len(reasons) == len(rows)  # each is listed once
     return reasons
 
 
@@ -178,5 +180,5 @@ def assert_left_out(output: Path, reasons: Mapping[str, str]) -> None:
 
 
 def changed_at(root: Path) -> dict[Path, int]:
-    """All files and when they were changed."""
+    """All files and their modification times, in ns."""
     return {path: path.lstat().st_mtime_ns for path in root.rglob("*") if not path.is_dir()}

@@ -1,4 +1,4 @@
-"""Killed at any moment and started again, a run ends as if nothing had happened."""
+"""A run killed at any moment and started again gives the result of an undisturbed run."""
 
 import json
 import signal
@@ -17,13 +17,10 @@ Undisturbed = Callable[[int], Result]
     ("ranks", "step", "where"),
     [(1, 5, "in epoch 2, after 4 of 15"), (2, 3, "in epoch 2, after 8 of 15"), (3, 2, "at the beginning of")],
 )
-def test_between_two_steps(
+def test_a_run_killed_between_two_steps_resumes_to_the_same_result(
     bench: Bench, undisturbed: Undisturbed, output: Path, ranks: int, step: int, where: str
 ) -> None:
-    """Two processes cannot show in which order the sums of three are added.
-
-    Nor can three in a step of which one has all images: so these go on with a full one.
-    """
+    """Three ranks, unlike two, also show that sums over processes are added in the same order."""
     kill = ("signal_at_step", {"number": step, "signals": [signal.SIGKILL], "rank": ranks - 1})
     killed = bench.train(output, injections=[kill], ranks=ranks)
     assert killed.statuses == [4] * (ranks - 1) + [-signal.SIGKILL]
@@ -36,7 +33,7 @@ def test_between_two_steps(
     ended = bench.train(output, ranks=ranks)
     assert f"Resumed     {where}" in ended.stdout
     assert_undisturbed(ended.statuses, output, undisturbed(ranks))
-    assert ended.stdout.count("Warning") == 1  # of few images
+    assert ended.stdout.count("Warning") == 1  # about too few images
 
 
 CHECKPOINTS, RUN = "trained.run/checkpoints/", "trained.run/"
@@ -45,23 +42,23 @@ CHECKPOINTS, RUN = "trained.run/checkpoints/", "trained.run/"
 @pytest.mark.parametrize(
     ("event", "below", "number", "if_there"),
     [
-        pytest.param("open", RUN + "config.json", 1, "", id="before anything is there"),
+        pytest.param("open", RUN + "config.json", 1, "", id="before any file exists"),
         pytest.param("open", CHECKPOINTS, 1, "", id="before the first checkpoint"),
         pytest.param("os.rename", CHECKPOINTS, 5, "", id="before the third checkpoint has its name"),
         pytest.param("open", CHECKPOINTS, 8, "", id="before the manifest of a checkpoint"),
-        pytest.param("os.remove", CHECKPOINTS, 1, "", id="before an old checkpoint is taken away"),
+        pytest.param("os.remove", CHECKPOINTS, 1, "", id="before an old checkpoint is removed"),
         pytest.param("open", "trained/", 4, "", id="while the model is written"),
         pytest.param("open", "trained/manifest.json", 1, "", id="when nearly all of the model is written"),
         pytest.param(
-            "os.remove", "trained/_incomplete", 1, "trained/_meta.yaml", id="before the model is whole"
+            "os.remove", "trained/_incomplete", 1, "trained/_meta.yaml", id="before the model is complete"
         ),
         pytest.param(
-            "shutil.rmtree", RUN + "checkpoints", 1, "trained/_meta.yaml", id="when the model is whole"
+            "shutil.rmtree", RUN + "checkpoints", 1, "trained/_meta.yaml", id="when the model is complete"
         ),
-        pytest.param("os.remove", RUN + "config.json", 1, "", id="before the last trace of the run is gone"),
+        pytest.param("os.remove", RUN + "config.json", 1, "", id="before the run's last file is removed"),
     ],
 )
-def test_while_files_are_written(
+def test_a_run_killed_while_writing_files_still_ends_with_the_same_result(
     bench: Bench, undisturbed: Undisturbed, output: Path, event: str, below: str, number: int, if_there: str
 ) -> None:
     kill = {"event": event, "below": str(output.parent / below), "number": number}
@@ -73,14 +70,14 @@ def test_while_files_are_written(
     assert_undisturbed(ended.statuses, output, undisturbed(1))
 
 
-def test_killed_while_it_publishes_a_run_can_begin_anew(
+def test_a_run_killed_while_publishing_can_start_over(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
     kill = ("kill_at_file_event", {"event": "open", "below": str(output / "manifest.json")})
     assert bench.train(output, injections=[kill]).statuses == [-signal.SIGKILL]
     assert (output / "_incomplete").exists()
     token = json.loads((run_folder_of(output) / "config.json").read_text())["token"]
-    built = Path(gettempdir()) / f"train_pytorch_model-{token}"  # what the output is copied from
+    built = Path(gettempdir()) / f"train_pytorch_model-{token}"  # the output is copied from here
     assert (built / "model").exists()
     ended = bench.train(output, "--fresh")
     assert not built.exists()
@@ -89,7 +86,7 @@ def test_killed_while_it_publishes_a_run_can_begin_anew(
 
 
 def assert_undisturbed(statuses: list[int], output: Path, expected: Result) -> None:
-    """The trained directory is whole and as it would have been, and nothing else is left."""
+    """The trained directory is complete and as expected, and no other files are left."""
     assert set(statuses) == {0}
     assert result_of(output) == expected
     assert not run_folder_of(output).exists()

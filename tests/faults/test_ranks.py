@@ -1,4 +1,4 @@
-"""A process that is lost, or is not one of the run, ends all others, soon and with its name."""
+"""A process that is lost, or does not belong to the run, soon ends all others, and is named."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ if __name__ == "__main__":
 LONG = ("--epochs", "100000", "--patience", "100000", "--learning-rate", "1e-9")
 
 
-def test_a_rank_that_is_stopped_is_named_when_the_patience_with_it_ends(bench: Bench, output: Path) -> None:
+def test_a_stopped_rank_is_named_after_the_timeout(bench: Bench, output: Path) -> None:
     stop = ("signal_at_step", {"number": 3, "signals": [signal.SIGSTOP], "rank": 1})
     patience = ("little_patience_with_others", {"seconds": 10.0})
     job = bench.start(output, injections=[patience, stop], ranks=2)
@@ -37,7 +37,9 @@ def test_a_rank_that_is_stopped_is_named_when_the_patience_with_it_ends(bench: B
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_fault_of_one_rank_ends_all_and_is_told_by_it(bench: Bench, output: Path, rank: int) -> None:
+def test_an_exception_on_one_rank_ends_all_and_is_reported_once(
+    bench: Bench, output: Path, rank: int
+) -> None:
     ended = bench.train(output, injections=[("fault_at_step", {"number": 3, "rank": rank})], ranks=2)
     assert ended.statuses[rank] == 1
     assert ended.statuses[1 - rank] == 4
@@ -49,7 +51,7 @@ def test_a_fault_of_one_rank_ends_all_and_is_told_by_it(bench: Bench, output: Pa
     assert bench.train(output, ranks=2).statuses == [0, 0]
 
 
-def test_a_rank_of_another_command_is_refused(bench: Bench, output: Path) -> None:
+def test_a_rank_started_by_another_command_is_refused(bench: Bench, output: Path) -> None:
     other = ("other_options_for_rank", {"rank": 1, "options": ["--random-seed", "7"]})
     ended = bench.train(output, injections=[other], ranks=2)
     assert ended.statuses == [4, 4]
@@ -60,7 +62,7 @@ def test_a_rank_of_another_command_is_refused(bench: Bench, output: Path) -> Non
     assert not output.exists()
 
 
-def test_a_launcher_names_the_rank_that_was_killed_and_leaves_nobody(bench: Bench, output: Path) -> None:
+def test_a_launcher_names_the_killed_rank_and_leaves_no_workers(bench: Bench, output: Path) -> None:
     with launched(bench, output) as (agent, workers):
         os.kill(workers[1], signal.SIGKILL)
         said = agent.communicate(timeout=DEADLINE_S)[1]
@@ -77,7 +79,7 @@ def test_no_worker_outlives_its_launcher(bench: Bench, output: Path) -> None:
         wait_until(lambda: not any(map(is_alive, workers)), "no workers")
 
 
-def test_a_group_that_torchrun_restarts_meets_again(bench: Bench, output: Path) -> None:
+def test_processes_restarted_by_torchrun_reconnect_and_resume(bench: Bench, output: Path) -> None:
     line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
     command = [*line, "-m", "train_pytorch_model", *bench.arguments(output, "--epochs", "8")]
     with launched(bench, output, *command) as (torchrun, workers):
@@ -88,8 +90,8 @@ def test_a_group_that_torchrun_restarts_meets_again(bench: Bench, output: Path) 
         assert (output / "_meta.yaml").exists()
 
 
-def test_a_restarted_group_does_not_read_what_the_one_before_has_left(bench: Bench, tmp_path: Path) -> None:
-    """torchrun gives it the same store, where whoever is first finds the addresses of the dead."""
+def test_a_restarted_group_ignores_addresses_left_by_the_previous_one(bench: Bench, tmp_path: Path) -> None:
+    """torchrun reuses the store, where the first process to arrive finds the addresses of dead processes."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     faults: list[Injection] = [
         ("signal_at_step", {"number": 3, "signals": [signal.SIGKILL], "rank": 1}),
@@ -108,7 +110,7 @@ def test_a_restarted_group_does_not_read_what_the_one_before_has_left(bench: Ben
 
 @contextlib.contextmanager
 def launched(bench: Bench, output: Path, *command: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A launcher and its two workers, in the order of the ranks, after their first epoch."""
+    """A launcher and its two workers in rank order, after their first epoch."""
     command = command or ("-c", AGENT, *bench.arguments(output, *LONG))
     launcher = subprocess.Popen(
         [sys.executable, *command],
@@ -132,7 +134,7 @@ def launched(bench: Bench, output: Path, *command: str) -> Iterator[tuple[subpro
 
 
 def children_of(pid: int) -> list[int]:
-    """Those that are ranks."""
+    """The child processes that have a rank."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
     return [child for child in children if b"\0RANK=" in environment_of(child)]

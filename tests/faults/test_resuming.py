@@ -1,4 +1,4 @@
-"""What an interrupted run is, and what it is not."""
+"""Which runs resume from a checkpoint, which are refused, and how a run recovers from failed steps."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ Undisturbed = Callable[[int], Result]
 
 @pytest.fixture(scope="module")
 def interrupted(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], None]:
-    """Puts a run folder beside an output: of so many processes, ended in the second epoch."""
+    """Place the run folder of a training by `ranks` processes, stopped in epoch 2, beside an output."""
     folders: dict[int, Path] = {}
 
     def place(output: Path, ranks: int = 1) -> None:
@@ -41,7 +41,9 @@ def interrupted(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Calla
 Interrupted = Callable[..., None]
 
 
-def test_two_jobs_on_one_output(bench: Bench, undisturbed: Undisturbed, output: Path) -> None:
+def test_a_second_job_with_the_same_output_is_refused(
+    bench: Bench, undisturbed: Undisturbed, output: Path
+) -> None:
     pause = ("signal_at_step", {"number": 2, "signals": [signal.SIGSTOP]})
     job = bench.start(output, injections=[pause])
     (first,) = job.processes
@@ -68,7 +70,7 @@ def test_two_jobs_on_one_output(bench: Bench, undisturbed: Undisturbed, output: 
         (("--untrained-model", "other"), "\n  --untrained-model has other content\n"),
     ],
 )
-def test_another_run_is_refused_with_what_differs(
+def test_a_run_with_other_options_or_inputs_is_refused_with_the_differences(
     bench: Bench, interrupted: Interrupted, output: Path, options: tuple[str, ...], difference: str
 ) -> None:
     interrupted(output)
@@ -87,9 +89,7 @@ def test_another_run_is_refused_with_what_differs(
     assert sorted(run_folder_of(output).rglob("*")) == before
 
 
-def test_begun_anew_a_run_may_have_other_parameters(
-    bench: Bench, interrupted: Interrupted, output: Path
-) -> None:
+def test_a_fresh_run_may_have_other_parameters(bench: Bench, interrupted: Interrupted, output: Path) -> None:
     interrupted(output)
     ended = bench.train(output, "--fresh", "--random-seed", "7")
     assert ended.statuses == [0], ended
@@ -97,7 +97,7 @@ def test_begun_anew_a_run_may_have_other_parameters(
     assert "Epoch 1/2: " in ended.stdout
 
 
-def test_with_another_number_of_processes_it_goes_on_with_a_warning(
+def test_a_run_resumes_with_another_number_of_processes_and_warns(
     bench: Bench, interrupted: Interrupted, output: Path
 ) -> None:
     interrupted(output, ranks=2)
@@ -111,10 +111,10 @@ def test_with_another_number_of_processes_it_goes_on_with_a_warning(
     assert [json.loads(record)["epoch"] for record in result_of(output).metrics] == [1, 2]
 
 
-def test_an_azure_job_that_is_started_again_finds_its_checkpoints_in_outputs(
+def test_a_restarted_azure_job_finds_its_checkpoints_in_outputs(
     bench: Bench, undisturbed: Undisturbed, tmp_path: Path, output: Path
 ) -> None:
-    """Where nothing but outputs/ is there again: its trained model is a new folder."""
+    """Only outputs/ survives the restart: the trained model has a new folder."""
     as_a_job: list[Injection] = [
         ("as_an_azure_job", {"folder": str(tmp_path)}),
         ("constants", {"training__UPLOADED_EVERY_S": 0.0}),
@@ -138,7 +138,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+def test_a_damaged_checkpoint_is_skipped_for_the_previous_one(
     bench: Bench, undisturbed: Undisturbed, interrupted: Interrupted, output: Path
 ) -> None:
     interrupted(output)
@@ -154,7 +154,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_when_all_are_damaged_nothing_begins_anew_by_itself(
+def test_a_run_does_not_start_over_when_all_checkpoints_are_damaged(
     bench: Bench, interrupted: Interrupted, output: Path, ranks: int
 ) -> None:
     interrupted(output, ranks)
@@ -177,7 +177,7 @@ def of_rank_1(name: str, **options: object) -> tuple[str, dict[str, object]]:
     ("name", "what"),
     [("not_finite_at_step", "The training loss"), ("broken_weights_at_step", "A weight")],
 )
-def test_what_is_not_finite_on_one_rank_takes_all_back(
+def test_a_value_that_is_not_finite_on_one_rank_rolls_all_ranks_back(
     bench: Bench, output: Path, name: str, what: str
 ) -> None:
     ended = bench.train(output, injections=[of_rank_1(name, numbers=[3])], ranks=2)
@@ -188,7 +188,7 @@ def test_what_is_not_finite_on_one_rank_takes_all_back(
     assert ended.stdout.count("the learning rate halved from here on (1 of 3 times).") == 1
 
 
-def test_the_fourth_time_the_training_has_failed(bench: Bench, output: Path) -> None:
+def test_training_fails_at_the_fourth_loss_that_is_not_finite(bench: Bench, output: Path) -> None:
     nan = of_rank_1("not_finite_at_step", numbers=[1, 2, 3, 4])
     failed: Ended = bench.train(output, injections=[nan], ranks=2)
     assert failed.statuses == [4, 4]
@@ -198,7 +198,9 @@ def test_the_fourth_time_the_training_has_failed(bench: Bench, output: Path) -> 
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_when_memory_runs_out_the_next_start_takes_half(bench: Bench, output: Path, ranks: int) -> None:
+def test_after_running_out_of_memory_the_next_start_halves_the_micro_batch(
+    bench: Bench, output: Path, ranks: int
+) -> None:
     injection = ("out_of_memory", {"number": 4 // ranks, "above": 3, "rank": ranks - 1})
     failed = bench.train(output, *BATCHES_OF_5, injections=[injection], ranks=ranks)
     assert failed.statuses == [4] * ranks

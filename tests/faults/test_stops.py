@@ -1,4 +1,4 @@
-"""Asked to stop, a run saves what it has, says how to go on, and goes on from there."""
+"""A run that is asked to stop saves a checkpoint, says how to resume, and resumes from there."""
 
 import signal
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
     else:
         options |= {"number": number}
     every = {"training__EVERY_S": 800.0, "loop__checkpointing__EPOCHS_EVERY_S": 800.0}
-    never = ("constants", every)  # but for the one that is asked for
+    never = ("constants", every)  # except the checkpoint written on request
     stopped = bench.train(output, injections=[never, (injection, options)], ranks=ranks)
     assert stopped.statuses == [128 + number] * ranks
     assert stopped.stdout.count("Asked to stop: writing a checkpoint first.\n") == 1
@@ -54,8 +54,8 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
     assert result_of(output) == undisturbed(ranks)
 
 
-def test_no_process_leaves_before_all_is_saved(bench: Bench, output: Path) -> None:
-    """A launcher ends all of them as soon as one has ended."""
+def test_no_process_exits_before_the_checkpoint_is_saved(bench: Bench, output: Path) -> None:
+    """A launcher ends all processes as soon as one has ended."""
     asked = ("signal_at_step", {"number": 2, "signals": [signal.SIGTERM], "rank": 1})
     job = bench.start(output, injections=[("saving_takes", {"seconds": 2.0}), asked], ranks=2)
     first, second = job.processes
@@ -74,7 +74,7 @@ def test_a_second_signal_ends_a_run_at_once(bench: Bench, output: Path) -> None:
     assert not checkpoints_of(output)
 
 
-def test_a_step_without_end_is_not_waited_for(bench: Bench, output: Path) -> None:
+def test_a_step_that_never_ends_is_not_waited_for(bench: Bench, output: Path) -> None:
     asked = ("signal_at_step", {"number": 0, "signals": [signal.SIGTERM]})
     patience = ("constants", {"loop__stop_requests__GRACE_S": 0.5})
     ended = bench.train(output, injections=[patience, ("sleep_in_steps", {"seconds": 600.0}), asked])
@@ -82,7 +82,7 @@ def test_a_step_without_end_is_not_waited_for(bench: Bench, output: Path) -> Non
     assert ended.stderr == AT_ONCE.format("SIGTERM")
 
 
-def test_a_stop_that_cannot_be_saved_says_so(bench: Bench, output: Path) -> None:
+def test_a_stop_whose_checkpoint_cannot_be_written_is_reported(bench: Bench, output: Path) -> None:
     injections: list[Injection] = [
         ("full_disk", {"below": str(run_folder_of(output) / "checkpoints")}),
         ("signal_at_step", {"number": 2, "signals": [signal.SIGTERM]}),

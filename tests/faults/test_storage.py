@@ -1,4 +1,4 @@
-"""Storage that is full or vanishes costs checkpoints, never the training."""
+"""Full or vanishing storage costs checkpoints, never the training."""
 
 import re
 import shutil
@@ -13,10 +13,10 @@ from tests.faults.trials import Bench, Result, checkpoints_of, result_of, run_fo
 Undisturbed = Callable[[int], Result]
 
 
-def test_without_room_for_checkpoints_the_training_goes_on(
+def test_training_continues_without_space_for_checkpoints(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
-    """A checkpoint has 18 MB here, the model 6."""
+    """A checkpoint takes 18 MB here, the model 6 MB."""
     ended = bench.train(output, injections=[("limit_file_size", {"limit": 12_000_000})])
     assert ended.statuses == [0], ended
     assert "Warning: A checkpoint cannot be written ([Errno 27] File too large" in ended.stdout
@@ -24,8 +24,8 @@ def test_without_room_for_checkpoints_the_training_goes_on(
     assert not run_folder_of(output).exists()
 
 
-def test_a_slow_disk_is_not_waited_for(bench: Bench, undisturbed: Undisturbed, output: Path) -> None:
-    """It would wait for ever: the disk is that slow until the third step of the second epoch."""
+def test_training_does_not_wait_for_a_slow_disk(bench: Bench, undisturbed: Undisturbed, output: Path) -> None:
+    """It would wait forever: the disk writes nothing until the third step of the second epoch."""
     job = bench.launch(
         bench.arguments(output), [("mlflow_is_left_out", {}), ("checkpoints_wait_for_step", {"number": 6})]
     )
@@ -51,7 +51,7 @@ def test_a_run_folder_that_vanishes_does_not_end_the_training(
         assert not run.exists()
 
 
-def test_a_run_goes_on_from_a_folder_that_had_vanished(
+def test_a_run_resumes_from_a_folder_that_had_vanished(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
     vanish = (
@@ -66,7 +66,7 @@ def test_a_run_goes_on_from_a_folder_that_had_vanished(
     assert result_of(output) == undisturbed(1)
 
 
-def test_a_model_that_cannot_be_written_is_written_by_the_same_command(
+def test_a_model_that_could_not_be_written_is_written_by_repeating_the_command(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
     full = ("full_disk", {"below": f"{output}/", "after": 6})
@@ -89,7 +89,7 @@ def test_a_model_that_cannot_be_written_is_written_by_the_same_command(
 def test_a_model_is_written_to_a_mounted_storage(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
-    """One without renames, that shows only at the third reading what was written; the run folder is local."""
+    """The storage has no renames and shows a new file only at the third read; the run folder is local."""
     mounted = ("mount", {"below": f"{output}/", "too_early": 2})
     ended = bench.train(output, injections=[mounted])
     assert ended.statuses == [0], ended
@@ -97,7 +97,7 @@ def test_a_model_is_written_to_a_mounted_storage(
     assert not run_folder_of(output).exists()
 
 
-def test_a_mounted_storage_that_keeps_nothing_is_not_taken_for_a_model(
+def test_losing_the_model_on_mounted_storage_is_an_error(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
     mounted = ("mount", {"below": f"{output}/", "too_early": 1_000_000})
@@ -114,7 +114,7 @@ def test_a_mounted_storage_that_keeps_nothing_is_not_taken_for_a_model(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """One of 4 MB, where no model fits."""
+    """A disk of 4 MB, too small for a model."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -126,7 +126,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", disk], check=True)
 
 
-def test_when_nothing_fits_on_the_disk_the_checkpoint_is_elsewhere(
+def test_when_nothing_fits_on_the_disk_the_checkpoint_is_saved_elsewhere(
     bench: Bench, undisturbed: Undisturbed, small_disk: Path
 ) -> None:
     output = small_disk / "trained"

@@ -1,4 +1,4 @@
-"""A tracking server in trouble costs a warning, the end of MLflow's process nothing; no training differs."""
+"""A failing tracking server costs a warning, a killed MLflow process nothing; training is unaffected."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from train_pytorch_model.machine.process_table import start_of
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["refuses", "never answers"])
-def test_a_run_does_without_its_server(
+def test_a_run_completes_without_its_tracking_server(
     bench: Bench, undisturbed: Callable[[int], Result], output: Path, tmp_path: Path, is_there: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -32,10 +32,10 @@ def test_a_run_does_without_its_server(
     assert result_of(output) == undisturbed(1)
 
 
-def test_a_run_does_without_the_process_of_mlflow(
+def test_a_run_completes_without_the_mlflow_process(
     bench: Bench, undisturbed: Callable[[int], Result], output: Path, tmp_path: Path
 ) -> None:
-    """The run and its model are whole all the same: the rest is done by the process that trains."""
+    """The run and its model are complete: the training process does the remaining work."""
     pid_file = tmp_path / "pid"
     injections: list[Injection] = [
         ("every_checkpoint_is_waited_for", {}),
@@ -52,7 +52,7 @@ def test_a_run_does_without_the_process_of_mlflow(
     assert result_of(output) == undisturbed(1)
 
 
-def test_the_process_of_mlflow_goes_with_the_run(bench: Bench, output: Path, tmp_path: Path) -> None:
+def test_the_mlflow_process_ends_with_the_run(bench: Bench, output: Path, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     job = bench.launch(bench.arguments(output), [("mlflow_has_a_process", {"pid_file": str(pid_file)})])
     wait_until(lambda: bool(checkpoints_of(output)), "a checkpoint")

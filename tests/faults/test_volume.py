@@ -1,6 +1,6 @@
-"""The same in numbers: `pytest -m volume`; KILLS (20) is how many processes are killed, at random moments.
+"""Many kills at random moments: `pytest -m volume`; KILLS (20) is the number of processes killed.
 
-The moments are drawn anew each time; FAULTS_SEED repeats them.
+The moments differ every time; FAULTS_SEED repeats them.
 """
 
 import os
@@ -21,10 +21,10 @@ SEED = int(os.environ.get("FAULTS_SEED", "0")) or random.SystemRandom().randrang
 @pytest.mark.volume
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_a_storm_of_kills(
+def test_many_random_kills_change_no_result(
     bench: Bench, undisturbed: Callable[[int], Result], tmp_path: Path, ranks: int
 ) -> None:
-    """Each run is killed until it is through; none may differ, hang, fail otherwise, or leave anything."""
+    """Each run is killed until it completes; none may differ, hang, fail otherwise, or leave files behind."""
     moments = random.Random(SEED + ranks)
     expected = undisturbed(ranks)
     output = tmp_path / "0" / "trained"

@@ -1,4 +1,4 @@
-"""Trials: the program in processes of its own, ended, waited for, and looked at."""
+"""Trials: run the program in separate processes, signal them, wait for them and inspect their results."""
 
 import hashlib
 import json
@@ -15,10 +15,10 @@ from typing import Any
 from tests.ports import free_port
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
-DEADLINE_S = 120.0  # of anything: only a hang takes so long
+DEADLINE_S = 120.0  # for any wait: only a hang takes this long
 
 Injection = tuple[str, Mapping[str, Any]]
-"""The name of a function in `injections`, and its options."""
+"""The name of a function in `injections` and its options."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Process:
         return self.zygote.ask({"pid": self.pid, "timeout_s": 0.0}) is None
 
     def wait(self, timeout_s: float = DEADLINE_S) -> int:
-        """The exit status, -n after signal n. A process that does not end is killed, and fails the test."""
+        """Return the exit status, -n after signal n. At the timeout, kill the process and fail the test."""
         status = self.zygote.ask({"pid": self.pid, "timeout_s": timeout_s})
         if status is None:
             self.send(signal.SIGKILL)
@@ -50,7 +50,7 @@ class Process:
 
 
 class Zygote:
-    """The process that forks all others."""
+    """The process that forks all trials."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
@@ -90,7 +90,7 @@ class Zygote:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a job has ended: the status of each rank, and what all of them have said."""
+    """How a job ended: the exit status of each rank, and the output of all ranks together."""
 
     statuses: list[int]
     stdout: str
@@ -103,7 +103,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Job:
-    """The processes of one run, in the order of the ranks."""
+    """The processes of one run, in rank order."""
 
     processes: list[Process]
 
@@ -116,7 +116,7 @@ class Job:
         return Ended(statuses, stdout, stderr)
 
     def end_as_a_launcher_would(self, grace_s: float) -> None:
-        """Kill those that are still there after a while: some may not have met the one that has ended."""
+        """Kill processes that outlive the grace period: they may not have connected to the one that ended."""
         deadline = time.monotonic() + grace_s
         while any(process.is_alive() for process in self.processes):
             if time.monotonic() > deadline:
@@ -128,7 +128,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Bench:
-    """Painted images and an untrained model; starts trainings on them."""
+    """Starts trainings of an untrained model on painted images."""
 
     zygote: Zygote
     folders: Path
@@ -163,12 +163,15 @@ class Bench:
         ranks: int = 1,
         in_earnest: bool = False,
     ) -> Job:
-        """A training that writes a checkpoint after every step; it waits for it unless `in_earnest`."""
+        """Start a training that writes a checkpoint after every step.
+
+        It waits for each checkpoint and skips MLflow, unless `in_earnest`.
+        """
         easier = () if in_earnest else self.easier
         return self.launch(self.arguments(output, *more), [*easier, *injections], ranks)
 
     def launch(self, arguments: Sequence[str], injections: Sequence[Injection] = (), ranks: int = 1) -> Job:
-        """Any command of the program, in so many processes."""
+        """Start any command of the program, in `ranks` processes."""
         port = str(free_port())
         processes = []
         for rank in range(ranks):
@@ -183,22 +186,22 @@ class Bench:
         return Job(processes)
 
     def train(self, output: Path, *more: str, injections: Sequence[Injection] = (), ranks: int = 1) -> Ended:
-        """The same, to its end."""
+        """Start a training and wait for its end."""
         return self.start(output, *more, injections=injections, ranks=ranks).wait()
 
 
 @dataclass(frozen=True)
 class Result:
-    """What must not depend on what happened on the way."""
+    """The results that must not depend on faults during the run."""
 
     model: str
     """sha256 of the weights."""
     metrics: tuple[str, ...]
-    """As they are written, without the speed."""
+    """The records of metrics.jsonl, without the speed."""
 
 
 def result_of(output: Path) -> Result:
-    """Of a trained directory, which must be whole."""
+    """The result in a trained directory, which must be complete."""
     assert (output / "_meta.yaml").exists()
     assert not (output / "_incomplete").exists()
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
@@ -213,12 +216,12 @@ def run_folder_of(output: Path) -> Path:
 
 
 def checkpoints_of(output: Path) -> list[Path]:
-    """The manifests, the oldest first."""
+    """The manifests of the checkpoints, oldest first."""
     return sorted((run_folder_of(output) / "checkpoints").glob("*.json"))
 
 
 def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:
-    """Wait for something that always comes."""
+    """Wait until `is_so` returns true, and fail the test after the timeout."""
     deadline = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"

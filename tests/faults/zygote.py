@@ -1,6 +1,6 @@
-"""Run by the tests: loads everything once, and forks a process of the program for each trial.
+"""Run by the tests: imports everything once, and forks a process of the program for each trial.
 
-A trial then costs two seconds instead of ten. Orders come as lines of JSON on standard input.
+A trial then takes two seconds instead of ten. Orders arrive as lines of JSON on standard input.
 """
 
 import json
@@ -16,18 +16,18 @@ import mlflow.pyfunc
 import pandas as pd
 
 from tests.faults import injections
-from train_pytorch_model import scoring, training  # what the program imports as late as it can
+from train_pytorch_model import scoring, training  # imported late by the program
 from train_pytorch_model.__main__ import main
 from train_pytorch_model.commands.program import leave_after
 
 STATUSES: dict[int, int] = {}
-"""Of the processes that have ended."""
+"""Exit statuses of the processes that have ended, by pid."""
 
 __all__ = ["mlflow", "pd", "scoring", "training"]
 
 
 def serve() -> dict[str, Any] | None:
-    """Follow orders. Returns the order in a process that was forked for it, None when there are no more."""
+    """Follow orders. Return the order in a process forked for it, and None when there are no more."""
     for line in sys.stdin:
         order = json.loads(line)
         if "arguments" in order:
@@ -42,7 +42,7 @@ def serve() -> dict[str, Any] | None:
 
 
 def _wait(pid: int, timeout_s: float) -> int | None:
-    """The exit status, -n after signal n; None if there is none by then."""
+    """Return the exit status, -n after signal n; None if the process has not ended in time."""
     deadline = time.monotonic() + timeout_s
     while pid not in STATUSES:
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -56,7 +56,7 @@ def _wait(pid: int, timeout_s: float) -> int | None:
 
 
 def run(order: dict[str, Any]) -> None:
-    """The program, as if it had been started by its command line."""
+    """Run the program as if started from the command line."""
     os.setsid()
     for descriptor, path in enumerate([os.devnull, order["stdout"], order["stderr"]]):
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)

@@ -1,4 +1,4 @@
-"""On a CUDA device: the same program, the device's number format, the CPU's results."""
+"""Training and inference on a CUDA device: its precision, and the same results as on the CPU."""
 
 import base64
 from pathlib import Path
@@ -27,7 +27,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, untrained_resnet18: Path) -> Path:
-    """A model trained on the GPU to tell three colours apart."""
+    """A model trained on the GPU to classify three colours."""
     root = tmp_path_factory.mktemp("gpu")
     training = paint_folders(root / "training", 20)
     validation = paint_folders(root / "validation", 6, first=100)
@@ -38,7 +38,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, untrained_resnet18: Path) 
     return root / "trained"
 
 
-def test_a_model_trained_on_the_gpu_is_right_on_it_and_on_the_cpu(trained: Path) -> None:
+def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(trained: Path) -> None:
     inputs = open_scoring_inputs(trained, trained.parent / "validation")
     pixels = torch.from_numpy(
         np.stack([np.asarray(_image(inputs.images.path(i))) for i in range(len(inputs.images))])
@@ -53,14 +53,14 @@ def test_a_model_trained_on_the_gpu_is_right_on_it_and_on_the_cpu(trained: Path)
     assert (on_gpu.argmax(axis=1) == inputs.images.class_indices).mean() > 0.9
 
 
-def test_the_best_format_is_chosen_that_the_device_computes() -> None:
+def test_auto_precision_is_the_best_the_device_supports() -> None:
     device = torch.device("cuda", 0)
     is_ampere = torch.cuda.get_device_capability(device) >= (8, 0)
     assert choose_precision("auto", device).dtype is (torch.bfloat16 if is_ampere else torch.float16)
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-def test_a_step_in_float16_trains_and_does_not_wait_for_the_device() -> None:
+def test_a_float16_step_trains_without_synchronising() -> None:
     device = torch.device("cuda", 0)
     precision = choose_precision("float16", device)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Steps that a GPU plays back: the same results, in every format, and compiled or not."""
+"""Steps replayed from CUDA graphs: the same results in every precision, compiled or not."""
 
 import math
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
 ]
 
-SIZES = [8, 7] * 8  # as an epoch has them, that does not divide into batches
+SIZES = [8, 7] * 8  # like an epoch that does not divide evenly into batches
 
 
 def make_step(precision: str = "float32", keeps_statistics: bool = False) -> TrainStep:
-    """With statistics that stay, as behind pretrained weights, filters and head have rates of their own."""
+    """With frozen statistics, as when fine-tuning, backbone and head have their own learning rates."""
     device = torch.device("cuda", 0)
     torch.manual_seed(0)
     network = nn.Sequential(
@@ -93,7 +93,7 @@ def trained(
 ) -> dict[str, Tensor]:
     sums = Sums(torch.device("cuda", 0))
     for number, batch in enumerate(batches(sizes, side)):
-        torch.manual_seed(number)  # of dropout, as the training has it
+        torch.manual_seed(number)  # for dropout, as in training
         taken = with_cutmix(batch, 3, cutmix, seed=number) if cutmix else batch
         step(taken, 0.1 / (1 + number), sums)
     return {**network.state_dict(), "sums": sums.values}
@@ -101,85 +101,85 @@ def trained(
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize(("keeps_statistics", "cutmix"), [(False, 0.0), (True, 0.0), (True, 0.5)])
-def test_steps_that_are_played_back_are_those_that_would_have_been_computed(
+def test_replayed_steps_compute_the_same_as_eager_ones(
     precision: str, keeps_statistics: bool, cutmix: float
 ) -> None:
-    plain, under_it = make_step(precision, keeps_statistics), make_step(precision, keeps_statistics)
-    recorded = CudaGraphStep(under_it, lambda: 0, lambda _: None)
+    plain, wrapped = make_step(precision, keeps_statistics), make_step(precision, keeps_statistics)
+    captured = CudaGraphStep(wrapped, lambda: 0, lambda _: None)
     expected = trained(plain, plain.model, SIZES, cutmix=cutmix)
-    found = trained(recorded, under_it.model, SIZES, cutmix=cutmix)
-    assert len(recorded._recordings) == 2
-    assert recorded._taken == {8: WARMUP_STEPS, 7: WARMUP_STEPS}
+    found = trained(captured, wrapped.model, SIZES, cutmix=cutmix)
+    assert len(captured._captured) == 2
+    assert captured._taken == {8: WARMUP_STEPS, 7: WARMUP_STEPS}
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3, msg=name)
     assert found["sums"][3] == sum(SIZES)
     assert torch.equal(found["network.1.running_mean"].cpu(), torch.zeros(8)) is keeps_statistics
 
 
-def test_steps_that_are_played_back_go_on_from_a_state_that_is_restored() -> None:
+def test_replayed_steps_continue_from_a_restored_state() -> None:
     step = make_step()
-    recorded, sums = CudaGraphStep(step, lambda: 0, lambda _: None), Sums(torch.device("cuda", 0))
+    captured, sums = CudaGraphStep(step, lambda: 0, lambda _: None), Sums(torch.device("cuda", 0))
     assert isinstance(step.optimizer, SGD)
     state = TrainState(step.model, step.optimizer, step.scaler, 3, step.world.device)
 
-    def go_on() -> dict[str, Tensor]:
+    def train_further() -> dict[str, Tensor]:
         for number, batch in enumerate(batches(SIZES)):
             torch.manual_seed(number)
-            recorded(batch, 0.01, sums)
+            captured(batch, 0.01, sums)
         return {name: value.clone() for name, value in step.model.state_dict().items()}
 
-    go_on()
-    assert len(recorded._recordings) == 2
+    train_further()
+    assert len(captured._captured) == 2
     snapshot = state.snapshot()
-    expected = go_on()
+    expected = train_further()
     state.restore(snapshot)
-    for name, value in go_on().items():
+    for name, value in train_further().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-3, msg=name)
 
 
-def test_steps_on_larger_images_are_recorded_anew() -> None:
-    plain, under_it = make_step(), make_step()
-    recorded = CudaGraphStep(under_it, lambda: 0, lambda _: None)
+def test_steps_on_larger_images_are_captured_again() -> None:
+    plain, wrapped = make_step(), make_step()
+    captured = CudaGraphStep(wrapped, lambda: 0, lambda _: None)
     for side in (9, 12):
         expected = trained(plain, plain.model, SIZES, side)
-        found = trained(recorded, under_it.model, SIZES, side)
-        shapes = {tuple(recording.images.shape) for recording in recorded._recordings.values()}
+        found = trained(captured, wrapped.model, SIZES, side)
+        shapes = {tuple(one.images.shape) for one in captured._captured.values()}
         assert shapes == {(8, 3, side, side), (7, 3, side, side)}
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3, msg=name)
 
 
-def test_a_batch_with_unreadable_images_is_computed_as_it_comes() -> None:
+def test_a_batch_with_unreadable_images_runs_eagerly() -> None:
     step = make_step()
-    recorded = CudaGraphStep(step, lambda: 0, lambda _: None)
+    captured = CudaGraphStep(step, lambda: 0, lambda _: None)
     sums = Sums(torch.device("cuda", 0))
     for batch in batches([8] * 5):
-        recorded(batch, 0.1, sums)
+        captured(batch, 0.1, sums)
     before = step.model.state_dict()["network.0.weight"].clone()
     (rest,) = batches([6])
-    recorded(Batch(rest.images, rest.targets, rest.indices, 8, {6: "torn", 7: "torn"}), 0.1, sums)
+    captured(Batch(rest.images, rest.targets, rest.indices, 8, {6: "torn", 7: "torn"}), 0.1, sums)
     assert not torch.equal(step.model.state_dict()["network.0.weight"], before)
     assert sums.values[3] == 46
 
 
-def test_a_step_that_takes_most_of_the_memory_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_takes_most_of_the_memory_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graph_step, "MAX_MEMORY_SHARE", 0.0)
     step = make_step()
-    recorded = CudaGraphStep(step, lambda: 0, lambda _: None)
-    trained(recorded, step.model, [8] * 6)
-    assert recorded._recordings == {}
+    captured = CudaGraphStep(step, lambda: 0, lambda _: None)
+    trained(captured, step.model, [8] * 6)
+    assert captured._captured == {}
 
 
-def test_a_network_that_saves_memory_trains_as_it_comes() -> None:
+def test_a_memory_efficient_network_trains_eagerly() -> None:
     step = make_step()
     step.model.memory_efficient = True  # type: ignore[assignment]
-    recorded = CudaGraphStep(step, lambda: 0, lambda _: None)
-    found = trained(recorded, step.model, [8] * 8)
-    assert recorded._recordings == {}
+    captured = CudaGraphStep(step, lambda: 0, lambda _: None)
+    found = trained(captured, step.model, [8] * 8)
+    assert captured._captured == {}
     assert found["sums"][3] == 64
 
 
-def test_what_takes_long_is_compiled_for_each_size_once_and_recorded_again() -> None:
+def test_long_trainings_are_compiled_once_per_size_and_captured_again() -> None:
     step = make_step()
     asked = []
 
@@ -196,18 +196,18 @@ def test_what_takes_long_is_compiled_for_each_size_once_and_recorded_again() -> 
         asked.append(shape[0])
         return Compiled()
 
-    recorded = CudaGraphStep(step, lambda: 1 << 40, compiled)
-    trained(recorded, step.model, [8] * (WARMUP_STEPS + TIMED_STEPS + 1))
+    captured = CudaGraphStep(step, lambda: 1 << 40, compiled)
+    trained(captured, step.model, [8] * (WARMUP_STEPS + TIMED_STEPS + 1))
     torch.cuda.synchronize()
-    trained(recorded, step.model, [8, 7, 6] * 10)
+    trained(captured, step.model, [8, 7, 6] * 10)
     assert asked == [8, 7]
-    assert isinstance(recorded._steps[8].model, Compiled)
-    assert set(recorded._recordings) == {8, 7, 6}
+    assert isinstance(captured._steps[8].model, Compiled)
+    assert set(captured._captured) == {8, 7, 6}
 
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("is_pretrained", [False, True])
-def test_a_training_goes_on_compiled_or_not(
+def test_training_continues_whether_or_not_compiling_fails(
     tmp_path: Path,
     untrained_resnet18: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -224,25 +224,25 @@ def test_a_training_goes_on_compiled_or_not(
     inputs = replace(inputs, model=replace(inputs.model, is_pretrained=is_pretrained))
     trainer = train_two_epochs(inputs)
     assert [text.split(" (")[0] for text in warned] == (["The network cannot be compiled"] if fails else [])
-    recorded = trainer._take_step
-    assert isinstance(recorded, CudaGraphStep)
-    assert bool(recorded._steps) is not fails
+    captured = trainer._take_step
+    assert isinstance(captured, CudaGraphStep)
+    assert bool(captured._steps) is not fails
     assert trainer.state.best.metrics.loss < math.log(3)
 
 
-def test_small_images_first_are_followed_by_large_ones(tmp_path: Path, untrained_resnet18: Path) -> None:
+def test_small_early_images_are_followed_by_large_ones(tmp_path: Path, untrained_resnet18: Path) -> None:
     images = paint_folders(tmp_path / "images", 20, size=(96, 96))
     inputs = open_training_inputs(untrained_resnet18, images, images)
     trainer = train_two_epochs(replace(inputs, recipe=replace(inputs.recipe, early_size=(64, 64))))
-    recorded = trainer._take_step
-    assert isinstance(recorded, CudaGraphStep)
-    shapes = [tuple(recording.images.shape) for recording in recorded._recordings.values()]
+    captured = trainer._take_step
+    assert isinstance(captured, CudaGraphStep)
+    shapes = [tuple(one.images.shape) for one in captured._captured.values()]
     assert shapes == [(4, 3, 96, 96)]
     assert trainer.state.best.metrics.loss < math.log(3)
 
 
 def train_two_epochs(inputs: TrainingInputs) -> Trainer:
-    """Four images a step, each waited for."""
+    """Train for two epochs at four images per step, synchronising at each step."""
     trainer = Trainer(
         TrainConfig(batch_size=4, epochs=2, learning_rate=0.01),
         inputs,

@@ -1,6 +1,6 @@
-"""As much of Azure as `submit` needs: a workspace and its storage, in memory, below azure-core's transport.
+"""The parts of Azure that `submit` needs: a workspace and storage, in memory, below azure-core's transport.
 
-Everything of azure-ai-ml, azure-core and azure-storage-blob is real. Requests are recorded, none is sent.
+azure-ai-ml, azure-core and azure-storage-blob are real. Requests are recorded, and none is sent.
 """
 
 import json
@@ -55,7 +55,7 @@ Answer = tuple[int, Any]
 
 @dataclass(frozen=True)
 class Call:
-    """One request that was made."""
+    """A recorded request."""
 
     method: str
     path: str
@@ -67,33 +67,33 @@ class Call:
 
 @dataclass
 class AzureService:
-    """What is there, and what was asked."""
+    """The state of the fake service, and the requests it received."""
 
     computes: dict[str, dict[str, Any]] = field(default_factory=dict)
     vm_sizes: dict[str, int] = field(default_factory=dict)
-    """Name → GPUs."""
+    """Name → number of GPUs."""
     components: set[str] = field(default_factory=set)
     statuses: list[str] = field(default_factory=lambda: ["Completed"])
-    """Of the job, one each time it is asked for; the last stays."""
+    """Statuses of the job, one per request; the last one is repeated."""
     log_statuses: list[str] = field(default_factory=lambda: ["Running", "Completed"])
-    """What whoever streams its log is told."""
+    """Statuses of the job as reported to the log stream."""
     steps: dict[str, str] = field(default_factory=dict)
-    """Of a pipeline: name → status."""
+    """Steps of a pipeline: name → status."""
     is_new_code: bool = False
-    """Whether the code is not there from an earlier job, and is uploaded."""
+    """Whether no earlier job has uploaded the code, so that this one has to."""
     error: str = ""
-    """Of the job."""
+    """Error message of the job."""
     log: str = ""
     blobs: dict[str, bytes] = field(default_factory=dict)
     """Name in the container → content."""
     fault: Callable[[Call], Answer | Exception | None] = lambda _: None
-    """What happens instead, if anything."""
+    """Returns a response or exception that replaces the normal response, or None."""
     calls: list[Call] = field(default_factory=list)
     job: dict[str, Any] = field(default_factory=dict)
-    """As it was submitted."""
+    """The job as it was submitted."""
 
     def send(self, adapter: HTTPAdapter, request: requests.PreparedRequest, **_: Any) -> requests.Response:
-        """In place of `HTTPAdapter.send`."""
+        """Stand-in for `HTTPAdapter.send`."""
         url = urlsplit(str(request.url))
         call = Call(str(request.method), unquote(url.path), _body(request))
         self.calls.append(call)
@@ -116,11 +116,11 @@ class AzureService:
         return adapter.build_response(request, response)
 
     def changes(self) -> list[str]:
-        """What was made, uploads left out."""
+        """The resources that were created or changed, without uploads."""
         return [str(call) for call in self.calls if call.method == "PUT" and call.path.startswith(ID)]
 
     def uploaded(self) -> set[str]:
-        """The names of the blobs that were written, without the folder of their hash."""
+        """The names of the blobs that were written, without the folder named by a hash."""
         puts = [call.path for call in self.calls if call.method == "PUT" and "/container/" in call.path]
         return {re.sub(r"^/container/(LocalUpload/[0-9a-f]+/)?", "", path) for path in puts}
 
@@ -143,7 +143,7 @@ class AzureService:
                 return 201, self.job
             case "GET", "jobs":
                 services = {"Studio": {"endpoint": "https://ml.azure.com/job", "jobServiceType": "Studio"}}
-                # Whoever shows the log asks once as well, from a thread of its own.
+                # The thread that shows the log also asks once.
                 is_watch = threading.current_thread() is threading.main_thread()
                 status = _next(self.statuses) if is_watch else self.statuses[0]
                 more = {"status": status, "services": services}
@@ -184,7 +184,7 @@ class AzureService:
         return self._history(path)
 
     def _history(self, path: str) -> Answer:
-        """Of runs: what showing the log and the steps of a pipeline reads, and a download."""
+        """The run history: what showing the log, showing pipeline steps and downloading read."""
         if path.endswith("/children"):
             steps = self.steps.items()
             return 200, {
@@ -235,7 +235,7 @@ class AzureService:
 
 
 class Credential:
-    """In place of DefaultAzureCredential: a token that looks like one."""
+    """Stand-in for DefaultAzureCredential: returns a well-formed token."""
 
     def get_token(self, *scopes: str, **_: Any) -> AccessToken:  # noqa: ARG002
         now = int(time.time())

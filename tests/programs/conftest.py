@@ -1,4 +1,4 @@
-"""Painted folders and what was trained on them, made once for all tests of programs; read only."""
+"""Painted folders and models trained on them, created once for all program tests; read-only."""
 
 import itertools
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from tests.programs.submitting import T4
 
 @dataclass(frozen=True)
 class Trained:
-    """A training that has been run."""
+    """A completed training run."""
 
     arguments: list[str]
     output: Path
@@ -33,7 +33,7 @@ class Trained:
 
 @pytest.fixture(scope="session", autouse=True)
 def _tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The fixtures below are made before any test's own store is set."""
+    """Set a store, and hide GPUs, for the session fixtures below: a test's own store is set after them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.getbasetemp() / 'mlflow.db'}")
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -42,7 +42,7 @@ def _tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`training` and `validation`, of three categories."""
+    """The folders `training` and `validation`, with three categories each."""
     root = tmp_path_factory.mktemp("folders")
     paint_folders(root / "training", 4)
     paint_folders(root / "validation", 3, first=100)
@@ -57,7 +57,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def frozen_untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ResNet-18 of which only the head is trained, on images as they are."""
+    """A ResNet-18 with a frozen backbone and without augmentation."""
     return _init_model(
         tmp_path_factory,
         *(
@@ -74,27 +74,27 @@ def frozen_untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: Path) -> Trained:
-    """Two epochs, a log line every step."""
+    """A training of two epochs, with a log line every step."""
     options = ("--epochs", "2", "--random-seed", "42", "--print-frequency", "1")
     return _train(tmp_path_factory, folders, untrained, *options)
 
 
 @pytest.fixture(scope="session")
 def trained_again(tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: Path) -> Trained:
-    """The same, quietly."""
+    """The same training again, quietly."""
     options = ("--epochs", "2", "--random-seed", "42", "--print-frequency", "2", "--quiet")
     return _train(tmp_path_factory, folders, untrained, *options)
 
 
 @pytest.fixture(scope="session")
 def other_seed(tmp_path_factory: pytest.TempPathFactory, folders: Path, untrained: Path) -> Trained:
-    """The same by another seed."""
+    """The same training with another seed."""
     return _train(tmp_path_factory, folders, untrained, "--epochs", "2", "--random-seed", "43")
 
 
 @pytest.fixture(scope="session")
 def stopped(tmp_path_factory: pytest.TempPathFactory, folders: Path) -> Trained:
-    """A learning rate that only rises, too far: the last epoch is not the best."""
+    """An early-stopped training: its learning rate rises too far, so the last epoch is not the best."""
     untrained = _init_model(tmp_path_factory, "--precision", "float32", "--augmentation", "none")
     options = ("--epochs", "12", "--warmup-step-number", "12", "--learning-rate", "0.03", "--patience", "2")
     return _train(tmp_path_factory, folders, untrained, *options)
@@ -102,7 +102,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, folders: Path) -> Trained:
 
 @pytest.fixture(scope="session")
 def frozen(tmp_path_factory: pytest.TempPathFactory, folders: Path, frozen_untrained: Path) -> Trained:
-    """The head alone."""
+    """A training of the head alone."""
     return _train(tmp_path_factory, folders, frozen_untrained, "--epochs", "1", "--learning-rate", "0.1")
 
 
@@ -125,7 +125,7 @@ def _train(
 
 @pytest.fixture
 def output(tmp_path: Path) -> Iterator[Path]:
-    """Where the trained model would be; a test that asks for it leaves nothing there."""
+    """A path for the trained model; checks that the test leaves nothing there."""
     path = tmp_path / "results" / "trained"
     yield path
     assert not path.parent.exists()
@@ -133,7 +133,7 @@ def output(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AzureService:
-    """A workspace with a cluster of at most four nodes of one GPU; time passes only while somebody sleeps."""
+    """A workspace with a cluster of at most four single-GPU nodes; every reading of the clock advances it."""
     from azure.ai.ml.operations._run_history_constants import RunHistoryConstants
     from azure.core.pipeline.transport import RequestsTransport
 

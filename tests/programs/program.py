@@ -1,4 +1,4 @@
-"""Running the program: in this process, which has loaded PyTorch already, or in one of its own."""
+"""Run the program in this process, which has already loaded PyTorch, or in a separate one."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from train_pytorch_model.commands import train
 from train_pytorch_model.tracking import tracker as tracking
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 
-# Of every training on the folders of these tests: four painted images of a category.
+# Printed by every training on the folders of these tests, which hold four painted images per category.
 FEW_IMAGES = (
     "Warning: Training images per category: 4 on average, few to train from scratch. Pretrained weights need"
     " far fewer: `init-model --pretrained`, or `--weights-file`.\n"
@@ -25,7 +25,7 @@ FEW_IMAGES = (
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program has ended, and what it said."""
+    """The exit status and output of a program."""
 
     status: int
     stdout: str
@@ -33,27 +33,27 @@ class Ended:
 
 
 class _Stream(StringIO):
-    """Keeps what is printed. A crash of the interpreter itself still reaches the real standard error."""
+    """Captures what is printed. A crash of the interpreter itself still reaches the real standard error."""
 
     def fileno(self) -> int:
         return 2
 
 
 def run_program(*arguments: str | Path) -> Ended:
-    """`train-pytorch-model ARGUMENTS` in this process, which is afterwards as it was before."""
+    """Run `train-pytorch-model ARGUMENTS` in this process, and restore its state afterwards."""
     stdout, stderr = _Stream(), _Stream()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     status: str | int | None = 0
     with (
         patch.object(sys, "argv", ["train-pytorch-model", *map(str, arguments)]),
         patch.dict(os.environ),  # a worker writes its rank there
-        patch.object(train, "mlflow_beside", lambda: nullcontext(Mlflow())),  # it is loaded here, too
-        patch.object(tracking, "CLOSING_S", 600.0),  # on a machine that is busy with tests
+        patch.object(train, "mlflow_beside", lambda: nullcontext(Mlflow())),  # loaded in this process, too
+        patch.object(tracking, "CLOSING_S", 600.0),  # the machine may be busy with other tests
         redirect_stdout(stdout),
         redirect_stderr(stderr),
         warnings.catch_warnings(),
     ):
-        warnings.simplefilter("ignore")  # MLflow's own, of its own dependencies
+        warnings.simplefilter("ignore")  # MLflow's warnings about its dependencies
         warnings.filterwarnings("error", module="train_pytorch_model")
         try:
             main()
@@ -67,7 +67,7 @@ def run_program(*arguments: str | Path) -> Ended:
 
 
 def run_process(*command: str | Path) -> Ended:
-    """A command of a process of its own."""
+    """Run a command in a separate process."""
     ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
@@ -75,7 +75,7 @@ def run_process(*command: str | Path) -> Ended:
 def train_arguments(
     folders: Path, untrained_model: Path, output: Path, *more: str, training: Path | None = None
 ) -> list[str]:
-    """The command line of a training on painted folders, with its verb."""
+    """The command line of a training on painted folders, including the verb."""
     ports = {
         "--untrained-model": untrained_model,
         "--training-dataset": training or folders / "training",
@@ -86,7 +86,7 @@ def train_arguments(
 
 
 def assert_refused(ended: Ended, status: int, *texts: str) -> None:
-    """One message for the user, with these texts in it, and that exit status."""
+    """Check that the program printed one user-facing message with these texts and had this exit status."""
     assert ended.status == status, ended.stderr
     assert ended.stderr.startswith(texts[0])
     for text in texts:

@@ -1,4 +1,4 @@
-"""A server of a process of its own, for the time of a `with`, and requests to it."""
+"""A server in a separate process for the duration of a `with` block, and requests to it."""
 
 import json
 import os
@@ -20,7 +20,7 @@ START_UP_S = 240
 def serving(
     command: Sequence[str | Path], environment: Mapping[str, str], folder: Path, ping: str
 ) -> Iterator[None]:
-    """Start it in `folder`, and go on when the address `ping` answers."""
+    """Start the server in `folder`, and enter the block once the address `ping` answers."""
     log = folder / "log"
     with log.open("w") as output:
         server = subprocess.Popen(
@@ -52,7 +52,7 @@ def _wait_for(address: str, server: "subprocess.Popen[bytes]", log: Path) -> Non
 
 
 def post(url: str, payload: object) -> Any:
-    """The JSON that is answered to JSON. Raises `urllib.error.HTTPError`."""
+    """POST JSON, and return the JSON of the response. Raises `urllib.error.HTTPError`."""
     request = urllib.request.Request(url, json.dumps(payload).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)

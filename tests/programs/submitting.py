@@ -1,4 +1,4 @@
-"""What all tests of `submit` share: the verb, its usual options, and where they can run."""
+"""Shared by all tests of `submit`: the verb, its usual options, and where the tests can run."""
 
 from importlib.metadata import distributions
 from pathlib import Path
@@ -11,11 +11,11 @@ from tests.programs.program import Ended, run_program
 DATA = ("--training-dataset", "azureml:flowers:1", "--validation-dataset", "azureml:flowers-validation:2")
 MODEL = ("--untrained-model", "azureml://datastores/models/paths/resnet50")
 ON_A_WORKSTATION = [
-    # The client's own, on import and later; `run_program` makes errors of ours.
+    # The client's own warnings, on import and later; `run_program` turns ours into errors.
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(
         not any(distribution.name == "azure-ai-ml" for distribution in distributions()),
-        reason="azure-ai-ml is of workstations, and not in the environment of jobs",
+        reason="azure-ai-ml is for workstations, and not installed in the environment of jobs",
     ),
 ]
 
@@ -23,7 +23,7 @@ T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
 
 
 def submit(*options: str | Path) -> Ended:
-    """The verb; whatever happens, no signature is shown."""
+    """Run `submit`, and check that no signature is shown."""
     ended = run_program("submit", *options)
     assert SECRET not in ended.stdout + ended.stderr
     return ended

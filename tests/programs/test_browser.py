@@ -1,4 +1,4 @@
-"""Pages in a real browser: they open without a word on its console, and fit screens of three widths."""
+"""Pages in a real browser: nothing on its console, and a layout that fits screens of three widths."""
 
 import json
 import re
@@ -19,7 +19,7 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--enable-logging=stderr"),
-    "--allow-file-access-from-files",  # the frames below can be measured
+    "--allow-file-access-from-files",  # lets the probe measure the frames below
 )
 DARK = "--blink-settings=preferredColorScheme=0"
 WIDTHS = (1400, 800, 360)
@@ -42,7 +42,7 @@ const contrast = (one, other) => {
   const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
   return (light + 0.05) / (dark + 0.05);
 };
-// Whatever may be behind an element: its own colour or the next opaque one around it, and that of bars.
+// Possible backgrounds of an element: its own colour or its nearest opaque ancestor's, and those of bars.
 const behind = (element, view) => {
   const bars = (view.getComputedStyle(element).backgroundImage.match(/rgb\\([^)]*\\)/g) || []);
   for (let at = element; at; at = at.parentElement) {
@@ -51,7 +51,7 @@ const behind = (element, view) => {
   }
   return ["rgb(255, 255, 255)", ...bars];
 };
-// The stripes of .gap stand before its word, not behind it.
+// The stripes of .gap are beside its word, not behind it.
 const faint = (page, view) => [...page.querySelectorAll("body *:not(script, .unseen, .gap)")]
   .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()))
   .filter((one) => one.getClientRects().length)
@@ -108,7 +108,7 @@ addEventListener("load", () => {
 
 
 def look(page: Path, tmp_path: Path, *flags: str) -> list[dict[str, Any]]:
-    """What a browser makes of a page in frames of three widths; its console must stay empty."""
+    """Measurements of a page in frames of three widths; the browser's console must stay empty."""
     frames = "".join(
         f'<iframe src="{page.as_uri()}" style="width:{width}px;height:900px;border:0"></iframe>'
         for width in WIDTHS
@@ -126,7 +126,7 @@ def look(page: Path, tmp_path: Path, *flags: str) -> list[dict[str, Any]]:
 
 
 def check_layout(frames: list[dict[str, Any]], num_charts: int) -> None:
-    """All parts, in their order; nothing wider than the screen, unnamed, faint or out of the keys' reach."""
+    """Check for all sections in order, and for nothing too wide, unlabelled, faint or unfocusable."""
     assert len(frames) == len(WIDTHS)
     for width, frame in zip(WIDTHS, frames, strict=True):
         assert frame["parts"] == list(SECTIONS)
@@ -138,7 +138,7 @@ def check_layout(frames: list[dict[str, Any]], num_charts: int) -> None:
         assert frame["unreached"] == []
 
 
-def test_the_report_of_a_training_opens_at_every_width(trained: Trained, tmp_path: Path) -> None:
+def test_the_training_report_fits_every_width(trained: Trained, tmp_path: Path) -> None:
     frames = look(trained.output / "report.html", tmp_path)
     check_layout(frames, 4)
     for frame in frames:
@@ -146,7 +146,7 @@ def test_the_report_of_a_training_opens_at_every_width(trained: Trained, tmp_pat
         assert frame["descending"] == ["red", "green", "blue"]
 
 
-def test_it_can_be_read_in_the_dark(trained: Trained, tmp_path: Path) -> None:
+def test_pages_are_readable_in_dark_mode(trained: Trained, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     everything = make_report(
         stopped="Stopped early.", bad_images=[BadImage("Training dataset", "a", "b", "c")]
@@ -157,20 +157,20 @@ def test_it_can_be_read_in_the_dark(trained: Trained, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [100, 1000])
-def test_many_categories_are_found_sorted_and_read(count: int, tmp_path: Path) -> None:
+def test_many_categories_can_be_sorted_filtered_and_read(count: int, tmp_path: Path) -> None:
     names = [f"category {index}" for index in range(count)]
     page = tmp_path / "report.html"
     page.write_text(render_report(make_report(names, 10 * count)), encoding="utf-8")
     frames = look(page, tmp_path)
     check_layout(frames, 5)
     for frame in frames:
-        assert frame["ascending"] == names  # numbers in names count as numbers
+        assert frame["ascending"] == names  # numbers in names sort numerically
         assert frame["descending"] == names[::-1]
         assert frame["left"] == sum(names[0] in name for name in names)
         assert frame["reading"].startswith("True category 1, predicted category 0: ")
 
 
-def test_a_matrix_is_whole_where_the_screen_has_room(tmp_path: Path) -> None:
+def test_the_confusion_matrix_is_not_clipped_on_wide_screens(tmp_path: Path) -> None:
     names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     page = tmp_path / "report.html"
     page.write_text(render_report(make_report(names, 400)), encoding="utf-8")
@@ -178,7 +178,7 @@ def test_a_matrix_is_whole_where_the_screen_has_room(tmp_path: Path) -> None:
     assert wide["cut"] == middle["cut"] == []
 
 
-def test_a_wide_matrix_of_long_names_scrolls_by_itself(tmp_path: Path) -> None:
+def test_a_wide_confusion_matrix_does_not_widen_the_page(tmp_path: Path) -> None:
     names = [f"{'a-very-long-name-without-a-space' * 3} {index}" for index in range(20)]
     page = tmp_path / "report.html"
     page.write_text(render_report(make_report(names, 400)), encoding="utf-8")

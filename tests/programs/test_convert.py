@@ -1,4 +1,4 @@
-"""`convert`, from its command line to its directory and messages."""
+"""`convert`: its command line, output directory and messages."""
 
 import shutil
 import signal
@@ -24,7 +24,7 @@ def test_an_archive_becomes_an_image_directory(folders: Path, tmp_path: Path) ->
     assert images.class_counts().tolist() == [4, 4, 4]
 
 
-def test_quietly_warnings_are_all_that_is_said(tmp_path: Path) -> None:
+def test_quiet_prints_only_warnings(tmp_path: Path) -> None:
     photos = paint_folders(tmp_path / "photos", 2, ("red",)) / "red"
     (photos / "broken.png").write_bytes(b"")
     ended = run_program("convert", "--input", photos, "--output", tmp_path / "images", "--quiet")
@@ -36,7 +36,7 @@ def test_quietly_warnings_are_all_that_is_said(tmp_path: Path) -> None:
     assert "Converting 3 images without categories\n" in loud.stdout
 
 
-def test_mistakes_are_refused(folders: Path, tmp_path: Path) -> None:
+def test_invalid_inputs_and_outputs_are_refused(folders: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     ended = run_program("convert", "--input", tmp_path / "no.zip", "--output", out)
     assert_refused(
@@ -55,7 +55,7 @@ def test_mistakes_are_refused(folders: Path, tmp_path: Path) -> None:
     assert not inside.exists()
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_output(tmp_path: Path) -> None:
     image = (paint_folders(tmp_path / "photos", 1, ("red",)) / "red/0.png").read_bytes()
     for index in range(20_000):
         (tmp_path / f"photos/red/{index}.png").write_bytes(image)

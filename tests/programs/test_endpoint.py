@@ -1,4 +1,4 @@
-"""What the endpoints of Azure ML take and answer, from the trained directory as it is."""
+"""Requests to Azure ML endpoints that serve the trained directory unchanged, and their responses."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ from tests.ports import free_port
 from tests.programs.conftest import Trained
 from tests.programs.server import post, serving
 
-# As Azure ML's own for MLflow models: the table is the value of `input_data`, the answer a list of its rows.
+# Like Azure ML's own script for MLflow models: `input_data` is a table, the response a list of rows.
 SCRIPT = """
 import json, os, sys
 sys.modules["train_pytorch_model"] = None
@@ -43,10 +43,10 @@ def photo(category: str, index: int) -> str:
 
 @pytest.fixture(scope="module")
 def url(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of Azure ML's own server with the trained model."""
+    """The address of Azure ML's own server, serving the trained model."""
     program = shutil.which("azmlinfsrv")
     if program is None:
-        # In an environment of its own: it and azure-ai-ml want different versions of OpenTelemetry.
+        # It needs a separate environment: azure-ai-ml requires a different version of OpenTelemetry.
         pytest.skip("azmlinfsrv of azureml-inference-server-http is not on the PATH")
     folder, port = tmp_path_factory.mktemp("endpoint"), free_port()
     (folder / "score.py").write_text(SCRIPT)
@@ -56,7 +56,7 @@ def url(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def by_the_readme(beginning: str, *arguments: str | Path) -> str:
-    """What README's line of Python that begins so prints."""
+    """The output of README's Python one-liner that starts with `beginning`."""
     (line,) = (line for line in README.read_text().splitlines() if line.startswith(f'python -c "{beginning}'))
     code = shlex.split(line)[2]
     command = [sys.executable, "-c", code, *map(str, arguments)]
@@ -69,7 +69,7 @@ def save(folder: Path, category: str, index: int) -> Path:
     return path
 
 
-def test_an_online_endpoint_answers_a_row_for_each_image(url: str, tmp_path: Path) -> None:
+def test_an_online_endpoint_returns_a_row_per_image(url: str, tmp_path: Path) -> None:
     files = [save(tmp_path, "red", 200), save(tmp_path, "blue", 201)]
     answer = post(url, json.loads(by_the_readme("import base64, json", *files)))
     assert [set(row) for row in answer] == [COLUMNS, COLUMNS]
@@ -80,20 +80,20 @@ def test_an_online_endpoint_answers_a_row_for_each_image(url: str, tmp_path: Pat
         assert best == f"Scored Probabilities_{row['Scored Labels']}"
 
 
-def test_an_online_endpoint_says_which_row_is_no_image(url: str) -> None:
+def test_an_online_endpoint_rejects_a_row_that_is_not_an_image(url: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         post(url, {"input_data": {"columns": ["image"], "data": [[photo("red", 200)], ["no base64!"]]}})
     with caught.value as answer:
         assert answer.code >= 400
 
 
-@pytest.mark.filterwarnings("ignore")  # MLflow's own
+@pytest.mark.filterwarnings("ignore")  # MLflow's own warnings
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_batch_endpoint_scores_a_table_of_images(suffix: str, trained: Trained, tmp_path: Path) -> None:
     files = [save(tmp_path, "red", 200), save(tmp_path, "blue", 201), save(tmp_path, "green", 202)]
     path = tmp_path / "images.csv"
     by_the_readme("import base64, pathlib", path, *files)
-    # Without code, a batch deployment reads each file so, and gives it to the model at once.
+    # Without code, a batch deployment reads each file like this, and passes it to the model in one call.
     read = pd.read_csv(path)
     if suffix == ".parquet":
         read.to_parquet(path.with_suffix(suffix))

@@ -1,4 +1,4 @@
-"""`evaluate`: what it writes and says of a model, and what it refuses."""
+"""`evaluate`: its files and messages, and the inputs it refuses."""
 
 import csv
 import json
@@ -24,13 +24,13 @@ FILES = {
 
 
 def evaluate(model: Path, images: Path, output: Path, *more: str) -> Ended:
-    """The verb."""
+    """Run `evaluate`."""
     return run_program("evaluate", "--trained-model", model, "--dataset", images, "--output", output, *more)
 
 
 @pytest.fixture(scope="module")
 def mislabelled(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Validation images, and red ones among the blue: no model is right about all of them."""
+    """Validation images plus red ones labelled blue, so that no model classifies all of them correctly."""
     root = tmp_path_factory.mktemp("mislabelled") / "images"
     shutil.copytree(folders / "validation", root)
     for index in (100, 101):
@@ -38,7 +38,7 @@ def mislabelled(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return root
 
 
-def test_the_numbers_are_those_of_the_scores(trained: Trained, mislabelled: Path, tmp_path: Path) -> None:
+def test_metrics_agree_with_the_scores(trained: Trained, mislabelled: Path, tmp_path: Path) -> None:
     output, scored = tmp_path / "evaluation", tmp_path / "scores"
     ended = evaluate(trained.output, mislabelled, output)
     assert (ended.status, ended.stderr) == (0, "")
@@ -66,7 +66,7 @@ def test_the_numbers_are_those_of_the_scores(trained: Trained, mislabelled: Path
     assert list(matrix) == list(matrix.index) == CATEGORIES
     np.testing.assert_array_equal(matrix, confusion_matrix(true, predicted, labels=CATEGORIES))
 
-    # By falling confidence; of two copies of one image either may be the first.
+    # By descending confidence; two copies of one image may be in either order.
     mistakes = pd.read_csv(output / "mistakes.csv")
     wrong = scores[true != predicted].set_index("file_name")
     assert len(wrong) >= 2
@@ -79,7 +79,7 @@ def test_the_numbers_are_those_of_the_scores(trained: Trained, mislabelled: Path
         assert (mistake.confidence, mistake.category_probability) == pytest.approx(of_both, rel=1e-6)
 
 
-def test_it_says_the_main_numbers(trained: Trained, mislabelled: Path, tmp_path: Path) -> None:
+def test_the_main_metrics_are_printed(trained: Trained, mislabelled: Path, tmp_path: Path) -> None:
     output = tmp_path / "evaluation"
     ended = evaluate(trained.output, mislabelled, output)
     assert {path.name for path in output.iterdir()} == FILES
@@ -110,7 +110,7 @@ def test_the_page_shows_the_mistakes(trained: Trained, mislabelled: Path, tmp_pa
     assert str(trained.output) not in page
 
 
-def test_mistakes_have_the_names_that_images_had_before_they_were_converted(
+def test_mistakes_show_the_original_names_of_converted_images(
     trained: Trained, mislabelled: Path, tmp_path: Path
 ) -> None:
     converted, of_folders = tmp_path / "converted", tmp_path / "of folders"
@@ -127,10 +127,10 @@ def test_mistakes_have_the_names_that_images_had_before_they_were_converted(
         assert f'title="{file_name}"><bdi>{name}</bdi>' in page
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, file names are always text")
-def test_a_file_name_that_is_no_text_is_written_all_the_same(trained: Trained, tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, file names are always valid text")
+def test_a_file_name_that_is_not_valid_utf8_is_still_written(trained: Trained, tmp_path: Path) -> None:
     images = paint_folders(tmp_path / "images", 2)
-    for category in CATEGORIES:  # whatever the model says, one of them is wrong
+    for category in CATEGORIES:  # whatever the model predicts, some are mistakes
         shutil.copyfile(images / "red" / "0.png", images / category / f"{category} \udcff.png")
     ended = evaluate(trained.output, images, tmp_path / "evaluation")
     assert (ended.status, ended.stderr) == (0, "")
@@ -139,7 +139,7 @@ def test_a_file_name_that_is_no_text_is_written_all_the_same(trained: Trained, t
     assert b" \xff.png," in (output / "mistakes.csv").read_bytes()
 
 
-def test_a_category_without_an_image_is_warned_of(trained: Trained, tmp_path: Path) -> None:
+def test_a_category_without_images_is_a_warning(trained: Trained, tmp_path: Path) -> None:
     images = paint_folders(tmp_path / "images", 2, ("blue", "red"))
     ended = evaluate(trained.output, images, tmp_path / "evaluation", "--quiet")
     assert (ended.status, ended.stdout) == (0, "")
@@ -149,7 +149,7 @@ def test_a_category_without_an_image_is_warned_of(trained: Trained, tmp_path: Pa
     assert metrics["per_class"][1]["recall"] is None
 
 
-def test_unreadable_images_are_left_out_named_and_warned_of(trained: Trained, tmp_path: Path) -> None:
+def test_unreadable_images_are_left_out_listed_and_warned_about(trained: Trained, tmp_path: Path) -> None:
     images = paint_folders(tmp_path / "images", 3)
     (images / "blue" / "0.png").write_bytes(b"not an image")
     whole = (images / "red" / "1.png").read_bytes()
@@ -165,7 +165,7 @@ def test_unreadable_images_are_left_out_named_and_warned_of(trained: Trained, tm
     assert "2 images could not be read and" in (output / "evaluation.html").read_text(encoding="utf-8")
 
 
-def test_a_category_of_which_no_image_can_be_read_leaves_no_output(trained: Trained, tmp_path: Path) -> None:
+def test_a_category_without_a_readable_image_is_refused(trained: Trained, tmp_path: Path) -> None:
     images = paint_folders(tmp_path / "images", 1)
     whole = (images / "red" / "0.png").read_bytes()
     (images / "red" / "0.png").write_bytes(whole[: len(whole) // 2])  # its header is good
@@ -215,7 +215,7 @@ def test_an_untrained_model_is_refused(untrained: Path, folders: Path, tmp_path:
     )
 
 
-def test_images_that_are_not_there_are_refused(trained: Trained, tmp_path: Path) -> None:
+def test_a_missing_dataset_is_refused(trained: Trained, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     assert_refused(
         evaluate(trained.output, missing, tmp_path / "evaluation"),

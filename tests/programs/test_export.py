@@ -1,4 +1,4 @@
-"""`export`: the file computes what the model does, in the runtime it is for."""
+"""`export`: in its runtime, the exported file computes the same probabilities as the model."""
 
 import json
 from pathlib import Path
@@ -28,14 +28,14 @@ def onnx_file(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def pixels(trained: Trained, folders: Path) -> np.ndarray:
-    """The validation images as an exported program takes them, (9, 3, 32, 32), uint8."""
+    """The validation images as input of an exported program, (9, 3, 32, 32), uint8."""
     images = open_scoring_inputs(trained.output, folders / "validation").images
     framing = Framing(32, 32, 1.0)
     return np.stack([framing.apply(decode(images.path(i))) for i in range(len(images))]).transpose(0, 3, 1, 2)
 
 
 def scores(trained: Trained, folders: Path, output: Path) -> np.ndarray:
-    """What `score` says of them, (9, 3)."""
+    """The probabilities that `score` writes for the same images, (9, 3)."""
     import pandas as pd
 
     Score(trained_model=trained.output, dataset=folders / "validation", scored_dataset=output).run()
@@ -55,7 +55,7 @@ def test_onnxruntime_returns_the_scores_for_any_number_of_images(
     np.testing.assert_allclose(first, expected[:1], atol=1e-4)
 
 
-def test_the_onnx_file_tells_its_categories_and_preprocessing(onnx_file: Path) -> None:
+def test_the_onnx_file_contains_its_categories_and_preprocessing(onnx_file: Path) -> None:
     session = onnxruntime.InferenceSession(onnx_file, providers=["CPUExecutionProvider"])
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["class_names"]) == ["blue", "green", "red"]
@@ -78,7 +78,7 @@ def test_a_torch_export_returns_the_scores(trained: Trained, folders: Path, tmp_
 def test_an_export_that_does_not_match_is_an_error_and_leaves_nothing(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "TOLERANCE", -1.0)  # nothing is as close as that
+    monkeypatch.setattr(exporting, "TOLERANCE", -1.0)  # no export is this close
     output = tmp_path / "model.pt2"
     ended = run_program("export", "--trained-model", trained.output, "--format", "torch", "--output", output)
     assert_refused(ended, 4, "ExportError: The exported program differs from the model by", "was not written")
@@ -102,14 +102,14 @@ def test_an_existing_file_is_never_overwritten(trained: Trained, tmp_path: Path)
     assert output.read_text() == "mine"
 
 
-def test_a_file_below_a_file_cannot_be_written(trained: Trained, tmp_path: Path) -> None:
+def test_an_output_below_a_file_is_refused(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     output = tmp_path / "file" / "model.pt2"
     ended = run_program("export", "--trained-model", trained.output, "--format", "torch", "--output", output)
     assert_refused(ended, 2, "OutputDirectoryError: --output", "cannot be written")
 
 
-def test_another_size_than_the_models_is_refused(trained: Trained, tmp_path: Path) -> None:
+def test_an_image_size_other_than_the_models_is_refused(trained: Trained, tmp_path: Path) -> None:
     ended = run_program(
         *("export", "--trained-model", trained.output, "--format", "onnx"),
         *("--output", tmp_path / "model.onnx", "--image-size", "64"),

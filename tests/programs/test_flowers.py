@@ -1,4 +1,4 @@
-"""README's commands for images of one's own, word for word, in one working directory."""
+"""README's commands for your own images, word for word, in one working directory."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from tests.programs.program import run_process, run_program
 from tests.readme import blocks, verbs_of
 from train_pytorch_model.networks import pretrained
 
-PER_CATEGORY = 10  # of three categories: 24 to train on, 3 to validate on, 3 to test with
+PER_CATEGORY = 10  # in three categories: 24 images for training, 3 for validation, 3 for testing
 CHAPTERS = (
     verbs_of("Your own images"),
     verbs_of("Evaluating"),
@@ -27,7 +27,7 @@ CHAPTERS = (
 
 @pytest.fixture
 def _imagenet_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file where torchvision's download would put it, taken for the genuine one: there is no network."""
+    """Weights in torchvision's download cache, with a patched checksum: there is no network."""
     folder = tmp_path / "torch" / "hub" / "checkpoints"
     folder.mkdir(parents=True)
     name = torchvision.models.ResNet18_Weights.DEFAULT.url.rpartition("/")[2]
@@ -38,7 +38,7 @@ def _imagenet_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_imagenet_weights")
-def test_photographs_become_a_model_that_is_evaluated_used_and_exported(
+def test_the_readmes_commands_train_evaluate_use_and_export_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""`init-model`, and what training makes of its options."""
+"""`init-model`, and the effect of its options on training."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ from train_pytorch_model.image_classifier.architectures import build
 
 
 def read_spec(directory: Path) -> dict[str, object]:
-    """What a model directory says of its model."""
+    """The `model_spec.yaml` of a model directory."""
     spec: dict[str, object] = yaml.safe_load((directory / "model_spec.yaml").read_text())
     return spec
 
@@ -57,27 +57,27 @@ def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: 
     assert read_weights(output)["model.classifier.weight"].shape == (1000, 1024)
 
 
-def test_a_weights_file_is_where_the_model_begins(trained: Trained, tmp_path: Path) -> None:
+def test_a_weights_file_initialises_all_but_the_head(trained: Trained, tmp_path: Path) -> None:
     output = tmp_path / "model"
     given_weights = ("--weights-file", trained.output / "model")
     ended = run_program("init-model", *given_weights, "--output", output, "--quiet")
     assert (ended.status, ended.stdout, ended.stderr) == (0, "", "")
-    begun, given = read_weights(output), read_weights(trained.output)
+    initial, given = read_weights(output), read_weights(trained.output)
     body = [name for name in given if not name.startswith("model.fc.")]
     assert len(body) == 120
-    assert all(torch.equal(begun[name], given[name]) for name in body)
-    assert begun["model.fc.weight"].shape == (1000, 512)
+    assert all(torch.equal(initial[name], given[name]) for name in body)
+    assert initial["model.fc.weight"].shape == (1000, 512)
 
 
-def test_pretrained_weights_without_a_network_are_an_error_that_says_what_to_do(
+def test_pretrained_without_network_access_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
     for name in ("https_proxy", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")  # nobody listens there
+        monkeypatch.setenv(name, "http://127.0.0.1:1")  # nothing listens there
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(urllib.request, "_opener", None)  # one of another test knows other proxies
+    monkeypatch.setattr(urllib.request, "_opener", None)  # another test's opener has other proxies
     ended = run_program("init-model", "--pretrained", "--output", tmp_path / "model")
     assert ended.status == 3
     message = ended.stderr[ended.stderr.index("FailedToDownloadFilesError: ") :]
@@ -93,7 +93,7 @@ def test_pretrained_weights_without_a_network_are_an_error_that_says_what_to_do(
     assert not (tmp_path / "model").exists()
 
 
-def test_the_best_weights_of_a_densenet_begin_with_its_old_names(
+def test_downloaded_densenet_weights_with_old_parameter_names_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = build("densenet121", False, 1000).state_dict()
@@ -109,8 +109,8 @@ def test_the_best_weights_of_a_densenet_begin_with_its_old_names(
     ended = run_program("init-model", "--architecture", "densenet121", "--pretrained", "--output", output)
     assert (ended.status, ended.stderr) == (0, "")
     assert ended.stdout.startswith("Downloading https://download.pytorch.org/models/densenet121-")
-    begun = read_weights(output)
-    assert all(torch.equal(value, begun[f"model.{name}"]) for name, value in given.items())
+    initial = read_weights(output)
+    assert all(torch.equal(value, initial[f"model.{name}"]) for name, value in given.items())
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_wrong_options_are_refused(options: tuple[str, ...], texts: tuple[str, .
     assert not (tmp_path / "model").exists()
 
 
-def test_an_option_that_is_none_of_the_choices_is_refused(tmp_path: Path) -> None:
+def test_a_value_outside_the_choices_is_refused(tmp_path: Path) -> None:
     ended = run_program("init-model", "--precision", "float64", "--output", tmp_path / "model")
     assert ended.status == 2
     assert "--precision" in ended.stderr
@@ -185,7 +185,7 @@ def test_an_option_that_is_none_of_the_choices_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("size", [("96x96",), ("96", "96", "3"), ("a",)])
-def test_a_size_that_is_none_is_refused_in_plain_words(size: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_invalid_image_size_is_refused_in_plain_words(size: tuple[str, ...], tmp_path: Path) -> None:
     ended = run_program("init-model", "--image-size", *size, "--output", tmp_path / "model")
     assert ended.status == 2
     told = " ".join(ended.stderr.replace("│", " ").split())
@@ -193,14 +193,14 @@ def test_a_size_that_is_none_is_refused_in_plain_words(size: tuple[str, ...], tm
     assert not (tmp_path / "model").exists()
 
 
-def test_a_frozen_backbone_is_left_as_it_was(frozen: Trained, frozen_untrained: Path) -> None:
+def test_training_leaves_a_frozen_backbone_unchanged(frozen: Trained, frozen_untrained: Path) -> None:
     before, after = read_weights(frozen_untrained), read_weights(frozen.output)
     backbone = [name for name in before if not name.startswith("model.fc.")]
     assert len(backbone) == 120
     assert all(torch.equal(before[name], after[name]) for name in backbone)
 
 
-def test_a_trained_directory_is_trained_further_from_its_weights(
+def test_a_trained_model_is_trained_further_from_its_weights(
     frozen: Trained, folders: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "further"
@@ -217,8 +217,10 @@ def test_a_trained_directory_is_trained_further_from_its_weights(
     ("option", "value"),
     [("balance_classes", "False"), ("balance_classes", "True"), ("label_smoothing", "0.3")],
 )
-def test_the_recipe_shapes_the_training_loss(option: str, value: str, folders: Path, tmp_path: Path) -> None:
-    """At a rate of 1e-30 the weights stay, and the loss can be recomputed from the scores."""
+def test_balancing_and_label_smoothing_change_the_training_loss(
+    option: str, value: str, folders: Path, tmp_path: Path
+) -> None:
+    """At a learning rate of 1e-30 the weights stay, so the loss can be recomputed from the scores."""
     training = tmp_path / "training"
     paint_folders(training, 2)
     paint_folders(tmp_path / "more", 5, categories=("blue",), first=50)

@@ -1,4 +1,4 @@
-"""Every mistake in the images and the model given to `train`: one message, its exit status, and no output."""
+"""Invalid images and models given to `train`: each gives one message, its exit status, and no output."""
 
 import pickle
 import shutil
@@ -14,7 +14,7 @@ from tests.programs.program import Ended, assert_refused, run_program, train_arg
 
 
 def train_on(training: Path, validation: Path, untrained_model: Path, output: Path) -> Ended:
-    """`train` on any two directories."""
+    """Run `train` on any two directories."""
     ports = ("--untrained-model", untrained_model, "--trained-model", output)
     datasets = ("--training-dataset", training, "--validation-dataset", validation)
     return run_program("train", *ports, *datasets)
@@ -69,7 +69,7 @@ def test_unlabelled_images_are_refused(
     )
 
 
-def test_a_validation_category_that_training_does_not_know_is_refused(
+def test_a_category_only_in_validation_is_refused(
     folders: Path, untrained: Path, output: Path, tmp_path: Path
 ) -> None:
     training = paint_folders(tmp_path / "training", 2, categories=("blue", "red"))
@@ -84,7 +84,7 @@ def test_a_validation_category_that_training_does_not_know_is_refused(
     )
 
 
-def test_a_training_category_that_validation_lacks_is_refused(
+def test_a_category_only_in_training_is_refused(
     folders: Path, untrained: Path, output: Path, tmp_path: Path
 ) -> None:
     validation = paint_folders(tmp_path / "validation", 2, categories=("blue", "red"))
@@ -97,7 +97,7 @@ def test_a_training_category_that_validation_lacks_is_refused(
     )
 
 
-def test_one_category_alone_is_refused(untrained: Path, output: Path, tmp_path: Path) -> None:
+def test_a_single_category_is_refused(untrained: Path, output: Path, tmp_path: Path) -> None:
     images = paint_folders(tmp_path / "images", 2, categories=("blue",))
     assert_refused(
         train_on(images, images, untrained, output),
@@ -108,7 +108,7 @@ def test_one_category_alone_is_refused(untrained: Path, output: Path, tmp_path: 
     )
 
 
-def test_a_category_of_which_no_image_can_be_read_is_refused(
+def test_a_category_without_a_readable_image_is_refused(
     folders: Path, untrained: Path, output: Path, tmp_path: Path
 ) -> None:
     images = paint_folders(tmp_path / "images", 2)
@@ -125,7 +125,7 @@ def test_a_category_of_which_no_image_can_be_read_is_refused(
     )
 
 
-def test_a_directory_of_which_nothing_can_be_read_is_refused(
+def test_a_dataset_without_a_readable_image_is_refused(
     folders: Path, untrained: Path, output: Path, tmp_path: Path
 ) -> None:
     images = paint_folders(tmp_path / "images", 1)
@@ -159,7 +159,7 @@ def test_more_than_five_percent_unreadable_images_are_refused(
 
 
 def copy_of(untrained: Path, target: Path) -> Path:
-    """A model directory to spoil."""
+    """A copy of a model directory, for a test to damage."""
     target.mkdir()
     for name in ("_meta.yaml", "model_spec.yaml", "model"):
         shutil.copyfile(untrained / name, target / name)
@@ -174,7 +174,7 @@ def copy_of(untrained: Path, target: Path) -> Path:
         ("empty", "_meta.yaml is missing."),
     ],
 )
-def test_something_else_than_a_model_directory_is_refused(
+def test_anything_but_a_model_directory_is_refused(
     kind: str, reason: str, folders: Path, output: Path, tmp_path: Path
 ) -> None:
     wrong = tmp_path / kind
@@ -189,7 +189,7 @@ def test_something_else_than_a_model_directory_is_refused(
     )
 
 
-def test_a_model_that_is_not_of_pytorch_is_refused(
+def test_a_model_of_another_framework_is_refused(
     folders: Path, untrained: Path, output: Path, tmp_path: Path
 ) -> None:
     model = copy_of(untrained, tmp_path / "model")
@@ -205,7 +205,7 @@ def test_a_model_that_is_not_of_pytorch_is_refused(
     )
 
 
-def test_a_class_that_is_not_in_our_table_is_refused_and_not_imported(
+def test_an_unknown_model_class_is_refused_and_not_imported(
     folders: Path, untrained: Path, output: Path, tmp_path: Path
 ) -> None:
     model = copy_of(untrained, tmp_path / "model")
@@ -240,7 +240,7 @@ def test_weights_of_the_wrong_shape_are_refused(
 
 
 class _Runs:
-    """Unpickled, it makes a file."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -255,7 +255,7 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
 ) -> None:
     model, made = copy_of(untrained, tmp_path / "model"), tmp_path / "made"
     pickle.loads(pickle.dumps(_Runs(made)))
-    assert made.exists()  # it would
+    assert made.exists()  # unpickling it runs code
     made.unlink()
     if form == "torch.save":
         torch.save({"model.conv1.weight": _Runs(made)}, model / "model")
@@ -270,9 +270,7 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
     assert not made.exists()
 
 
-def test_weights_that_are_cut_short_are_refused(
-    folders: Path, untrained: Path, output: Path, tmp_path: Path
-) -> None:
+def test_truncated_weights_are_refused(folders: Path, untrained: Path, output: Path, tmp_path: Path) -> None:
     model = copy_of(untrained, tmp_path / "model")
     with (model / "model").open("r+b") as file:
         file.truncate(1_000_000)

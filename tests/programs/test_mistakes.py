@@ -1,4 +1,4 @@
-"""Every mistake in the parameters and the output of `train`: one message, its exit status, and no output."""
+"""Invalid parameters and outputs of `train`: each gives one message, its exit status, and no output."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +58,9 @@ def test_a_parameter_out_of_range_is_refused(
     assert_refused(ended, 2, f"ParameterError: {sentence}\n")
 
 
-def test_all_parameters_out_of_range_are_told_at_once(folders: Path, untrained: Path, output: Path) -> None:
+def test_all_parameters_out_of_range_are_reported_at_once(
+    folders: Path, untrained: Path, output: Path
+) -> None:
     options = ("--epochs", "0", "--learning-rate", "nan", "--patience", "-3")
     assert_refused(
         run_program(*train_arguments(folders, untrained, output, *options)),
@@ -74,7 +76,7 @@ def test_all_parameters_out_of_range_are_told_at_once(folders: Path, untrained: 
     ("flag", "value"),
     [("--learning-rate", "abc"), ("--epochs", "1.5"), ("--batch-size", "many"), ("--random-seed", "")],
 )
-def test_a_value_that_is_no_number_is_refused(
+def test_a_value_of_the_wrong_type_is_refused(
     flag: str, value: str, folders: Path, untrained: Path, output: Path
 ) -> None:
     ended = run_program(*train_arguments(folders, untrained, output), flag, value)
@@ -103,14 +105,14 @@ def test_an_unknown_flag_is_named(folders: Path, untrained: Path, output: Path) 
 
 
 @pytest.mark.parametrize("arguments", [(), ("trane",)])
-def test_a_verb_is_needed(arguments: tuple[str, ...]) -> None:
+def test_a_missing_or_unknown_verb_is_refused(arguments: tuple[str, ...]) -> None:
     ended = run_program(*arguments)
     assert ended.status == 2
     assert "train" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_underscores_are_as_good_as_hyphens(folders: Path, untrained: Path, output: Path) -> None:
+def test_flags_may_use_underscores_for_hyphens(folders: Path, untrained: Path, output: Path) -> None:
     arguments = [
         "--" + text[2:].replace("-", "_") if text.startswith("--") else text
         for text in train_arguments(folders, untrained, output, "--warmup-step-number", "-7")
@@ -122,7 +124,7 @@ def test_underscores_are_as_good_as_hyphens(folders: Path, untrained: Path, outp
     )
 
 
-def test_a_batch_of_one_that_batch_norm_cannot_take_is_refused(
+def test_a_batch_of_one_is_refused_where_batch_norm_needs_two(
     folders: Path, untrained: Path, output: Path
 ) -> None:
     assert_refused(
@@ -148,10 +150,10 @@ def test_an_output_below_a_file_is_refused(folders: Path, untrained: Path, tmp_p
     assert file.read_text() == "mine"
 
 
-def test_an_output_below_a_file_is_refused_in_a_job_as_well(
+def test_an_output_below_a_file_is_refused_under_torchrun_too(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # its processes leave a record beside the output
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # processes of a job write a record beside the output
     (tmp_path / "file").write_text("mine")
     ended = run_program(*train_arguments(folders, untrained, tmp_path / "file" / "trained"))
     assert_refused(ended, 2, "OutputDirectoryError: --trained-model ")
@@ -168,7 +170,7 @@ def test_an_output_that_is_a_file_is_refused(folders: Path, untrained: Path, tmp
     assert file.read_text() == "mine"
 
 
-def test_an_output_that_holds_something_is_refused(folders: Path, untrained: Path, tmp_path: Path) -> None:
+def test_a_non_empty_output_is_refused(folders: Path, untrained: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert_refused(
         run_program(*train_arguments(folders, untrained, tmp_path)),
@@ -181,7 +183,7 @@ def test_an_output_that_holds_something_is_refused(folders: Path, untrained: Pat
 
 @pytest.mark.parametrize("verb", ["train", "score", "evaluate"])
 @pytest.mark.parametrize("inside", ["", "new/one"])
-def test_an_output_among_the_images_is_refused(
+def test_an_output_inside_the_dataset_is_refused(
     verb: str, inside: str, folders: Path, untrained: Path, trained: Trained
 ) -> None:
     images = folders / "validation"
@@ -210,7 +212,7 @@ def test_an_unfinished_output_is_refused(folders: Path, untrained: Path, tmp_pat
 
 
 @pytest.mark.parametrize("verb", ["init-model", "quickstart"])
-def test_other_verbs_overwrite_nothing_either(verb: str, tmp_path: Path) -> None:
+def test_other_verbs_refuse_a_non_empty_output_too(verb: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert_refused(
         run_program(verb, "--output", tmp_path),

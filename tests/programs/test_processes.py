@@ -1,4 +1,4 @@
-"""What only a process of its own can show: entry points, imports, signals."""
+"""What only a separate process can show: entry points, imports, signals."""
 
 import re
 import signal
@@ -12,7 +12,7 @@ import pytest
 from tests.programs.program import run_process, train_arguments
 
 
-def test_the_module_helps() -> None:
+def test_the_module_prints_help() -> None:
     ended = run_process(sys.executable, "-m", "train_pytorch_model", "--help")
     assert ended.status == 0
     for verb in ("train", "init-model", "score", "quickstart"):
@@ -31,7 +31,7 @@ def test_the_console_script_is_the_same_program() -> None:
 def test_bad_inputs_are_refused_before_pytorch_is_loaded(
     folders: Path, untrained: Path, tmp_path: Path
 ) -> None:
-    """Of the component's entry script, which is `train` without the verb."""
+    """Tests the component's entry script, which is `train` without the verb."""
     arguments = train_arguments(folders, untrained, tmp_path / "trained", training=tmp_path / "missing")[1:]
     ended = run_process(sys.executable, "-X", "importtime", "-m", "train_pytorch_model.run", *arguments)
     assert ended.status == 3

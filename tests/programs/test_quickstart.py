@@ -1,4 +1,4 @@
-"""`quickstart`: all of it, on some of the digits."""
+"""`quickstart` from end to end, on a few of the digits."""
 
 import re
 import shlex
@@ -18,20 +18,20 @@ NUM_DIGITS = 80
 
 
 def some_digits() -> Any:
-    """The first zeros and ones."""
+    """The first `NUM_DIGITS` images of zeros and ones."""
     digits = load_digits(n_class=2)
     digits.images, digits.target = digits.images[:NUM_DIGITS], digits.target[:NUM_DIGITS]
     return digits
 
 
-def test_the_quickstart_trains_scores_and_says_what_next(
+def test_the_quickstart_trains_scores_and_prints_the_next_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quickstart, "load_digits", some_digits)
     ended = run_program("quickstart", "--output", tmp_path / "quickstart")
     assert (ended.status, ended.stderr) == (0, "")
     warnings = [line for line in ended.stdout.splitlines() if "Warning" in line]
-    assert ["few to train from scratch" in line for line in warnings] == [True]  # of these few digits
+    assert ["few to train from scratch" in line for line in warnings] == [True]  # about the few digits
     chapters = [line[:3] for line in ended.stdout.splitlines() if re.match(r"\d\. ", line)]
     assert chapters == ["1. ", "2. ", "3. ", "4. ", "5. "]
     scores = pd.read_csv(tmp_path / "quickstart" / "scores" / "scores.csv")

@@ -1,4 +1,4 @@
-"""`report.html`: every training leaves it, and none fails for its sake."""
+"""`report.html`: every training writes it, and no training fails because of it."""
 
 import errno
 import json
@@ -27,7 +27,7 @@ NUMBERS = ("numbers", "confusion", "mistakes", "calibration", "data")
 
 
 def read_page(directory: Path, name: str = "report.html") -> Page:
-    """The page of a trained directory, or of an evaluation."""
+    """The parsed page of a trained directory or of an evaluation."""
     return Page((directory / name).read_text(encoding="utf-8"))
 
 
@@ -43,11 +43,11 @@ def figures(page: Page) -> list[str]:
 
 
 def train(folders: Path, untrained: Path, output: Path, *more: str) -> Ended:
-    """One epoch, or as many as the options say."""
+    """Train for one epoch, or as many as the options say."""
     return run_program(*train_arguments(folders, untrained, output, "--epochs", "1", *more))
 
 
-def test_a_training_leaves_its_report(trained: Trained) -> None:
+def test_training_writes_a_report(trained: Trained) -> None:
     page = read_page(trained.output)
     assert page.texts("h1") == ["Training report: resnet18"]
     for text in (
@@ -71,7 +71,7 @@ def test_a_training_leaves_its_report(trained: Trained) -> None:
     assert "report.html" in json.loads((trained.output / "manifest.json").read_text())["files"]
 
 
-def test_its_numbers_are_those_of_evaluate(trained: Trained, folders: Path, tmp_path: Path) -> None:
+def test_the_report_has_the_numbers_of_evaluate(trained: Trained, folders: Path, tmp_path: Path) -> None:
     ended = run_program(
         *("evaluate", "--trained-model", trained.output, "--dataset", folders / "validation"),
         *("--output", tmp_path / "evaluation"),
@@ -85,7 +85,7 @@ def test_its_numbers_are_those_of_evaluate(trained: Trained, folders: Path, tmp_
     assert part(report, "calibration") == part(evaluation, "calibration")
 
 
-def test_early_stopping_says_what_it_gave_up(stopped: Trained) -> None:
+def test_early_stopping_reports_the_skipped_epochs(stopped: Trained) -> None:
     done = len((stopped.output / "metrics.jsonl").read_text().splitlines())
     sentence = (
         "Stopped early: 2 epochs in a row without a lower validation loss. This skipped"
@@ -95,7 +95,7 @@ def test_early_stopping_says_what_it_gave_up(stopped: Trained) -> None:
     assert sentence in read_page(stopped.output).text
 
 
-def test_a_run_that_went_on_leaves_the_same_report(
+def test_a_resumed_run_writes_the_same_report(
     stopped: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "trained model"
@@ -118,7 +118,7 @@ def test_a_run_that_went_on_leaves_the_same_report(
         assert part(page, name) == part(whole, name)
     assert epochs_of(page) == epochs_of(whole)
     trained_share = re.search(r"Training batches [^%]* ([\d.]+)%", page.text)
-    assert trained_share is not None  # it was the start before that trained
+    assert trained_share is not None  # although it was trained before the restart
     assert float(trained_share[1]) > 0
 
 
@@ -127,7 +127,7 @@ def test_a_stop_during_the_report_loses_nothing(
 ) -> None:
     def stop_and_go_on(_: Trainer, __: str, ___: Loader, before_batch: Callable[[], None]) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        while True:  # until it is heard
+        while True:  # until the signal is handled
             before_batch()
 
     output = tmp_path / "trained"
@@ -144,17 +144,19 @@ def test_a_stop_during_the_report_loses_nothing(
 
 
 def epochs_of(page: Page) -> list[list[str]]:
-    """The table of epochs, without the speed."""
+    """The rows of the table of epochs, without the speed."""
     rows = part(page, "curves").partition("<tbody>")[2].split("<tr")[1:]
     return [re.findall(r'<td class="number">([^<]*)', row)[:-1] for row in rows]
 
 
-def test_two_processes_leave_the_report_of_one(folders: Path, untrained: Path, tmp_path: Path) -> None:
+def test_two_processes_write_a_report_that_agrees_with_evaluate(
+    folders: Path, untrained: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "trained"
     arguments = train_arguments(folders, untrained, output, "--epochs", "1")
     ended = torchrun(2, "-m", "train_pytorch_model", *arguments)
     assert ended.returncode == 0, ended.stderr
-    assert (ended.stdout + ended.stderr).count("Warning") == 1  # of few images
+    assert (ended.stdout + ended.stderr).count("Warning") == 1  # about the few images
     report = read_page(output)
     assert "torchrun --standalone --nproc-per-node=2 -m train_pytorch_model train" in report.text
     evaluated = run_program(
@@ -167,7 +169,9 @@ def test_two_processes_leave_the_report_of_one(folders: Path, untrained: Path, t
     assert part(report, "confusion") == part(evaluation, "confusion")
 
 
-def test_unreadable_images_and_other_files_are_in_it(folders: Path, untrained: Path, tmp_path: Path) -> None:
+def test_the_report_lists_unreadable_images_and_other_files(
+    folders: Path, untrained: Path, tmp_path: Path
+) -> None:
     images = paint_folders(tmp_path / "training", 4)
     (images / "green" / "2.png").write_bytes(b"not an image")
     (images / "red" / "notes.txt").write_text("no image at all")
@@ -188,7 +192,7 @@ def test_unreadable_images_and_other_files_are_in_it(folders: Path, untrained: P
         (reporting, "render_report", "MemoryError"),
     ],
 )
-def test_a_report_that_cannot_be_made_costs_nothing(
+def test_a_report_that_cannot_be_created_does_not_fail_the_run(
     owner: object,
     place: str,
     reason: str,
@@ -211,7 +215,7 @@ def test_a_report_that_cannot_be_made_costs_nothing(
     assert not (output / "report.html").exists()
 
 
-def test_a_report_that_cannot_be_written_costs_nothing(
+def test_a_report_that_cannot_be_written_does_not_fail_the_run(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_text = Path.write_text
@@ -233,7 +237,7 @@ def test_a_report_that_cannot_be_written_costs_nothing(
     assert not (output / "report.html").exists()
 
 
-def test_mlflow_has_the_report_and_the_matrix(
+def test_mlflow_receives_the_report_and_the_confusion_matrix(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'store' / 'mlflow.db'}")
@@ -249,7 +253,7 @@ def test_mlflow_has_the_report_and_the_matrix(
     assert [sum(row) for row in counts] == [3, 3, 3]
 
 
-def test_a_store_that_takes_no_files_costs_nothing(
+def test_a_store_that_rejects_artifacts_does_not_fail_the_run(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
@@ -270,7 +274,7 @@ def test_a_store_that_takes_no_files_costs_nothing(
     assert run.data.metrics["Valid loss"] > 0
 
 
-def test_a_long_run_on_a_cpu_is_warned_of(
+def test_a_long_run_on_a_cpu_is_a_warning(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training_images = paint_folders(tmp_path / "training", 8)

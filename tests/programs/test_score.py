@@ -1,4 +1,4 @@
-"""`score`, and the trained directory as MLflow serves it."""
+"""`score`, and the same predictions of the trained directory through MLflow."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ from train_pytorch_model.formats.image_directory import write_image_directory
 
 PROBABILITIES = ["Scored Probabilities_blue", "Scored Probabilities_green", "Scored Probabilities_red"]
 
-# In a process that cannot import our package: the directory brings what it needs.
+# Run where our package cannot be imported: the directory contains the code it needs.
 PREDICT = """
 import base64, sys, warnings
 from pathlib import Path
@@ -38,13 +38,13 @@ predicted.to_json(Path(output) / "predicted.json", double_precision=15)
 
 
 def score(model: Path, images: Path, output: Path, *more: str) -> Ended:
-    """The verb."""
+    """Run `score`."""
     return run_program(
         "score", "--trained-model", model, "--dataset", images, "--scored-dataset", output, *more
     )
 
 
-def test_labelled_images_are_scored_and_the_accuracy_is_told(
+def test_labelled_images_are_scored_and_the_accuracy_is_printed(
     trained: Trained, folders: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "scores"
@@ -101,7 +101,7 @@ def test_unlabelled_images_are_scored_without_an_accuracy(
     assert list(scores["file_name"]) == ["blue_101.png", "red_100.png"]
 
 
-def test_unreadable_images_are_left_out_named_and_warned_of(trained: Trained, tmp_path: Path) -> None:
+def test_unreadable_images_are_left_out_listed_and_warned_about(trained: Trained, tmp_path: Path) -> None:
     images = paint_folders(tmp_path / "images", 3)
     (images / "blue" / "0.png").write_bytes(b"not an image")
     whole = (images / "red" / "1.png").read_bytes()
@@ -122,7 +122,7 @@ def test_unreadable_images_are_left_out_named_and_warned_of(trained: Trained, tm
     assert list(scores["id"]) == [1, 2, 3, 4, 5, 6, 8]
 
 
-def test_the_csv_can_have_the_most_probable_categories_instead_of_all(
+def test_top_k_limits_the_csv_to_the_most_probable_categories(
     trained: Trained, folders: Path, tmp_path: Path
 ) -> None:
     score(trained.output, folders / "validation", tmp_path / "all")
@@ -143,7 +143,7 @@ def test_the_csv_can_have_the_most_probable_categories_instead_of_all(
 
 
 @pytest.mark.parametrize("top_k", ["0", "-1"])
-def test_no_categories_at_all_are_refused(trained: Trained, tmp_path: Path, top_k: str) -> None:
+def test_a_top_k_below_one_is_refused(trained: Trained, tmp_path: Path, top_k: str) -> None:
     assert_refused(
         score(trained.output, tmp_path / "missing", tmp_path / "scores", "--top-k", top_k),
         2,
@@ -151,10 +151,10 @@ def test_no_categories_at_all_are_refused(trained: Trained, tmp_path: Path, top_
     )
 
 
-def test_rows_that_make_no_table_are_refused_and_leave_nothing(trained: Trained, tmp_path: Path) -> None:
+def test_a_column_of_mixed_types_is_refused_and_leaves_no_output(trained: Trained, tmp_path: Path) -> None:
     images = tmp_path / "images"
     pixels = Image.new("RGB", (32, 32))
-    names = [f"{index}.png" for index in range(70)]  # more than a batch: the type is the first one's
+    names = [f"{index}.png" for index in range(70)]  # more than one batch: the first one sets the type
     write_image_directory(images, ((name, _png(pixels), None) for name in names), (), "--output")
     rows = [json.loads(line) for line in (images / "images.lst").read_text().splitlines()]
     rows[-1]["id"] = "the last"
@@ -174,7 +174,7 @@ def _png(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def test_mlflow_predicts_what_score_does_without_our_package(
+def test_mlflow_predicts_the_same_scores_without_our_package(
     trained: Trained, folders: Path, tmp_path: Path
 ) -> None:
     images, output = folders / "validation", tmp_path / "scores"
@@ -198,7 +198,7 @@ def test_an_untrained_model_is_refused(untrained: Path, folders: Path, tmp_path:
     assert not (tmp_path / "scores").exists()
 
 
-def test_images_that_are_not_there_are_refused(trained: Trained, tmp_path: Path) -> None:
+def test_a_missing_dataset_is_refused(trained: Trained, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     assert_refused(
         score(trained.output, missing, tmp_path / "scores"),

@@ -1,4 +1,4 @@
-"""The trained directory behind MLflow's own server, over HTTP, without this package."""
+"""The trained directory, served by MLflow's own server over HTTP without this package."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from tests.programs.program import run_process
 from tests.programs.server import post, serving
 from tests.readme import blocks, commands_of
 
-# Python runs it at start: from then on the package cannot be imported, installed or not.
+# Python runs it at start-up; afterwards our package cannot be imported, installed or not.
 WITHOUT_OUR_PACKAGE = """
 import sys
 
@@ -63,7 +63,9 @@ def test_a_photo_is_answered_with_label_and_probabilities(url: str) -> None:
     assert answer["Scored Labels"] == ("blue", "green", "red")[probabilities.index(max(probabilities))]
 
 
-def test_the_readmes_client_is_answered(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readmes_client_gets_a_prediction(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photo.jpg").write_bytes(encode(paint("red", 200, (50, 40)), "JPEG"))
     _, client = blocks("python")["Serving and exporting"]
@@ -74,7 +76,7 @@ def test_the_readmes_client_is_answered(url: str, tmp_path: Path, monkeypatch: p
     assert json.loads(answered.stdout)["predictions"][0]["Scored Labels"] in ("blue", "green", "red")
 
 
-def test_a_batch_in_the_other_form_is_answered_in_its_order(url: str) -> None:
+def test_a_batch_of_dataframe_records_is_answered_in_order(url: str) -> None:
     files = [photo("red", "JPEG"), photo("blue", "PNG"), photo("green", "WEBP")]
     together = predictions(url, {"dataframe_records": [{"image": file} for file in files]})
     alone = [
@@ -93,7 +95,7 @@ def test_a_batch_in_the_other_form_is_answered_in_its_order(url: str) -> None:
         ("aGVsbG8=", "row 0: the image cannot be read"),
     ],
 )
-def test_what_is_no_image_is_answered_with_the_row_and_the_reason(url: str, value: str, message: str) -> None:
+def test_an_invalid_image_is_answered_with_its_row_and_the_reason(url: str, value: str, message: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         post(url, {"dataframe_split": {"columns": ["image"], "data": [[value]]}})
     with caught.value as answer:

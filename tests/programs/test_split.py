@@ -1,4 +1,4 @@
-"""`split`, from its command line to its two directories and messages."""
+"""`split`: its command line, two output directories and messages."""
 
 import shutil
 import subprocess
@@ -39,7 +39,7 @@ def test_every_category_is_split_by_the_fraction(folders: Path, tmp_path: Path) 
         assert (first / name).read_bytes() == (tmp_path / "images" / name).read_bytes()
 
 
-def test_images_without_categories_are_split_with_a_word_on_it(folders: Path, tmp_path: Path) -> None:
+def test_images_without_categories_are_split_with_a_note(folders: Path, tmp_path: Path) -> None:
     ended = split(folders / "training/red", tmp_path / "1", tmp_path / "2", "--fraction", "0.5")
     assert ended.stdout.startswith("Splitting 4 images without categories into 2 and 2\n")
 
@@ -54,7 +54,7 @@ def test_a_category_in_one_part_only_is_a_warning(folders: Path, tmp_path: Path)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
-def test_messages_that_find_no_space_are_an_error_of_the_disk(folders: Path, tmp_path: Path) -> None:
+def test_standard_output_on_a_full_disk_is_an_error(folders: Path, tmp_path: Path) -> None:
     command: list[str | Path] = [
         sys.executable,
         "-m",
@@ -72,12 +72,12 @@ def test_messages_that_find_no_space_are_an_error_of_the_disk(folders: Path, tmp
     assert ended.stderr == "Standard output cannot be written: No space left on device.\n"
 
 
-def test_one_image_is_not_two(folders: Path, tmp_path: Path) -> None:
+def test_one_image_is_reported_in_the_singular(folders: Path, tmp_path: Path) -> None:
     ended = split(folders / "training/red", tmp_path / "1", tmp_path / "2", "--fraction", "0.75")
     assert ended.stdout.endswith(f"3 images are in {tmp_path / '1'}\n1 image is in {tmp_path / '2'}\n")
 
 
-def test_the_seed_decides(folders: Path, tmp_path: Path) -> None:
+def test_the_seed_determines_the_split(folders: Path, tmp_path: Path) -> None:
     found = []
     for place, seed in enumerate((7, 7, 8)):
         out = tmp_path / str(place)
@@ -88,7 +88,7 @@ def test_the_seed_decides(folders: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spelling", [("--no-stratified",), ("--stratified", "False")])
-def test_the_whole_may_be_split_instead(folders: Path, tmp_path: Path, spelling: tuple[str, ...]) -> None:
+def test_the_split_may_ignore_categories(folders: Path, tmp_path: Path, spelling: tuple[str, ...]) -> None:
     found = set()
     for seed in range(8):
         out = tmp_path / str(seed)
@@ -100,7 +100,7 @@ def test_the_whole_may_be_split_instead(folders: Path, tmp_path: Path, spelling:
     assert found != {(2, 2, 2)}
 
 
-def test_what_is_not_taken_is_said(folders: Path, tmp_path: Path) -> None:
+def test_nested_folders_and_empty_categories_are_reported(folders: Path, tmp_path: Path) -> None:
     ended = split(folders, tmp_path / "1", tmp_path / "2")
     inside = f"name one of them, such as '{folders / 'training'}'."
     assert_refused(ended, 3, "InvalidDatasetError: ", "folders inside category folders: 6", inside)
@@ -137,7 +137,7 @@ def test_a_fraction_out_of_range_is_refused(folders: Path, tmp_path: Path, fract
         ("a", "full", "--output-2 full is not empty: it holds mine."),
     ],
 )
-def test_outputs_in_each_others_way_are_refused_before_anything_is_written(
+def test_conflicting_outputs_are_refused_before_anything_is_written(
     folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -150,7 +150,7 @@ def test_outputs_in_each_others_way_are_refused_before_anything_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_is_no_image_directory_is_refused(tmp_path: Path) -> None:
+def test_a_missing_or_too_small_dataset_is_refused(tmp_path: Path) -> None:
     ended = split(tmp_path / "none", tmp_path / "1", tmp_path / "2")
     assert_refused(
         ended, 3, f'InvalidDatasetError: Input image directory "{tmp_path}/none" is not valid, reason:'

@@ -1,4 +1,4 @@
-"""`submit` against azure-ai-ml itself: its validation, its REST objects, its HTTP pipeline."""
+"""`submit` with the real azure-ai-ml: its validation, its REST objects, its HTTP pipeline."""
 
 import shutil
 import sys
@@ -29,7 +29,7 @@ pytestmark = ON_A_WORKSTATION
 # ── What is sent ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_single_job_is_sent_with_all_that_was_asked_for(service: AzureService) -> None:
+def test_a_single_job_is_sent_with_every_option(service: AzureService) -> None:
     ended = submit(
         *(*DATA, *MODEL, "--instance-count", "2", "--epochs", "7", "--learning-rate", "0.00001"),
         *("--experiment-name", "flowers", "--register", "flower-model", "--time-limit", "90"),
@@ -64,7 +64,7 @@ def test_a_single_job_is_sent_with_all_that_was_asked_for(service: AzureService)
     assert "The trained model is registered as flower-model\n" in ended.stdout
 
 
-def test_without_a_model_a_pipeline_makes_one_and_trains_it(service: AzureService) -> None:
+def test_without_a_model_a_pipeline_initialises_and_trains_one(service: AzureService) -> None:
     service.steps = {"init_model": "Completed", "train": "Preparing"}
     ended = submit(
         *DATA, "--architecture", "densenet121", "--pretrained", "--process-count-per-instance", "1"
@@ -93,7 +93,7 @@ def test_without_a_model_a_pipeline_makes_one_and_trains_it(service: AzureServic
         pytest.param(("--architecture", "resnet18", "--image", "registry/image:1"), id="another image"),
     ],
 )
-def test_a_dry_run_writes_the_very_job_that_is_sent(
+def test_a_dry_run_writes_exactly_the_job_that_is_sent(
     options: tuple[str, ...], service: AzureService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from azure.ai.ml import MLClient, load_job
@@ -114,10 +114,10 @@ def test_a_dry_run_writes_the_very_job_that_is_sent(
     assert service.job["properties"] == by_hand
 
 
-def test_an_installed_package_writes_the_same_job_without_a_workspace_and_without_noise(
+def test_an_installed_package_writes_the_same_job_without_a_workspace_or_warnings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As the wheel has it: what lies beside `src` in a checkout is within the package.
+    # As in the wheel: files that are beside `src` in a checkout are inside the package.
     root, site = Path(__file__).parents[2], tmp_path / "site-packages"
     ignored = shutil.ignore_patterns("__pycache__")
     package = shutil.copytree(
@@ -138,7 +138,7 @@ def test_an_installed_package_writes_the_same_job_without_a_workspace_and_withou
 
 
 def files_in(root: Path) -> dict[str, bytes]:
-    """Name → content."""
+    """File name → content."""
     return {
         path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
     }
@@ -180,7 +180,7 @@ def test_components_are_registered_once(service: AzureService) -> None:
 # ── The cluster ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_cluster_that_is_missing_is_made_before_the_job(service: AzureService) -> None:
+def test_a_missing_cluster_is_created_before_the_job(service: AzureService) -> None:
     ended = submit(
         *(*DATA, *MODEL, "--compute", "new", "--vm-size", FOUR_T4, "--max-nodes", "3", "--wait-limit", "0"),
         *("--process-count-per-instance", "4", "--instance-count", "2"),
@@ -197,14 +197,14 @@ def test_a_cluster_that_is_missing_is_made_before_the_job(service: AzureService)
     )
 
 
-def test_a_cluster_of_a_size_that_only_another_region_has_is_used(service: AzureService) -> None:
+def test_an_existing_cluster_of_a_size_not_offered_here_is_used(service: AzureService) -> None:
     service.computes["elsewhere"] = cluster("elsewhere", "Standard_Of_Another_Region", 4)
     service.vm_sizes = {"Standard_CPU": 0}
     ended = submit(*DATA, *MODEL, "--compute", "elsewhere", "--wait-limit", "0")
     assert (ended.status, ended.stderr) == (0, "")
 
 
-def test_a_cluster_that_is_there_is_left_as_it_is(service: AzureService) -> None:
+def test_an_existing_cluster_is_left_unchanged(service: AzureService) -> None:
     ended = submit(*DATA, *MODEL, "--max-nodes", "9", "--wait-limit", "0")
     assert ended.status == 0
     assert "Warning: gpu-cluster exists and has at most 4 nodes; --max-nodes is ignored.\n" in ended.stdout
@@ -245,7 +245,7 @@ def test_a_cluster_that_is_there_is_left_as_it_is(service: AzureService) -> None
         ),
     ],
 )
-def test_what_the_cluster_cannot_do_is_refused_before_anything_is_made(
+def test_what_the_cluster_cannot_do_is_refused_before_anything_is_created(
     options: tuple[str, ...], sentence: str, service: AzureService
 ) -> None:
     service.vm_sizes = {"Standard_Odd": 3, "Standard_CPU": 0}
@@ -271,7 +271,7 @@ def test_phases_and_the_log_are_shown(service: AzureService) -> None:
         assert line in ended.stdout
 
 
-def test_a_job_that_fails_is_told_in_azures_words(service: AzureService) -> None:
+def test_a_failed_job_is_reported_in_azures_words(service: AzureService) -> None:
     service.statuses = ["Running", "Failed"]
     service.log_statuses = ["Running", "Failed"]
     service.error = "The job ended with exit code 3."
@@ -286,7 +286,7 @@ def test_a_job_that_fails_is_told_in_azures_words(service: AzureService) -> None
     assert not Path("model").exists()
 
 
-def test_a_job_that_is_cancelled_is_told(service: AzureService) -> None:
+def test_a_cancelled_job_is_reported(service: AzureService) -> None:
     service.statuses = ["Running", "CancelRequested", "Canceled"]
     service.log_statuses = ["Canceled"]
     assert_refused(
@@ -301,7 +301,7 @@ def test_a_log_that_cannot_be_shown_does_not_end_the_watch(service: AzureService
     assert "Warning: The log cannot be shown here any more: " in ended.stdout
 
 
-def test_only_submitting_says_how_to_go_on(service: AzureService) -> None:
+def test_only_submitting_prints_how_to_follow_the_job(service: AzureService) -> None:
     service.statuses = ["Running"]
     ended = submit(*DATA, *MODEL, "--wait-limit", "0")
     assert (ended.status, ended.stderr) == (0, "")
@@ -313,14 +313,14 @@ def test_only_submitting_says_how_to_go_on(service: AzureService) -> None:
     assert f"  az ml job download --name {name} --output-name trained_model {where}" in ended.stdout
 
 
-def test_a_job_goes_on_after_the_wait_limit(service: AzureService) -> None:
+def test_a_job_continues_after_the_wait_limit(service: AzureService) -> None:
     service.statuses = ["Queued"]
     ended = submit(*DATA, *MODEL, "--wait-limit", "2")
     assert_refused(ended, 4, "ServiceError: Job ", " was not complete after 2 minutes. It continues.")
     assert "az ml job cancel" in ended.stdout
 
 
-def test_a_job_goes_on_when_the_network_does_not(service: AzureService) -> None:
+def test_a_job_continues_when_the_network_fails(service: AzureService) -> None:
     def cut(call: Call) -> Exception | None:
         is_watch = call.method == "GET" and "/jobs/" in call.path
         return requests.exceptions.ConnectionError("Network is unreachable") if is_watch else None
@@ -351,7 +351,7 @@ def test_an_outage_of_minutes_does_not_end_the_watch(
     assert "] Completed\n" in ended.stdout
 
 
-def test_a_job_goes_on_after_an_interrupt(service: AzureService) -> None:
+def test_a_job_continues_after_an_interrupt(service: AzureService) -> None:
     def interrupt(call: Call) -> None:
         if call.method == "GET" and "/jobs/" in call.path:
             raise KeyboardInterrupt

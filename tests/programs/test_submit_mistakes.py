@@ -1,4 +1,4 @@
-"""What `submit` refuses, and what it says of what Azure refuses."""
+"""What `submit` refuses, and how it reports what Azure refuses."""
 
 import shutil
 from pathlib import Path
@@ -25,7 +25,7 @@ pytestmark = ON_A_WORKSTATION
 # ── Mistakes ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_everything_that_is_wrong_is_refused_at_once_and_nothing_is_asked(service: AzureService) -> None:
+def test_all_mistakes_are_reported_at_once_without_a_request(service: AzureService) -> None:
     options = ("--instance-count", "0", "--environment", "AzureML-pytorch:1", "--compute", "local")
     assert_refused(
         submit(*DATA, *options),
@@ -49,7 +49,7 @@ def test_everything_that_is_wrong_is_refused_at_once_and_nothing_is_asked(servic
         ),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(
+def test_invalid_wait_limits_are_refused(
     options: tuple[str, ...], sentence: str, service: AzureService
 ) -> None:
     assert_refused(submit(*DATA, *MODEL, *options), 2, f"ParameterError: {sentence}")
@@ -57,7 +57,7 @@ def test_limits_that_make_no_sense_are_refused(
 
 
 @pytest.mark.parametrize("flag", ["--download", "--dry-run"])
-def test_an_output_that_holds_something_is_refused(flag: str, service: AzureService, tmp_path: Path) -> None:
+def test_a_non_empty_output_is_refused(flag: str, service: AzureService, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     ended = submit(*DATA, *MODEL, flag, tmp_path)
     assert_refused(ended, 2, f"OutputDirectoryError: {flag} {tmp_path} is not empty: it holds notes.txt.")
@@ -83,7 +83,7 @@ def test_local_data_are_checked_before_anything_is_sent(
     assert service.calls == []
 
 
-def test_a_category_without_images_is_warned_of(tmp_path: Path, untrained_resnet18: Path) -> None:
+def test_a_category_without_images_is_a_warning(tmp_path: Path, untrained_resnet18: Path) -> None:
     training, validation = paint_folders(tmp_path / "a", 2), paint_folders(tmp_path / "b", 2)
     shutil.rmtree(validation / "green")
     (validation / "green").mkdir()
@@ -96,7 +96,7 @@ def test_a_category_without_images_is_warned_of(tmp_path: Path, untrained_resnet
     assert "'green'" in ended.stdout
 
 
-def test_a_workspace_that_is_not_there_is_named(service: AzureService) -> None:
+def test_a_missing_workspace_is_named(service: AzureService) -> None:
     service.fault = lambda _: (404, {"error": {"code": "ResourceNotFound", "message": "no"}})
     assert_refused(
         submit(*DATA, *MODEL),
@@ -107,7 +107,7 @@ def test_a_workspace_that_is_not_there_is_named(service: AzureService) -> None:
 
 
 class NoCredential:
-    """In place of DefaultAzureCredential where nobody is signed in."""
+    """Stand-in for DefaultAzureCredential when nobody is signed in."""
 
     def get_token(self, *scopes: str, **_: Any) -> None:  # noqa: ARG002
         from azure.core.exceptions import ClientAuthenticationError
@@ -133,7 +133,7 @@ def test_without_a_credential_one_message_says_how_to_sign_in(
     assert service.calls == []
 
 
-def test_a_token_that_azure_does_not_take_is_told_in_its_words(service: AzureService) -> None:
+def test_a_rejected_token_is_reported_in_azures_words(service: AzureService) -> None:
     service.fault = lambda _: (401, {"error": {"code": "WrongTenant", "message": "Of another tenant."}})
     assert_refused(
         submit(*DATA, *MODEL),
@@ -152,7 +152,7 @@ def test_without_a_network_one_message_says_so(service: AzureService) -> None:
     )
 
 
-def test_what_azure_refuses_is_told_without_signatures(service: AzureService) -> None:
+def test_a_refusal_by_azure_is_reported_without_signatures(service: AzureService) -> None:
     def refuse(call: Call) -> tuple[int, Any] | None:
         message = f"No quota.\nSee https://portal.azure.com/quota?{SECRET}&x=1 for more."
         is_job = call.method == "PUT" and "/jobs/" in call.path
@@ -167,7 +167,7 @@ def test_what_azure_refuses_is_told_without_signatures(service: AzureService) ->
     )
 
 
-def test_a_job_that_the_client_refuses_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_job_that_the_client_refuses_is_reported_in_one_sentence(tmp_path: Path) -> None:
     from train_pytorch_model import submitting
 
     submit(*DATA, "--architecture", "resnet18", "--dry-run", tmp_path / "job")

@@ -1,4 +1,4 @@
-"""What `submit` downloads of a job that has ended: the trained model, whole or not at all."""
+"""How `submit` downloads the trained model of a completed job: whole or not at all."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ pytestmark = ON_A_WORKSTATION
 
 
 def trained(service: AzureService, tmp_path: Path) -> None:
-    """Let every job of the service have written a model."""
+    """Make every job of the service write a model."""
     root = tmp_path / "made"
     (root / "code").mkdir(parents=True)
     (root / "model").write_bytes(b"weights")
@@ -44,9 +44,10 @@ def test_the_trained_model_is_downloaded(service: AzureService, tmp_path: Path) 
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["model"]
 
 
-def test_a_directory_that_is_there_stays_it_as_a_mount_must(
+def test_an_existing_empty_directory_is_filled_in_place(
     service: AzureService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A mounted directory, for one, cannot be replaced."""
     trained(service, tmp_path)
     model = tmp_path / "model"
     model.mkdir()
@@ -96,7 +97,7 @@ def test_a_damaged_download_is_refused_and_leaves_nothing(service: AzureService,
     assert list((tmp_path / "downloads" / "model").iterdir()) == []
 
 
-def test_a_full_disk_is_told(service: AzureService, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(service: AzureService, tmp_path: Path) -> None:
     trained(service, tmp_path)
     write, full = service.fault, OSError(28, "No space left on device")
     service.fault = lambda call: (
@@ -108,7 +109,7 @@ def test_a_full_disk_is_told(service: AzureService, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("service")
-def test_a_job_without_a_model_is_told(tmp_path: Path) -> None:
+def test_a_job_without_a_model_is_reported(tmp_path: Path) -> None:
     ended = submit(*DATA, *MODEL, "--download", tmp_path / "model")
     assert_refused(ended, 4, "ServiceError: The downloaded model of job ", "_meta.yaml is missing")
     assert not (tmp_path / "model").exists()

@@ -31,7 +31,7 @@ METRICS = (
 
 
 def read_metrics(output: Path) -> list[dict[str, Any]]:
-    """The epochs of a trained directory."""
+    """The metrics of each epoch of a trained directory."""
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -42,17 +42,17 @@ def read_weights(directory: Path) -> dict[str, torch.Tensor]:
 
 
 def everything_in(root: Path) -> dict[str, tuple[int, int]]:
-    """All files and folders, with size and time of change."""
+    """All files and folders, with size and modification time."""
     return {
         str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in sorted(root.rglob("*"))
     }
 
 
-def test_the_model_is_on_the_disk_before_its_checkpoints_go(
+def test_the_model_is_synced_to_disk_before_its_checkpoints_are_deleted(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No process can see a power loss: that everything was synced is all there is to see."""
+    """A test cannot cut the power, so it checks that everything is synced while checkpoints exist."""
     output, checkpoints = tmp_path / "trained", tmp_path / "trained.run" / "checkpoints"
     synced: set[int] = set()
     fsync = os.fsync
@@ -68,7 +68,7 @@ def test_the_model_is_on_the_disk_before_its_checkpoints_go(
     assert {path.stat().st_ino for path in (tmp_path, output, *output.rglob("*"))} <= synced
 
 
-def test_training_tells_its_plan_its_epochs_and_what_comes_next(trained: Trained) -> None:
+def test_training_prints_its_plan_its_epochs_and_the_next_steps(trained: Trained) -> None:
     said = trained.ended.stdout
     assert said.startswith("Train PyTorch Model ")
     for text in (
@@ -90,7 +90,7 @@ def test_training_tells_its_plan_its_epochs_and_what_comes_next(trained: Trained
     assert said.count("Warning") == 1
 
 
-def test_a_trained_directory_is_whole(trained: Trained) -> None:
+def test_a_trained_directory_is_complete(trained: Trained) -> None:
     assert {path.name for path in trained.output.iterdir()} == {
         *("_meta.yaml", "_samples.json", "_schema.json", "index_to_label.csv", "model", "model_spec.yaml"),
         *("MLmodel", "code", "conda.yaml", "input_example.json", "python_env.yaml", "requirements.txt"),
@@ -121,9 +121,9 @@ def test_the_model_knows_its_categories(trained: Trained) -> None:
     assert weights["model.conv1.weight"].shape == (64, 3, 7, 7)
 
 
-def test_the_model_keeps_what_its_recipe_leaves_to_each_training(trained: Trained) -> None:
+def test_settings_chosen_by_each_training_stay_out_of_the_recipe(trained: Trained) -> None:
     recipe = yaml.safe_load((trained.output / "model_spec.yaml").read_text())["recipe"]
-    assert recipe["image_size"] == [32, 32]  # this is for scoring, too
+    assert recipe["image_size"] == [32, 32]  # scoring needs it, too
     left_open = {
         "augmentation",
         "cutmix",
@@ -148,7 +148,7 @@ def test_the_manifest_describes_every_file(trained: Trained) -> None:
     assert files == found
 
 
-def test_no_path_of_this_machine_is_in_the_trained_directory(trained: Trained, folders: Path) -> None:
+def test_a_trained_directory_contains_no_local_paths(trained: Trained, folders: Path) -> None:
     private = [str(folders).encode(), str(trained.output).encode(), str(Path.home()).encode() + b"/"]
     for path in trained.output.rglob("*"):
         if path.is_file():
@@ -166,7 +166,7 @@ def test_every_epoch_has_the_documented_metrics(trained: Trained) -> None:
         assert record["Valid loss"] > 0
         assert 0 <= record["Train error"] <= 1
         assert 0 <= record["Top 1 accuracy"] <= record["Top 5 accuracy"] == 1
-    # Of the last step of each epoch: 0.001 x (1 - s / 6) ** 2 for s = 2 and 5.
+    # At the last step of each epoch: 0.001 x (1 - s / 6) ** 2 for s = 2 and 5.
     assert [record["Learning rate"] for record in records] == pytest.approx([0.001 * 4 / 9, 0.001 / 36])
 
 
@@ -177,7 +177,7 @@ def test_mlflow_has_the_same_metrics(trained: Trained) -> None:
     experiment = client.get_experiment_by_name("train_pytorch_model")
     assert experiment is not None
     records = read_metrics(trained.output)
-    speed = "Train images per second"  # which no other run of these tests had to the last digit
+    speed = "Train images per second"  # unique to each run, to the last digit
     runs = [
         run
         for run in client.search_runs([experiment.experiment_id])
@@ -191,7 +191,7 @@ def test_mlflow_has_the_same_metrics(trained: Trained) -> None:
     for name in METRICS:
         history = client.get_metric_history(runs[0].info.run_id, name)
         times = [runs[0].info.start_time, *(metric.timestamp for metric in history), runs[0].info.end_time]
-        assert times == sorted(set(times))  # of the epochs, not of when MLflow was ready for them
+        assert times == sorted(set(times))  # when epochs ended, not when MLflow logged them
         assert [(metric.step, metric.value) for metric in history] == [
             (record["epoch"], record[name]) for record in records
         ]
@@ -227,7 +227,7 @@ def test_a_trained_directory_is_never_overwritten(trained: Trained, change: tupl
     assert everything_in(trained.output.parent) == before
 
 
-def test_the_same_seed_gives_the_same_model_to_the_bit(trained: Trained, trained_again: Trained) -> None:
+def test_the_same_seed_gives_a_bitwise_identical_model(trained: Trained, trained_again: Trained) -> None:
     weights, again = read_weights(trained.output), read_weights(trained_again.output)
     assert list(weights) == list(again)
     assert all(torch.equal(weights[name], again[name]) for name in weights)
@@ -246,11 +246,11 @@ def test_another_seed_gives_another_model(trained: Trained, other_seed: Trained)
     assert losses != other_losses
 
 
-def test_quiet_training_says_no_more_than_its_warnings(trained_again: Trained) -> None:
+def test_quiet_training_prints_only_warnings(trained_again: Trained) -> None:
     assert (trained_again.ended.stdout, trained_again.ended.stderr) == ("", FEW_IMAGES)
 
 
-def test_training_stops_when_patience_ends(stopped: Trained) -> None:
+def test_training_stops_when_patience_runs_out(stopped: Trained) -> None:
     losses = [record["Valid loss"] for record in read_metrics(stopped.output)]
     assert 3 <= len(losses) < 12
     assert losses[-3] <= losses[-2] <= losses[-1]
@@ -258,7 +258,7 @@ def test_training_stops_when_patience_ends(stopped: Trained) -> None:
     assert "the learning rate only rises, and never decays." in stopped.ended.stdout
 
 
-def test_the_best_epoch_is_written_and_not_the_last(stopped: Trained, folders: Path, tmp_path: Path) -> None:
+def test_the_weights_of_the_best_epoch_are_written(stopped: Trained, folders: Path, tmp_path: Path) -> None:
     losses = [record["Valid loss"] for record in read_metrics(stopped.output)]
     best = min(losses)
     assert best < 0.9 * losses[-1]
@@ -290,7 +290,7 @@ def test_a_dry_run_trains_three_steps_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_sees_what_would_be_in_the_way(folders: Path, untrained: Path, tmp_path: Path) -> None:
+def test_a_dry_run_refuses_a_non_empty_output(folders: Path, untrained: Path, tmp_path: Path) -> None:
     (tmp_path / "trained").mkdir()
     (tmp_path / "trained/mine.txt").touch()
     arguments = train_arguments(folders, untrained, tmp_path / "trained", "--dry-run")
@@ -304,7 +304,7 @@ def test_a_dry_run_that_fails_writes_nothing(folders: Path, untrained: Path, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_whose_validation_is_no_number_fails(
+def test_a_dry_run_with_a_nan_validation_loss_fails(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Trainer, "validate", lambda *_, **__: Metrics(math.nan, 0.0, 0.0, 1))
@@ -314,7 +314,7 @@ def test_a_dry_run_whose_validation_is_no_number_fails(
     )
 
 
-def test_a_failed_training_leaves_its_record_and_no_model(
+def test_a_failed_training_leaves_its_run_files_and_no_model(
     folders: Path, untrained: Path, tmp_path: Path
 ) -> None:
     ended = run_program(*train_arguments(folders, untrained, tmp_path / "trained", "--learning-rate", "1e30"))
@@ -333,7 +333,7 @@ def test_a_failed_training_leaves_its_record_and_no_model(
     assert (status["class"], status["exit_status"], status["rank"]) == ("TrainingError", 4, 0)
 
 
-def test_a_few_unreadable_images_are_left_out_and_named(
+def test_a_few_unreadable_images_are_left_out_and_listed(
     folders: Path, untrained: Path, tmp_path: Path
 ) -> None:
     training = paint_folders(tmp_path / "training", 4)

@@ -1,4 +1,4 @@
-"""`init-transformation` and `transform`, from their command lines to their directories and messages."""
+"""`init-transformation` and `transform`: their command lines, directories and messages."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def transformation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A resize, a centre crop and a rotation."""
+    """A saved resize, centre crop and random rotation."""
     output = tmp_path_factory.mktemp("transformation") / "saved"
     options = ["--resize-size", "24", "--center-crop-size", "20", "--no-random-horizontal-flip"]
     options += ["--random-rotation", "--random-rotation-degrees", "30"]
@@ -35,7 +35,7 @@ def transform(photos: Path, transformation: Path, output: Path, *more: str) -> l
 
 
 def saved(output: Path, *options: str) -> object:
-    """What `init-transformation` writes with these options."""
+    """The list that `init-transformation` writes with these options."""
     ended = run_program("init-transformation", "--output", output, *options)
     assert ended.status == 0, ended.stderr
     return json.loads((output / "_transforms.json").read_text())
@@ -48,7 +48,7 @@ def pixels(root: Path) -> list[np.ndarray]:
 # ── init-transformation ──────────────────────────────────────────────────────────────────────────
 
 
-def test_the_defaults_are_the_designers(tmp_path: Path) -> None:
+def test_the_defaults_are_those_of_the_designer(tmp_path: Path) -> None:
     ended = run_program("init-transformation", "--output", tmp_path / "new")
     assert ended.status == 0
     assert ended.stdout == (
@@ -63,7 +63,7 @@ def test_the_defaults_are_the_designers(tmp_path: Path) -> None:
     )
 
 
-def test_everything_can_be_switched_on(tmp_path: Path) -> None:
+def test_every_operation_can_be_switched_on(tmp_path: Path) -> None:
     options = (
         "--random_perspective --random-grayscale --random-affine --random-affine-degrees 7.5"
         " --random-rotation --random-rotation-degrees 10 --random-vertical-flip"
@@ -88,7 +88,7 @@ def test_everything_can_be_switched_on(tmp_path: Path) -> None:
     ]
 
 
-def test_everything_can_be_switched_off(tmp_path: Path) -> None:
+def test_default_operations_can_be_switched_off(tmp_path: Path) -> None:
     options = "--no-resize --no-center-crop --random_horizontal_flip False --grayscale"
     assert saved(tmp_path / "grey", *options.split()) == [["Grayscale", {}]]
     ended = run_program("init-transformation", "--output", tmp_path / "default", "--quiet")
@@ -146,7 +146,7 @@ def test_everything_can_be_switched_off(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: str, messages: list[str]) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, options: str, messages: list[str]) -> None:
     ended = run_program("init-transformation", "--output", tmp_path / "new", *options.split())
     assert_refused(ended, 2, "ParameterError: ", *messages)
     assert not (tmp_path / "new").exists()
@@ -159,7 +159,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: str, me
         "--random-crop --random-crop-size 999 --no-resize --no-center-crop",
     ],
 )
-def test_a_random_crop_may_be_as_large_as_what_is_left(tmp_path: Path, options: str) -> None:
+def test_a_random_crop_may_be_as_large_as_its_input(tmp_path: Path, options: str) -> None:
     saved(tmp_path / "new", *options.split())
 
 
@@ -188,7 +188,9 @@ def test_inference_leaves_out_the_random_operations(
         assert np.array_equal(np.asarray(expected(Image.open(original))), found)
 
 
-def test_training_repeats_for_the_same_seed_only(tmp_path: Path, photos: Path, transformation: Path) -> None:
+def test_training_mode_is_reproducible_for_the_same_seed_only(
+    tmp_path: Path, photos: Path, transformation: Path
+) -> None:
     for output, options in {"a": [], "b": ["--random-seed", "1"], "c": ["--random-seed", "2"]}.items():
         arguments = transform(photos, transformation, tmp_path / output, "--mode", "training", *options)
         assert run_program(*arguments, "--quiet").stdout == ""
@@ -234,7 +236,7 @@ def test_unreadable_images_are_left_out(tmp_path: Path, transformation: Path) ->
     )
 
 
-def test_what_cannot_be_used_is_refused(tmp_path: Path, photos: Path, transformation: Path) -> None:
+def test_invalid_inputs_and_outputs_are_refused(tmp_path: Path, photos: Path, transformation: Path) -> None:
     mode = ("--mode", "inference")
     ended = run_program(*transform(tmp_path / "none", transformation, tmp_path / "out", *mode))
     assert_refused(ended, 3, f'InvalidDatasetError: Input image directory "{tmp_path}/none" is not valid')
@@ -266,6 +268,6 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, photos: Path, transforma
     assert not list(tmp_path.glob("out/*"))
 
 
-def test_the_mode_has_to_be_named(tmp_path: Path, photos: Path, transformation: Path) -> None:
+def test_a_missing_or_unknown_mode_is_refused(tmp_path: Path, photos: Path, transformation: Path) -> None:
     assert run_program(*transform(photos, transformation, tmp_path / "out")).status == 2
     assert run_program(*transform(photos, transformation, tmp_path / "out", "--mode", "test")).status == 2

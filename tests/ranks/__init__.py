@@ -1,1 +1,1 @@
-"""Real processes, over gloo: what several must do exactly as one would."""
+"""Several real processes over gloo, which must give the results of one."""

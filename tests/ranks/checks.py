@@ -1,7 +1,7 @@
-"""What every process of a group does and measures; the tests compare the records of all of them.
+"""The measurements that every process of a group makes; the tests compare the records of all processes.
 
-Starting a process costs seconds (it loads PyTorch), so each group is started once and goes through all of it.
-A training image is one flat grey, and no two have the same: the grey that a network sees tells the image.
+Starting a process takes seconds (it loads PyTorch), so each group is started once and makes all of them.
+Every training image is a uniform grey of its own, so the grey that a network sees identifies the image.
 """
 
 import hashlib
@@ -36,9 +36,9 @@ from train_pytorch_model.progress import Silence
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.training import train
 
-CATEGORIES = 7  # more than five, so that the top-5 accuracy says something
+CATEGORIES = 7  # more than five, so that top-5 accuracy is not always 1
 NUM_TRAINING, NUM_VALIDATION = 26, 11
-BATCH_SIZE = 2  # 26 = 5 x 4 + 2 x 3 = 6 + 4 x 5: batch norm needs two, so that one process has no image
+BATCH_SIZE = 2  # 26 = 5 x 4 + 2 x 3 = 6 + 4 x 5: batch norm needs two, so 3 or 5 images leave a process none
 LEARNING_RATE = 0.01
 SEED = 3
 
@@ -49,7 +49,7 @@ def grey_of(index: int) -> int:
 
 
 def paint_data_sets(root: Path) -> None:
-    """Training images of one grey each, and validation images of noise."""
+    """Paint training images of one grey each, and validation images of noise."""
     for category in range(CATEGORIES):
         for name in ("training", "validation"):
             (root / name / str(category)).mkdir(parents=True)
@@ -62,17 +62,17 @@ def paint_data_sets(root: Path) -> None:
 
 
 def open_inputs(root: Path, untrained_model: Path) -> TrainingInputs:
-    """What all groups train on."""
+    """Open the inputs that all groups train on."""
     return open_training_inputs(untrained_model, root / "training", root / "validation")
 
 
 def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
-    """Everything that one process measures, as plain values."""
+    """Make all measurements of one process; return them as plain values."""
     return {
         "rank": world.rank,
         "validated": {str(size): validate(inputs, world, size) for size in (2, 4, 16)},
         "trained": train_an_epoch(inputs, world),
-        "fine_tuning": begin_behind_pretrained_weights(inputs, world),
+        "fine_tuning": start_fine_tuning(inputs, world),
         "gradients": {str(count): compare_gradients(inputs, world, count) for count in (11, 1)},
         "not_finite": diverge(inputs, world),
         "decoding": {
@@ -82,7 +82,7 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 
 
 def validate(inputs: TrainingInputs, world: World, batch_size: int) -> dict[str, float]:
-    """The first weights on the validation images; at 16 there are fewer batches than processes."""
+    """Validate the initial weights; with a batch size of 16 there are fewer batches than processes."""
     trainer = Trainer(TrainConfig(batch_size=batch_size, random_seed=SEED), inputs, world, Silence())
     with Loader(world.cores) as loader:
         metrics = trainer.validate(loader)
@@ -90,7 +90,7 @@ def validate(inputs: TrainingInputs, world: World, batch_size: int) -> dict[str,
 
 
 def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
-    """One epoch: what the network saw, the rate it began with, weights and batch norms afterwards."""
+    """Train an epoch: the images the network saw, the initial learning rate, final weights and statistics."""
     config = TrainConfig(
         batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, random_seed=SEED, print_frequency=1
     )
@@ -119,8 +119,8 @@ def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     }
 
 
-def begin_behind_pretrained_weights(inputs: TrainingInputs, world: World) -> dict[str, Any]:
-    """What one process looks at images for: statistics of batch norms and learning rates."""
+def start_fine_tuning(inputs: TrainingInputs, world: World) -> dict[str, Any]:
+    """What rank 0 derives from images for all: batch norm statistics and learning rate factors."""
     pretrained = replace(inputs, model=replace(inputs.model, is_pretrained=True))
     random = Trainer(TrainConfig(random_seed=SEED), inputs, world, Silence())
     trainer = Trainer(TrainConfig(random_seed=SEED), pretrained, world, Silence())
@@ -132,7 +132,7 @@ def begin_behind_pretrained_weights(inputs: TrainingInputs, world: World) -> dic
 
 
 def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> dict[str, Any]:
-    """Two epochs with their validations: what the network saw and became, the images that were decoded."""
+    """Train and validate two epochs: the network's inputs, its final state, how many images were decoded."""
     config = TrainConfig(epochs=2, batch_size=BATCH_SIZE, random_seed=SEED)
     trainer = Trainer(config, inputs, world, Silence())
     seen: list[str] = []
@@ -160,10 +160,10 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
 
 
 def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> list[dict[str, Any]]:
-    """The gradients of each step beside those of plain PyTorch, alone, on the images of all processes.
+    """Compare each step's gradients with plain PyTorch's, in one process on the images of all processes.
 
-    In evaluation mode, where no image's result depends on the others of its batch; at rate 0, so that every
-    step begins with the same weights.
+    In evaluation mode, where an image's result does not depend on its batch, and with learning rate 0, so
+    that every step starts from the same weights.
     """
     plans = [
         plan_training(num_images, BATCH_SIZE, 1, SEED, 1, rank, world.size) for rank in range(world.size)
@@ -196,7 +196,7 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
 
         own, whole = batches(plans[world.rank]), batches(unions)
     state = TrainState(network, optimizer, scaler, 1, world.device)
-    train_one_epoch(step, own, lambda _: 0.0, state, len(own), _Nobody())
+    train_one_epoch(step, own, lambda _: 0.0, state, len(own), _NoWatcher())
 
     comparisons = []
     for gradient, batch, union in zip(found, own, whole, strict=True):
@@ -215,7 +215,7 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
 
 
 def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
-    """Train at a rate at which no weight survives; what ends it, and where."""
+    """Train at a learning rate at which weights overflow; the error that ends it, and its step."""
     config = TrainConfig(batch_size=BATCH_SIZE, learning_rate=1e30, random_seed=SEED, print_frequency=1)
     trainer = Trainer(config, inputs, world, Silence())
     with (
@@ -232,14 +232,14 @@ def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 
 
 def train_and_publish(inputs: TrainingInputs, world: World, output: Path) -> None:
-    """A whole training of one epoch on a few images."""
+    """Run a complete training of one epoch on a few images."""
     config = TrainConfig(epochs=1, batch_size=BATCH_SIZE, random_seed=SEED)
     few = replace(inputs, training=inputs.training.select(np.arange(8)))
     train(config, few, output, world, Silence(), Mlflow())
 
 
 def _greys(images: Tensor) -> list[int]:
-    """The grey of each normalised image (B, 3, H, W), after checking that it is one grey throughout."""
+    """The grey of each normalised image (B, 3, H, W), after checking that each is uniform."""
     pixels = ((images.detach() * 0.5 + 0.5) * 255).round()
     assert bool((pixels == pixels[:, :1, :1, :1]).all()), "an image is not of one grey"
     return [int(value) for value in pixels[:, 0, 0, 0].tolist()]
@@ -254,7 +254,7 @@ def _digest(values: Tensor) -> str:
     return hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest()
 
 
-class _Nobody:
+class _NoWatcher:
     def after_step(self, loss_sum: Tensor) -> None:
         pass
 

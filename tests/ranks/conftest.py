@@ -1,4 +1,4 @@
-"""The groups of processes, each started once."""
+"""Fixtures that start each group of processes once."""
 
 import json
 import os
@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 Records = Mapping[int, list[dict[str, Any]]]
-"""Number of processes → the records of all ranks, in their order."""
+"""Number of processes → the records of all ranks, in rank order."""
 
 GROUP = Path(__file__).with_name("group.py")
 
 
 def torchrun(num_processes: int, *command: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of that many processes, as a person would type it."""
+    """Run a command in `num_processes` processes with torchrun, as typed in a shell."""
     line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
     return subprocess.run(
         [sys.executable, *line, *map(str, command)],
@@ -41,7 +41,7 @@ def float32_resnet18(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def records(tmp_path_factory: pytest.TempPathFactory, float32_resnet18: Path) -> Records:
-    """What groups of one, two and three processes have measured; one process is this one."""
+    """The measurements of groups of one, two and three processes; the group of one is this process."""
     import torch
 
     from tests.ranks.checks import measure, open_inputs, paint_data_sets

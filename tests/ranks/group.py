@@ -1,6 +1,7 @@
-"""Run by torchrun: `group.py DATA UNTRAINED OUTPUT`. Every process leaves OUTPUT/<rank>.json.
+"""Run by torchrun: `group.py DATA UNTRAINED OUTPUT`. Every process writes OUTPUT/<rank>.json.
 
-Two processes also train to the end, each with an output and a tracking store of its own: it shows who writes.
+A group of two also trains to the end, each process with its own output and tracking store, to show which
+of them writes.
 """
 
 import json
@@ -15,7 +16,7 @@ from train_pytorch_model.distributed import join_world
 
 
 def main() -> None:
-    """One process of a group."""
+    """Run one process of a group."""
     data, untrained_model, output = map(Path, sys.argv[1:])
     with join_world() as world:
         inputs = open_inputs(data, untrained_model)
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 def threads() -> list[str]:
-    """The names of this process's threads, those of PyTorch too."""
+    """The names of this process's threads, including PyTorch's."""
     return [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
 
 

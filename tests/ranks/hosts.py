@@ -1,4 +1,4 @@
-"""Hosts on one machine: network namespaces with addresses of their own, behind one switch."""
+"""Simulated hosts on one machine: network namespaces with their own addresses, behind one switch."""
 
 import os
 import shutil
@@ -14,12 +14,12 @@ INTERFACE = "eth0"
 
 
 class NoNamespacesError(Exception):
-    """This machine does not let us make hosts; the text says why."""
+    """Hosts cannot be created on this machine; the message says why."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """A network namespace, whose name is the host's."""
+    """A network namespace; its name is also the host name."""
 
     namespace: str
     address: str
@@ -27,7 +27,7 @@ class Host:
     def start(
         self, command: Sequence[str | Path], environment: Mapping[str, str], log: Path
     ) -> subprocess.Popen[bytes]:
-        """Run a command there, in a session of its own; what it says goes to the log."""
+        """Run a command on the host, in its own session; its output goes to the log."""
         with log.open("wb") as file:
             return subprocess.Popen(
                 [
@@ -41,28 +41,28 @@ class Host:
                 env={
                     **os.environ,
                     **environment,
-                    # Their names lead nowhere.
+                    # The host names do not resolve, so gloo cannot find the interface by them.
                     "GLOO_SOCKET_IFNAME": INTERFACE,
                     "CUDA_VISIBLE_DEVICES": "",
                 },
             )
 
     def cut(self) -> None:
-        """Pull the plug."""
+        """Disconnect the host from the network."""
         _run("ip", "-n", self.namespace, "link", "set", INTERFACE, "down")
 
     def mend(self) -> None:
-        """Put it back."""
+        """Connect the host to the network again."""
         _run("ip", "-n", self.namespace, "link", "set", INTERFACE, "up")
 
     def processes(self) -> list[int]:
-        """Those that run there."""
+        """The ids of the processes running on the host."""
         return [int(pid) for pid in _run("ip", "netns", "pids", self.namespace).split()]
 
 
 @contextmanager
 def make_hosts(number: int) -> Iterator[list[Host]]:
-    """So many hosts that reach each other at 10.77.0.1, 10.77.0.2 and so on. Raises `NoNamespacesError`."""
+    """Create hosts that reach each other at 10.77.0.1, 10.77.0.2 and so on. Raises `NoNamespacesError`."""
     if sys.platform != "linux" or shutil.which("ip") is None or shutil.which("unshare") is None:
         raise NoNamespacesError("there are no `ip` and `unshare` commands here")
     prefix = f"tpm{os.getpid()}"
@@ -90,7 +90,7 @@ def make_hosts(number: int) -> Iterator[list[Host]]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a host's processes, as when its power fails."""
+    """Kill a host's processes, as a power failure does."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

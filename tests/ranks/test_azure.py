@@ -1,4 +1,4 @@
-"""A job on one node of Azure ML: what it sets for the processes, their MLflow, outputs/ and logs/."""
+"""A job on one node of Azure ML: its environment variables, MLflow run, outputs/ and logs/."""
 
 import json
 import os
@@ -38,7 +38,7 @@ PARAMS = TrainConfig(epochs=2, batch_size=4).as_params()
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Painted folders to train and to validate on."""
+    """Painted folders for training and validation."""
     root = tmp_path_factory.mktemp("folders")
     paint_folders(root / "training", 4)
     paint_folders(root / "validation", 3, first=100)
@@ -47,14 +47,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    """MLflow's, started once."""
+    """MLflow's tracking server, started once."""
     with tracking_server(tmp_path_factory.mktemp("mlflow")) as door:
         yield door
 
 
 @pytest.fixture
 def run(server: Door) -> mlflow.entities.Run:
-    """A run that has begun, as that of a job has before its processes start."""
+    """An active MLflow run, created as Azure ML does before a job's processes start."""
     server.open_again()
     client = mlflow.MlflowClient(server.server_behind)
     experiment = client.get_experiment_by_name(EXPERIMENT)
@@ -62,21 +62,21 @@ def run(server: Door) -> mlflow.entities.Run:
 
 
 def variables(server: Door, run: mlflow.entities.Run) -> dict[str, str]:
-    """What the processes of a job are told of their run."""
+    """The variables that describe their run to a job's processes."""
     return {
         "AZUREML_RUN_ID": run.info.run_id,
         "MLFLOW_RUN_ID": run.info.run_id,
         "MLFLOW_EXPERIMENT_ID": run.info.experiment_id,
         "MLFLOW_EXPERIMENT_NAME": EXPERIMENT,
         "MLFLOW_TRACKING_URI": server.url,
-        "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",  # a machine that is busy with tests
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",  # the machine may be busy with other tests
     }
 
 
 def start(
     environments: Sequence[Mapping[str, str]], folder: Path, *arguments: str
 ) -> list[subprocess.CompletedProcess[str]]:
-    """A process for each, in one working directory, as on one node; and how they have ended."""
+    """Run one process per environment, in one working directory, as on one node."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "train_pytorch_model.run", *arguments],
@@ -96,7 +96,7 @@ def start(
 
 
 def logged(server: Door, run: mlflow.entities.Run) -> dict[str, list[int]]:
-    """Metric → the steps at which the run has it."""
+    """Metric → the steps at which the run has a value."""
     client = mlflow.MlflowClient(server.server_behind)
     names = client.get_run(run.info.run_id).data.metrics
     return {
@@ -120,8 +120,8 @@ def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
     assert "Azure ML has started 2 processes per node, on 1 node; no more are started." in ended[0].stdout
     assert "8 images a step = batch size 4 x 2 processes" in ended[0].stdout
     said = "".join(process.stdout + process.stderr for process in ended)
-    assert said.count("Warning") == 1  # of few images
-    assert "Train PyTorch Model" not in ended[1].stdout  # all that an older torch prints is gloo's
+    assert said.count("Warning") == 1  # about too few images
+    assert "Train PyTorch Model" not in ended[1].stdout  # older torch versions print gloo's messages
     assert (output / "_meta.yaml").is_file()
     for rank in (0, 1):
         assert "Epoch 2/2: " in (node / "logs" / f"rank_{rank}.log").read_text()
@@ -131,15 +131,15 @@ def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
     client = mlflow.MlflowClient(server.server_behind)
     now = client.get_run(run.info.run_id)
     assert {key: str(value) for key, value in PARAMS.items()}.items() <= now.data.params.items()
-    assert now.info.status == "RUNNING"  # whose run it is ends it
+    assert now.info.status == "RUNNING"  # the job ends its run
     assert {file.path for file in client.list_artifacts(run.info.run_id)} >= {"report.html"}
-    # A batch for the parameters and one for each epoch, all of rank 0; nothing that Azure does not have.
+    # One batch for the parameters and one per epoch, all from rank 0; no call that Azure does not support.
     assert server.calls.count("POST runs/log-batch") == 3
     assert not [call for call in server.calls if re.search("logged-models|runs/create|runs/update", call)]
 
 
 def enter_job(monkeypatch: pytest.MonkeyPatch, folder: Path, environment: Mapping[str, str]) -> None:
-    """Let this process be one of a job."""
+    """Make this process part of a job."""
     for name, value in {"CUDA_VISIBLE_DEVICES": "", **environment}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(folder)
@@ -152,14 +152,14 @@ def run_in_job(
     folder: Path,
     *arguments: str,
 ) -> str:
-    """Train in this process as the only one of a job; what it said."""
+    """Train in this process as the only one of a job; return its output."""
     enter_job(monkeypatch, folder, pytorch_job(1, 1, HERE)[0] | variables(server, run))
     ended = run_program(*arguments)
     assert ended.status == 0, ended.stderr
     return ended.stdout
 
 
-def test_a_server_that_answers_after_the_last_epoch_still_gets_all(
+def test_a_server_that_answers_after_the_last_epoch_still_gets_all_metrics(
     server: Door,
     run: mlflow.entities.Run,
     folders: Path,
@@ -167,11 +167,11 @@ def test_a_server_that_answers_after_the_last_epoch_still_gets_all(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And the epochs do not wait for it."""
+    """The epochs do not wait for the server."""
     kept = tmp_path / "outputs" / "train_pytorch_model" / "metrics.jsonl"
     server.opens = lambda: kept.exists() and len(kept.read_text().splitlines()) == 2
     arguments = train_arguments(folders, float32_resnet18, tmp_path / "trained", *EPOCHS)
-    assert run_in_job(server, run, monkeypatch, tmp_path, *arguments).count("Warning") == 1  # of few images
+    assert run_in_job(server, run, monkeypatch, tmp_path, *arguments).count("Warning") == 1  # on few images
     assert logged(server, run) == {name: [1, 2] for name in METRICS}
 
 
@@ -191,7 +191,7 @@ def test_a_server_that_dies_midway_costs_a_warning(
     arguments = train_arguments(folders, float32_resnet18, tmp_path / "trained", *EPOCHS)
     said = run_in_job(server, run, monkeypatch, tmp_path, *arguments)
     assert said.count("Warning: MLflow does not have all metrics (") == 1
-    assert said.count("Warning: ") == 2  # and of few images
+    assert said.count("Warning: ") == 2  # and one about too few images
     assert logged(server, run) == {name: [1] for name in METRICS}
     records = (tmp_path / "trained" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(record)["epoch"] for record in records] == [1, 2]
@@ -202,7 +202,7 @@ def test_a_job_that_is_restarted_sends_no_epoch_twice_and_changes_no_parameter(
 ) -> None:
     enter_job(monkeypatch, tmp_path, variables(server, run))
     for epochs in (1, 3):
-        params = {**PARAMS, "processes": epochs}  # the second time on other machines
+        params = {**PARAMS, "processes": epochs}  # the restart has other machines
         with MlflowTracker(Mlflow(), params, tmp_path / "mlflow_run", Silence()) as tracker:
             for epoch in range(1, epochs + 1):
                 tracker.log({"epoch": epoch, "step": 4 * epoch, "Learning rate": 0.1 / epoch})
@@ -219,7 +219,7 @@ def test_a_job_that_is_restarted_sends_no_epoch_twice_and_changes_no_parameter(
         (mpi_job, 2, "MPI has started 2 processes, 2 on this node."),
     ],
 )
-def test_the_processes_of_one_node_are_one_world(
+def test_the_processes_of_one_node_form_one_world(
     job: Callable[[int, int, str], list[dict[str, str]]],
     per_node: int,
     note: str,
@@ -255,7 +255,7 @@ def test_the_processes_of_one_node_are_one_world(
     ],
     ids=["no distribution", "MPI without a place to meet", "an older launch", "uneven nodes"],
 )
-def test_a_launch_that_cannot_become_one_world_is_refused(
+def test_a_launch_that_cannot_form_one_world_is_refused(
     environment: Mapping[str, str],
     message: str,
     folders: Path,
@@ -286,7 +286,7 @@ def test_a_launch_that_cannot_become_one_world_is_refused(
         ),
     ],
 )
-def test_whatever_fails_a_job_is_told_in_its_outputs(
+def test_every_failure_of_a_job_is_recorded_in_its_outputs(
     arguments: tuple[str, ...], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter_job(monkeypatch, tmp_path, pytorch_job(1, 1, HERE)[0] | {"AZUREML_RUN_ID": "a-run"})
@@ -296,7 +296,7 @@ def test_whatever_fails_a_job_is_told_in_its_outputs(
     assert (told["class"], told["exit_status"]) == (error, ended.status)
 
 
-def test_only_the_main_process_forgets_what_went_wrong_before(
+def test_only_the_main_process_removes_the_error_info_of_an_earlier_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter_job(monkeypatch, tmp_path, pytorch_job(1, 1, HERE)[0] | {"AZUREML_RUN_ID": "a-run"})
@@ -311,7 +311,7 @@ def test_only_the_main_process_forgets_what_went_wrong_before(
         assert told.exists() == (rank == 1)
 
 
-def test_the_log_of_a_process_ends_with_what_has_ended_it(
+def test_the_log_of_a_failed_process_ends_with_its_error(
     folders: Path, float32_resnet18: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter_job(monkeypatch, tmp_path, pytorch_job(1, 1, HERE)[0] | {"AZUREML_RUN_ID": "a-run"})

@@ -1,4 +1,4 @@
-"""Two and three processes do what one would."""
+"""Groups of two and three processes give the results of one."""
 
 from itertools import chain
 
@@ -12,7 +12,7 @@ SEVERAL = pytest.mark.parametrize("size", [2, 3])
 
 @SEVERAL
 @pytest.mark.parametrize("batch_size", ["2", "4", "16"])
-def test_the_same_weights_are_validated_alike_by_any_number_of_processes(
+def test_validation_metrics_do_not_depend_on_the_number_of_processes(
     records: Records, size: int, batch_size: str
 ) -> None:
     alone = records[1][0]["validated"][batch_size]
@@ -22,14 +22,14 @@ def test_the_same_weights_are_validated_alike_by_any_number_of_processes(
         assert record["validated"][batch_size] == pytest.approx(alone, abs=1e-6)
 
 
-def test_the_batch_size_does_not_change_what_validation_measures(records: Records) -> None:
+def test_validation_metrics_do_not_depend_on_the_batch_size(records: Records) -> None:
     validated = records[1][0]["validated"]
-    # Batches of another size are multiplied in another order: float32 differs in the fifth digit.
+    # Another batch size sums in another order: float32 results differ in the fifth digit.
     assert validated["2"] == pytest.approx(validated["16"], abs=1e-4)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_every_image_is_trained_exactly_once_an_epoch(records: Records, size: int) -> None:
+def test_every_image_is_trained_on_exactly_once_per_epoch(records: Records, size: int) -> None:
     seen = chain.from_iterable(greys for record in records[size] for greys in record["trained"]["steps"])
     assert sorted(seen) == [grey_of(index) for index in range(NUM_TRAINING)]
 
@@ -59,14 +59,14 @@ def test_all_processes_hold_the_same_weights_after_an_epoch(records: Records, si
 
 
 @SEVERAL
-def test_fine_tuning_begins_alike_on_all_processes(records: Records, size: int) -> None:
+def test_fine_tuning_starts_identically_on_all_processes(records: Records, size: int) -> None:
     first, *others = (record["fine_tuning"] for record in records[size])
     assert first["statistics"] != first["given"]
     assert others == [first] * (size - 1)
 
 
 @SEVERAL
-def test_batch_norm_statistics_are_everybodys_mean_once_averaged(records: Records, size: int) -> None:
+def test_averaged_batch_norm_statistics_are_the_mean_of_all_processes(records: Records, size: int) -> None:
     trained = [record["trained"] for record in records[size]]
     assert len({own["own_statistics"] for own in trained}) == size
     assert len({own["averaged_statistics"] for own in trained}) == 1
@@ -82,7 +82,7 @@ def test_all_processes_validate_the_same_network_and_keep_it(records: Records, s
 
 @SEVERAL
 @pytest.mark.parametrize("num_images", ["11", "1"])
-def test_gradients_are_those_of_one_process_on_the_images_of_all(
+def test_gradients_equal_those_of_one_process_on_all_images(
     records: Records, size: int, num_images: str
 ) -> None:
     for record in records[size]:
@@ -95,7 +95,7 @@ def test_gradients_are_those_of_one_process_on_the_images_of_all(
     ("size", "num_images", "shares"),
     [(2, "11", [2, 1]), (2, "1", [1, 0]), (3, "11", [2, 2, 1]), (3, "1", [1, 0, 0])],
 )
-def test_gradients_are_compared_on_uneven_and_on_empty_shares(
+def test_gradients_are_compared_on_uneven_and_empty_shares(
     records: Records, size: int, num_images: str, shares: list[int]
 ) -> None:
     last = [record["gradients"][num_images][-1] for record in records[size]]
@@ -112,7 +112,7 @@ def test_a_loss_that_is_not_finite_ends_all_processes_at_the_same_step(records: 
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_images_decoded_once_are_those_decoded_each_time(records: Records, size: int) -> None:
+def test_cached_images_equal_those_decoded_each_time(records: Records, size: int) -> None:
     for record in records[size]:
         once, each_time = record["decoding"]["once"], record["decoding"]["each time"]
         assert len(once["seen"]) >= 2 * NUM_TRAINING // (size * BATCH_SIZE)
@@ -131,7 +131,7 @@ def test_the_processes_of_a_machine_decode_each_image_once(records: Records, siz
 
 @SEVERAL
 def test_no_thread_of_the_group_outlives_it(records: Records, size: int) -> None:
-    """It would end a process whose work is done by SIGABRT, now and then."""
+    """Such a thread occasionally aborts a finished process (SIGABRT)."""
     for record in records[size]:
         assert [name for name in record["threads"] if "gloo" in name or "tcpstore" in name] == []
         assert [name for name in record["threads_before"] if "gloo" in name]

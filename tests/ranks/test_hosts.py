@@ -1,4 +1,4 @@
-"""Several hosts train together: started as Azure ML starts them, by torchrun, and after one was lost."""
+"""Several hosts train together: started as by Azure ML, by torchrun, and again after one was lost."""
 
 import json
 import re
@@ -17,12 +17,12 @@ from tests.painting import paint_folders
 from tests.ranks.hosts import Host, NoNamespacesError, end, make_hosts
 
 EPOCHS = 3
-DEADLINE_S = 240.0  # of anything: only a hang takes so long
+DEADLINE_S = 240.0  # for any wait: only a hang takes this long
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[list[Host]]:
-    """Two of them, as often as they are needed."""
+    """Two hosts, shared by all tests of the module."""
     try:
         with make_hosts(2) as made:
             yield made
@@ -32,7 +32,7 @@ def hosts() -> Iterator[list[Host]]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Painted folders to train and to validate on."""
+    """Painted folders for training and validation."""
     root = tmp_path_factory.mktemp("folders")
     paint_folders(root / "training", 8)
     paint_folders(root / "validation", 2, first=100)
@@ -62,7 +62,7 @@ def start_as_azure_does(
     job: Callable[[int, int, str], list[dict[str, str]]] = pytorch_job,
     per_node: int = 1,
 ) -> list[subprocess.Popen[bytes]]:
-    """So many processes a node, with the variables of that kind of job."""
+    """Start `per_node` processes on each host, with the variables of that kind of job."""
     return [
         hosts[rank // per_node].start([sys.executable, *command], environment, logs / f"{rank}.log")
         for rank, environment in enumerate(job(len(hosts), per_node, hosts[0].address))
@@ -72,7 +72,7 @@ def start_as_azure_does(
 def start_as_our_launcher_does(
     hosts: Sequence[Host], command: Sequence[str], logs: Path
 ) -> list[subprocess.Popen[bytes]]:
-    """A torchrun a node, as the line says that the program prints on each node with several GPUs."""
+    """Start a torchrun on each host, with the line that the program prints on a node with several GPUs."""
     return [
         host.start(
             [
@@ -88,12 +88,12 @@ def start_as_our_launcher_does(
 
 
 def said(logs: Path) -> str:
-    """What all hosts have said."""
+    """The output of all hosts."""
     return "\n".join(f"[{path.name}]\n{path.read_text()}" for path in sorted(logs.glob("*.log")))
 
 
 def wait_for(pattern: str, log: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until the host has said it."""
+    """Wait until the log matches the pattern."""
     while not re.search(pattern, log.read_text()):
         assert process.poll() is None, log.read_text()
         time.sleep(0.05)
@@ -106,7 +106,7 @@ def together(
     float32_resnet18: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, str]:
-    """The output of two nodes of Azure ML that nothing has happened to, and what they said."""
+    """The output directory and logs of an undisturbed run on two nodes of Azure ML."""
     logs = tmp_path_factory.mktemp("together")
     command = program(folders, float32_resnet18, logs / "trained")
     processes = start_as_azure_does(hosts, command, logs)
@@ -114,14 +114,14 @@ def together(
     return logs / "trained", said(logs)
 
 
-def test_two_nodes_train_as_azure_ml_starts_them(together: tuple[Path, str]) -> None:
+def test_two_nodes_started_by_azure_ml_train_together(together: tuple[Path, str]) -> None:
     output, text = together
     assert (output / "_meta.yaml").is_file()
     assert "4 images a step = batch size 2 x 2 processes" in text
     assert text.count(f"Epoch {EPOCHS}/{EPOCHS}: ") == 1
 
 
-def test_two_nodes_meet_as_mpi_starts_them(
+def test_two_nodes_started_by_mpi_connect(
     hosts: list[Host], folders: Path, float32_resnet18: Path, tmp_path: Path
 ) -> None:
     command = [*program(folders, float32_resnet18, tmp_path / "trained"), "--dry-run"]
@@ -131,7 +131,7 @@ def test_two_nodes_meet_as_mpi_starts_them(
     assert said(tmp_path).count("4 images a step = batch size 2 x 2 processes") == 1
 
 
-def test_two_nodes_of_two_processes_meet_as_azure_ml_starts_them(
+def test_two_nodes_of_two_processes_started_by_azure_ml_connect(
     hosts: list[Host], folders: Path, float32_resnet18: Path, tmp_path: Path
 ) -> None:
     command = [*program(folders, float32_resnet18, tmp_path / "trained"), "--dry-run"]
@@ -141,7 +141,7 @@ def test_two_nodes_of_two_processes_meet_as_azure_ml_starts_them(
     assert said(tmp_path).count("8 images a step = batch size 2 x 4 processes") == 1
 
 
-def test_two_nodes_train_alike_under_torchrun(
+def test_two_nodes_train_the_same_model_under_torchrun(
     hosts: list[Host],
     folders: Path,
     float32_resnet18: Path,
@@ -153,7 +153,7 @@ def test_two_nodes_train_alike_under_torchrun(
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"),
                 *("--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].address}:{PORT}", "--rdzv-id=test"),
-                # On real hosts torchrun tells by their names which of them has the address.
+                # On real hosts torchrun finds by host name which of them has the address.
                 *(f"--rdzv-conf=is_host={int(rank == 0)}", f"--local-addr={host.address}"),
                 *program(folders, float32_resnet18, tmp_path / "trained"),
             ],
@@ -166,7 +166,7 @@ def test_two_nodes_train_alike_under_torchrun(
     assert_same_model(tmp_path / "trained", together[0])
 
 
-def test_a_node_that_is_lost_and_comes_back_goes_on_from_the_checkpoint(
+def test_a_run_resumes_from_the_checkpoint_when_a_lost_node_is_back(
     hosts: list[Host],
     folders: Path,
     float32_resnet18: Path,
@@ -185,7 +185,7 @@ def test_a_node_that_is_lost_and_comes_back_goes_on_from_the_checkpoint(
     assert_same_model(tmp_path / "trained", together[0])
 
 
-def test_hosts_that_lose_each_other_end_and_go_on_when_the_network_is_back(
+def test_hosts_that_lose_each_other_end_and_resume_when_the_network_is_back(
     hosts: list[Host],
     folders: Path,
     float32_resnet18: Path,
@@ -212,5 +212,5 @@ def test_hosts_that_lose_each_other_end_and_go_on_when_the_network_is_back(
 
 
 def assert_same_model(output: Path, other: Path) -> None:
-    """Bit for bit."""
+    """The models are equal bit for bit."""
     assert (output / "model").read_bytes() == (other / "model").read_bytes()

@@ -1,4 +1,4 @@
-"""The program, started as several processes: by torchrun, and by itself."""
+"""The program in several processes, started by torchrun and by its own launcher."""
 
 import json
 import os
@@ -22,7 +22,7 @@ PROGRAM = ("-m", "train_pytorch_model")
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Painted folders to train and to validate on."""
+    """Painted folders for training and validation."""
     root = tmp_path_factory.mktemp("folders")
     paint_folders(root / "training", 4)
     paint_folders(root / "validation", 3, first=100)
@@ -31,7 +31,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def _signal_handlers() -> Iterator[None]:
-    """Torch's launcher sets handlers of its own in this process."""
+    """Restores the signal handlers of this process, which torch's launcher replaces."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
     for number, handler in before.items():
@@ -55,7 +55,7 @@ def arguments(folders: Path, untrained_model: Path, output: Path, *more: str) ->
     ]
 
 
-# What the interpreter runs before a program: notes who lists which folder.
+# Run by the interpreter before the program: records which process lists which folder.
 LISTINGS = """
 import os, sys
 
@@ -93,7 +93,7 @@ def test_torchrun_trains_with_two_processes(
     assert ended.returncode == 0, ended.stderr
     listings = [line.split(maxsplit=1) for line in (site / "listings").read_text().splitlines()]
     listed_by = {pid for pid, folder in listings if Path(folder).is_relative_to(folders)}
-    assert len(listed_by) == 1  # for both
+    assert len(listed_by) == 1  # one process lists for both
     assert {"_meta.yaml", "manifest.json", "metrics.jsonl", "model", "MLmodel"} <= {
         entry.name for entry in output.iterdir()
     }
@@ -104,11 +104,11 @@ def test_torchrun_trains_with_two_processes(
     assert "Peak LR     0.002 = learning rate 0.001 x 2 processes" in ended.stdout
     for line in ("Train PyTorch Model ", "Epoch 1/1: ", "The trained model is in "):
         assert ended.stdout.count(line) == 1
-    assert (ended.stdout + ended.stderr).count("Warning") == 1  # of few images
+    assert (ended.stdout + ended.stderr).count("Warning") == 1  # about too few images
 
 
 @pytest.mark.usefixtures("_signal_handlers")
-def test_an_agent_starts_its_workers_and_ends_with_0(
+def test_an_agent_starts_its_workers_and_exits_with_0(
     folders: Path, float32_resnet18: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "trained"
@@ -122,7 +122,7 @@ def test_an_agent_starts_its_workers_and_ends_with_0(
 
 
 @pytest.mark.usefixtures("_signal_handlers")
-def test_an_agent_ends_with_4_when_training_fails_and_tells_it_once(
+def test_an_agent_exits_with_4_and_reports_a_failed_training_once(
     folders: Path, float32_resnet18: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "trained"
@@ -142,7 +142,7 @@ def test_an_agent_ends_with_4_when_training_fails_and_tells_it_once(
     assert record["message"] in said.err
 
 
-def test_the_agents_of_two_nodes_meet_and_train_together(
+def test_the_agents_of_two_nodes_connect_and_train_together(
     folders: Path, float32_resnet18: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "trained"

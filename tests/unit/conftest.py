@@ -1,4 +1,4 @@
-"""What the unit tests share: searched examples without a clock, a small network."""
+"""Shared by the unit tests: a Hypothesis profile without deadlines, a small network."""
 
 from typing import TYPE_CHECKING
 
@@ -8,14 +8,14 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from torch import nn
 
-# Tests run side by side on machines of any speed: the time of an example says nothing.
+# Tests run in parallel on machines of any speed, so the time of an example means nothing.
 settings.register_profile("unit", deadline=None)
 settings.load_profile("unit")
 
 
 @pytest.fixture(scope="session")
 def resnet18() -> "nn.Module":
-    """A ResNet-18 for three categories; read only."""
+    """A ResNet-18 for three categories; read-only."""
     import torch
 
     from train_pytorch_model.image_classifier.architectures import build

@@ -1,4 +1,4 @@
-"""What one process says, all of them do."""
+"""The agreement of all processes after a step: non-finite losses, due checkpoints, stop signals."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ FINE = torch.tensor(1.5)
 
 
 class Told(World):
-    """One of two processes; the other says the same each time."""
+    """One of two processes; the other always reports the same."""
 
     other = (0.0, 0.0, 0.0)
 
@@ -39,44 +39,46 @@ def one_of_two(*other: float) -> Agreement:
     ],
 )
 @pytest.mark.parametrize("is_alone", [True, False])
-def test_what_is_said_is_agreed(
+def test_reports_of_one_process_are_agreed(
     loss_sum: float, is_due: bool, stop: int, agreed: Agreed, is_alone: bool
 ) -> None:
     these = Agreement(World(0, 1, 0, 1, CPU)) if is_alone else one_of_two()
     assert these.exchange(torch.tensor(loss_sum, requires_grad=True), is_due, stop) == agreed
 
 
-def test_what_the_other_says_counts_as_much() -> None:
+def test_reports_of_the_other_process_count_equally() -> None:
     assert one_of_two(1.0, 0.0, 0.0).exchange(FINE, is_due=False, stop=0) == Agreed(is_finite=False)
     assert one_of_two(0.0, 1.0, 0.0).exchange(FINE, is_due=False, stop=0) == Agreed(is_due=True)
     assert one_of_two(0.0, 0.0, 15.0).exchange(FINE, is_due=False, stop=2) == Agreed(stop=15)
 
 
-def test_on_a_cpu_nothing_is_left_for_the_end() -> None:
+def test_on_a_cpu_no_answer_is_pending_at_the_end() -> None:
     these = one_of_two(0.0, 0.0, 15.0)
     these.exchange(FINE, is_due=False, stop=0)
     assert these.finish() == Agreed()
 
 
-def test_a_gpu_answers_a_step_later_and_a_bad_loss_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_answers_come_a_step_late_and_a_bad_loss_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(agreement, "read_later", lambda values: values.flatten().tolist)
     alone = Agreement(World(0, 1, 0, 1, torch.device("cuda", 0)))
     bad = torch.tensor(float("nan"))
     assert alone.exchange(FINE, is_due=True, stop=0) == Agreed()
     assert alone.exchange(FINE, is_due=True, stop=0) == Agreed(is_due=True)
-    assert alone.exchange(bad, is_due=False, stop=0) == Agreed()  # it was asked for twice, and told once
+    assert alone.exchange(bad, is_due=False, stop=0) == Agreed()  # requested twice, answered once
     assert not alone.exchange(bad, is_due=False, stop=0).is_finite
-    # Back to the last good state: what the step after the bad one has found is gone with it.
+    # Rolled back to the last good state: the answer for the step after the bad one is discarded.
     assert alone.exchange(FINE, is_due=False, stop=15) == Agreed()
     assert alone.finish() == Agreed(stop=15)
     assert alone.finish() == Agreed()
 
 
-def test_a_gpu_saves_no_state_that_its_last_step_has_spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_saves_no_state_after_a_non_finite_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "read_later", lambda values: values.flatten().tolist)
     alone = Agreement(World(0, 1, 0, 1, torch.device("cuda", 0)))
     alone.exchange(FINE, is_due=True, stop=0)
     answer = alone.exchange(torch.tensor(float("nan")), is_due=False, stop=0)
     assert answer == Agreed(is_finite=False, is_due=True)
-    assert alone.exchange(FINE, is_due=False, stop=0) == Agreed()  # told once: the rate is halved once
+    assert alone.exchange(FINE, is_due=False, stop=0) == Agreed()  # once: the learning rate is halved once
     assert alone.finish() == Agreed()

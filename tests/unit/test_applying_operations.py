@@ -1,4 +1,4 @@
-"""Operations on one image: torchvision's own results, in their order, and what does not fit."""
+"""Image operations: torchvision's results, in order, and reasons where they do not fit an image."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_operations_are_applied_in_their_order() -> None:
     assert np.array_equal(np.asarray(crop_then_resize), np.asarray(v2.Resize(8)(v2.CenterCrop(20)(image))))
 
 
-def test_operations_of_one_kind_draw_on_their_own() -> None:
+def test_repeated_operations_draw_independently() -> None:
     apply = Apply([ops.RandomHorizontalFlip(), ops.RandomHorizontalFlip()], 1)
     image = paint("red", 1, (8, 8))
     unchanged = [np.array_equal(np.asarray(apply(image, index)), np.asarray(image)) for index in range(40)]
@@ -109,7 +109,9 @@ def test_operations_of_one_kind_draw_on_their_own() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told(operation: ops.Operation, size: tuple[int, int], reason: str) -> None:
+def test_an_operation_that_does_not_fit_the_image_gives_a_reason(
+    operation: ops.Operation, size: tuple[int, int], reason: str
+) -> None:
     with pytest.raises(MisfitError) as raised:
         Apply([operation], 1)(Image.new("RGB", size), 0)
     assert str(raised.value).startswith(reason)

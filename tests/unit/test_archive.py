@@ -1,4 +1,4 @@
-"""Archives: what is taken from them, and what of damaged ones."""
+"""Archives: which images are listed and read, and how damaged ones are refused."""
 
 import bz2
 import gzip
@@ -27,7 +27,7 @@ from train_pytorch_model.formats.listing import UNLABELLED
 
 TAR = tarfile.TarInfo("a.png").tobuf() + bytes(2 * tarfile.BLOCKSIZE)
 
-# ── What is taken ────────────────────────────────────────────────────────────────────────────────
+# ── Listing and reading ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,7 +81,7 @@ def test_images_are_listed_like_those_of_plain_folders(tmp_path: Path, kind: str
         (["1.png"], "", ["1.png"]),
     ],
 )
-def test_folders_that_hold_all_the_rest_are_skipped(
+def test_outer_folders_around_everything_are_skipped(
     tmp_path: Path, kind: str, names: list[str], around: str, taken: list[str]
 ) -> None:
     path = pack(tmp_path / "archive", {name: name.encode() for name in names}, kind)
@@ -106,13 +106,13 @@ def test_loose_images_have_no_category(tmp_path: Path, kind: str) -> None:
     assert listing.columns == ("id",)
 
 
-def test_a_gzip_of_several_parts_is_read_to_its_end(tmp_path: Path) -> None:
+def test_a_gzip_of_several_members_is_read_to_the_end(tmp_path: Path) -> None:
     whole = pack(tmp_path / "tar", {"a/1.png": b"x" * 3000, "b/2.png": b"y"}, "tar").read_bytes()
     (tmp_path / "parts").write_bytes(gzip.compress(whole[:1500]) + gzip.compress(whole[1500:]))
     assert contents(tmp_path / "parts") == {"a/1.png": b"x" * 3000, "b/2.png": b"y"}
 
 
-def test_names_of_macos_and_of_windows_are_understood(tmp_path: Path) -> None:
+def test_zip_names_from_macos_and_windows_are_understood(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     with zipfile.ZipFile(path, "w") as zip_:
         zip_.writestr("caf\N{LATIN SMALL LETTER E WITH ACUTE}/1.png", b"1")
@@ -123,17 +123,17 @@ def test_names_of_macos_and_of_windows_are_understood(tmp_path: Path) -> None:
     unmarked = bytearray(data)
     for start in flags:
         place = start + (6 if data[start + 2] == 3 else 8)
-        unmarked[place + 1] &= ~0x08  # UTF-8, and does not say so
+        unmarked[place + 1] &= ~0x08  # clears the UTF-8 flag, as on macOS
     assert data.count(utf8) == 2
     path.write_bytes(unmarked)
     assert listed(path).categories == ("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "dos")
     assert contents(path) == {"caf\N{LATIN SMALL LETTER E WITH ACUTE}/1.png": b"1", "dos/2.png": b"2"}
 
 
-def test_a_name_that_is_no_utf8_stays_what_the_archiver_wrote(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf8_is_read_as_code_page_437(tmp_path: Path) -> None:
     path = pack(tmp_path / "archive", {"a/x.png": b"1", "b/y.png": b"2"})
     path.write_bytes(path.read_bytes().replace(b"a/x.png", b"a/\x81.png"))
-    assert list(listed(path).file_names) == ["a/ü.png", "b/y.png"]  # of code page 437
+    assert list(listed(path).file_names) == ["a/ü.png", "b/y.png"]  # 0x81 in code page 437
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,7 +145,7 @@ def test_a_name_may_have_255_bytes(tmp_path: Path, kind: str) -> None:
     )
 
 
-def test_threads_may_read_one_zip(tmp_path: Path) -> None:
+def test_threads_can_read_one_zip_concurrently(tmp_path: Path) -> None:
     members = {f"{index % 7}/{index}.png": os.urandom(5000) for index in range(200)}
     with open_archive(pack(tmp_path / "archive", members)) as archive, ThreadPoolExecutor(8) as pool:
         list_archive(archive)
@@ -160,7 +160,7 @@ def test_threads_may_read_one_zip(tmp_path: Path) -> None:
     assert dict(found) == members
 
 
-def test_a_large_member_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_member_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (archive_module, tar_stream):
         monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     for kind in KINDS:
@@ -190,12 +190,12 @@ def test_a_large_member_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.Monk
         pytest.param(b"BZh and no bzip2", "it is damaged or cut short: ", id="no bzip2"),
     ],
 )
-def test_what_is_no_archive_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+def test_files_that_are_not_archives_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "archive").write_bytes(data)
     assert refused(tmp_path / "archive").startswith(message)
 
 
-def test_a_zip_behind_a_program_and_a_tar_of_old_are_archives(tmp_path: Path) -> None:
+def test_self_extracting_zips_and_pre_posix_tars_are_archives(tmp_path: Path) -> None:
     whole = pack(tmp_path / "zip", {"a.png": b"1"}).read_bytes()
     (tmp_path / "program").write_bytes(b"#!/bin/sh\n" + whole)
     assert contents(tmp_path / "program") == {"a.png": b"1"}
@@ -209,13 +209,13 @@ def test_a_zip_behind_a_program_and_a_tar_of_old_are_archives(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_half_an_archive_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_truncated_archive_is_refused(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {f"{index}.png": os.urandom(4000) for index in range(20)}, kind)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     assert refused(path).startswith("it is damaged or cut short: ")
 
 
-def test_a_tar_without_its_end_is_refused(tmp_path: Path) -> None:
+def test_a_tar_without_a_header_or_end_marker_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "archive", {"a.png": b"x" * 512, "b.png": b"y" * 512}, "tar")
     message = "it is damaged or cut short: neither a header nor the end was found."
     data = path.read_bytes()
@@ -226,7 +226,7 @@ def test_a_tar_without_its_end_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tar.gz", "tar.bz2"])
-def test_a_checksum_that_does_not_fit_is_found_before_anything_is_read(tmp_path: Path, kind: str) -> None:
+def test_a_wrong_checksum_is_found_before_anything_is_read(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {"a.png": os.urandom(4000)}, kind)
     data = bytearray(path.read_bytes())
     data[-6] ^= 0xFF
@@ -265,6 +265,6 @@ def test_a_negative_size_is_refused(tmp_path: Path, size: int) -> None:
     header = info.tobuf(tarfile.GNU_FORMAT)
     start = pack(tmp_path / "archive", {"a.png": b"x" * 100}, "tar").read_bytes()[:1024]
     (tmp_path / "archive").write_bytes(start + header + bytes(1024))
-    # Pythons from 2025 on do not take it for a header.
+    # Python releases since 2025 do not accept it as a header.
     expected = (f"'b.png' has {size:,} bytes", "it is damaged or cut short: ")
     assert refused(tmp_path / "archive").startswith(expected)

@@ -1,4 +1,4 @@
-"""Augmentation: pure functions of a stream, and what they may do to an image."""
+"""Augmentation: pure functions of a random stream, and their effects on an image."""
 
 from random import Random
 
@@ -107,7 +107,7 @@ def test_a_random_window_is_resized_to_the_training_size() -> None:
 
 
 @pytest.mark.parametrize("size", [(1000, 10), (10, 1000)])
-def test_of_a_panorama_the_largest_centred_window_is_taken(size: tuple[int, int]) -> None:
+def test_panoramas_fall_back_to_the_largest_centred_window(size: tuple[int, int]) -> None:
     image = noise(*size)
     centred = [
         seed for seed in range(200) if random_window(*image.shape[:2], 1.0, 0.08, Random(seed)) is None
@@ -118,14 +118,14 @@ def test_of_a_panorama_the_largest_centred_window_is_taken(size: tuple[int, int]
         assert (found == framed(image, Framing(8, 8, 1.0))).all()
 
 
-def test_left_and_right_are_exchanged() -> None:
+def test_mirroring_swaps_left_and_right() -> None:
     assert (mirrored(noise(5, 3)) == noise(5, 3)[:, ::-1]).all()
 
 
 # ── Padded crop ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_padded_crop_is_the_image_moved_by_up_to_an_eighth_with_its_reflection() -> None:
+def test_a_padded_crop_shifts_by_up_to_an_eighth_with_reflection_padding() -> None:
     pixels = noise(24, 16)
     reflected = np.pad(pixels, ((2, 2), (3, 3), (0, 0)), mode="reflect")
     possible = {
@@ -138,12 +138,12 @@ def test_a_padded_crop_is_the_image_moved_by_up_to_an_eighth_with_its_reflection
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 8])
-def test_images_of_few_pixels_are_cropped_too(side: int) -> None:
+def test_tiny_images_get_padded_crops(side: int) -> None:
     pixels = np.zeros((side, side, 3), dtype=np.uint8)
     assert padded_crop(pixels, Random(0)).shape == (side, side, 3)
 
 
-def test_a_padded_crop_of_a_larger_image_is_of_all_of_it() -> None:
+def test_a_larger_image_is_resized_before_the_padded_crop() -> None:
     augment = RecipeAugment(Recipe(augmentation="padded-crop", horizontal_flip=False), SIDE, SIDE)
     image = noise(64, 64)
     assert (augment(image, Random(5)) == padded_crop(resize(image, SIDE, SIDE), Random(5))).all()

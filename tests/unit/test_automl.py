@@ -1,4 +1,4 @@
-"""AutoML's JSONL: rows, labels, where the images are, and what cannot be used."""
+"""AutoML's JSONL: rows, labels, image locations and invalid rows."""
 
 import json
 import os
@@ -16,7 +16,7 @@ DATASTORE = "azureml://subscriptions/s/resourcegroups/r/workspaces/w/datastores/
 
 
 def write(root: Path, *rows: dict[str, Any] | str, images: tuple[str, ...] = ()) -> Path:
-    """A list of those rows, beside those images; a text is a line as it is."""
+    """Write a list of these rows beside these images; a string is written as it is."""
     for name in images:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
@@ -51,7 +51,7 @@ def test_images_are_listed_by_category_and_name(tmp_path: Path) -> None:
     assert listing.ignored == {}
 
 
-def test_rows_without_label_are_images_without_category(tmp_path: Path) -> None:
+def test_rows_without_a_label_are_images_without_a_category(tmp_path: Path) -> None:
     path = write(tmp_path, {"image_url": "b.jpg"}, {"image_url": "a.jpg"}, images=("a.jpg", "b.jpg"))
     listing = read_annotations(path)
     assert (listing.categories, list(listing.file_names)) == ((), ["a.jpg", "b.jpg"])
@@ -59,7 +59,7 @@ def test_rows_without_label_are_images_without_category(tmp_path: Path) -> None:
     assert listing.columns == ("id",)
 
 
-def test_whole_numbers_are_labels_too(tmp_path: Path) -> None:
+def test_integers_are_accepted_as_labels(tmp_path: Path) -> None:
     rows = [{"image_url": f"{label}.jpg", "label": label} for label in (10, 9)]
     assert read_annotations(write(tmp_path, *rows, images=("9.jpg", "10.jpg"))).categories == ("9", "10")
 
@@ -72,19 +72,19 @@ def test_a_repeated_row_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["x//a.jpg", "x/./a.jpg", "././x/a.jpg", f"{DATASTORE}/y//x//a.jpg"])
-def test_an_image_has_one_name_however_it_is_written(tmp_path: Path, url: str) -> None:
+def test_spellings_of_a_path_are_the_same_image(tmp_path: Path, url: str) -> None:
     rows = ({"image_url": "x/a.jpg"}, {"image_url": url})
     listing = read_annotations(write(tmp_path, *rows, images=("x/a.jpg",)))
     assert list(listing.file_names) == ["x/a.jpg"]
 
 
-def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
+def test_blank_lines_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
     lines = ('\ufeff{"image_url": "a.jpg"}', "", "  \r", '{"image_url": "b.jpg"}\r')
     path = write(tmp_path, *lines, images=("a.jpg", "b.jpg"))
     assert list(read_annotations(path).file_names) == ["a.jpg", "b.jpg"]
 
 
-# ── Where the images are ─────────────────────────────────────────────────────────────────────────
+# ── Image locations ──────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_an_image_is_found_below_the_directory_of_the_list(tmp_path: Path, url: 
     assert list(listing.file_names) == ["fridge/milk/1 ü.jpg"]
 
 
-def test_absolute_paths_and_file_addresses_may_lead_inside(tmp_path: Path) -> None:
+def test_absolute_paths_and_file_urls_inside_the_directory_are_accepted(tmp_path: Path) -> None:
     inside = (tmp_path / "a b.jpg").as_posix()
     address = (tmp_path / "c d.jpg").as_uri()
     unescaped = f"FILE://localhost{tmp_path.as_posix()}/e#f?.jpg"
@@ -115,14 +115,12 @@ def test_absolute_paths_and_file_addresses_may_lead_inside(tmp_path: Path) -> No
     assert list(read_annotations(path).file_names) == list(names)
 
 
-def test_the_longest_end_of_an_address_that_is_there_is_taken(tmp_path: Path) -> None:
+def test_the_longest_existing_suffix_of_a_url_is_used(tmp_path: Path) -> None:
     path = write(tmp_path, {"image_url": f"{DATASTORE}/x/a/1.jpg"}, images=("a/1.jpg", "1.jpg"))
     assert list(read_annotations(path).file_names) == ["a/1.jpg"]
 
 
-def test_an_address_of_a_hundred_thousand_folders_is_looked_up_a_few_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lookups_of_a_very_deep_url_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def problem_with(_: PresentFiles, name: str) -> str:
@@ -134,7 +132,7 @@ def test_an_address_of_a_hundred_thousand_folders_is_looked_up_a_few_times(
     assert asked[0].count("/") == 63
 
 
-# ── What cannot be used ──────────────────────────────────────────────────────────────────────────
+# ── Invalid rows ─────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -170,38 +168,40 @@ def test_an_address_of_a_hundred_thousand_folders_is_looked_up_a_few_times(
         ('{"image_url": "\\ud800"}', "not a JSON object: "),
     ],
 )
-def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, row: dict[str, Any] | str, reason: str) -> None:
+def test_an_invalid_row_is_reported_with_its_line_and_reason(
+    tmp_path: Path, row: dict[str, Any] | str, reason: str
+) -> None:
     path = write(tmp_path, {"image_url": "a.jpg", "label": "x"}, row, images=("a.jpg",))
     (tmp_path / "out.jpg").symlink_to("/etc/passwd")
     assert refused(path).startswith(f"1 rows of train.jsonl cannot be used:\n  train.jsonl:2: {reason}")
 
 
-def test_deep_nesting_is_a_bad_row(tmp_path: Path) -> None:
+def test_a_deeply_nested_row_is_invalid(tmp_path: Path) -> None:
     path = write(tmp_path, '{"image_url": "a.jpg", "x": ' + "[" * 100_000 + "]" * 100_000 + "}")
     assert refused(path).startswith(
         "1 rows of train.jsonl cannot be used:\n  train.jsonl:1: not a JSON object"
     )
 
 
-def test_two_labels_of_one_image_are_refused(tmp_path: Path) -> None:
+def test_conflicting_labels_of_one_image_are_refused(tmp_path: Path) -> None:
     rows = [{"image_url": "a.jpg", "label": label} for label in ("x", "y")]
     message = "train.jsonl:2: image 'a.jpg' has label 'x' in another row and 'y' here."
     assert message in refused(write(tmp_path, *rows, images=("a.jpg",)))
 
 
-def test_all_images_have_a_label_or_none(tmp_path: Path) -> None:
+def test_labels_on_only_some_images_are_refused(tmp_path: Path) -> None:
     rows = [{"image_url": "a.jpg", "label": "x"}, {"image_url": "b.jpg"}]
     message = "1 rows of train.jsonl cannot be used:\n  image 'b.jpg' has no label, but others do.\n"
     assert refused(write(tmp_path, *rows, images=("a.jpg", "b.jpg"))) == message
 
 
-def test_bad_rows_are_told_at_once_and_counted(tmp_path: Path) -> None:
+def test_invalid_rows_are_listed_together_and_counted(tmp_path: Path) -> None:
     lines = refused(write(tmp_path, *[{"image_url": f"{index}.jpg"} for index in range(12)])).splitlines()
     assert lines[0] == "12 rows of train.jsonl cannot be used:"
     assert lines[10:] == ["  train.jsonl:10: image '9.jpg' does not exist.", "  and 2 more"]
 
 
-def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
+def test_an_overlong_line_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, '{"image_url": "a.jpg"}', "x" * ((1 << 20) + 1), images=("a.jpg",))
     assert refused(path) == "train.jsonl:2: more than 1,048,576 bytes in a line."
 
@@ -240,13 +240,13 @@ def test_an_mltable_names_its_list(tmp_path: Path) -> None:
         ("paths: [", "MLTable is not valid YAML: "),
     ],
 )
-def test_an_mltable_of_anything_else_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_an_mltable_without_one_jsonl_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "MLTable").write_text(text)
     with pytest.raises(MalformedFileError) as raised:
         annotations_of(tmp_path)
     assert str(raised.value).startswith(message)
 
 
-def test_a_name_of_no_file_system_is_missing(tmp_path: Path) -> None:
+def test_a_name_too_long_for_the_file_system_is_missing(tmp_path: Path) -> None:
     name = "x" * (os.pathconf(tmp_path, "PC_NAME_MAX") + 1)
     assert f"image '{name}' does not exist." in refused(write(tmp_path, {"image_url": name}))

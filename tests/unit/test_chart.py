@@ -1,4 +1,4 @@
-"""Curves: ticks that can be read, gaps, marks, bounds."""
+"""Line charts: readable ticks, gaps, markers and bounds."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ NAN, INF = math.nan, math.inf
 def chart(
     values: Sequence[float], unit: Unit = NUMBER, from_zero: bool = True, mark: int | None = None
 ) -> Chart:
-    """Of one series over the epochs."""
+    """A chart of one series over the epochs."""
     return line_chart("Loss", range(1, len(values) + 1), [Series("it", values)], unit, from_zero, mark=mark)
 
 
@@ -65,12 +65,12 @@ def test_ticks_are_round_numbers_around_the_values(
         (1500, ["1", "500", "1,000", "1,500"]),
     ],
 )
-def test_epochs_are_whole_numbers(epochs: int, ticks: list[str]) -> None:
+def test_epoch_ticks_are_whole_numbers(epochs: int, ticks: list[str]) -> None:
     drawn = chart([1.0] * epochs)
     assert [tick.text for tick in drawn.x_ticks] == ticks
 
 
-def test_values_stand_in_their_places() -> None:
+def test_values_are_drawn_at_their_coordinates() -> None:
     drawn = chart([0.0, 2.0, 1.0], mark=2)
     first, second, third = drawn.lines[0].points
     assert (first.x, third.x) == (LEFT, WIDTH - RIGHT)
@@ -84,23 +84,23 @@ def test_values_stand_in_their_places() -> None:
     )
 
 
-def test_what_is_not_finite_is_a_gap() -> None:
+def test_non_finite_values_are_gaps() -> None:
     line = chart([NAN, 1.0, 2.0, INF, 3.0, NAN]).lines[0]
     assert [point.text for point in line.points] == ["Epoch 2: it 1", "Epoch 3: it 2", "Epoch 5: it 3"]
     assert (line.path.count("M"), line.path.count("L")) == (
         1,
         1,
-    )  # the fifth stands alone: a mark and no line
+    )  # the fifth is isolated: a marker without a line
 
 
-def test_long_lines_are_thinned_and_lonely_points_still_seen() -> None:
+def test_long_lines_are_thinned_and_isolated_points_stay_visible() -> None:
     values = [1.0] * (10 * MAX_POINTS)
     line = chart(values).lines[0]
     assert line.path.count("M") + line.path.count("L") == MAX_POINTS
     assert line.points == []
     assert line.path.endswith(f"L{WIDTH - RIGHT}.00 {chart(values).top}.00")
-    lonely = [NAN] * MAX_MARKED + [1.0]
-    assert len(chart(lonely).lines[0].points) == 1
+    isolated = [NAN] * MAX_MARKED + [1.0]
+    assert len(chart(isolated).lines[0].points) == 1
 
 
 def test_several_lines_share_their_axes() -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged are never loaded; one has its name when it is on the disk."""
+"""Checkpoints: damaged ones are never loaded, and each gets its name only once it is on disk."""
 
 import hashlib
 import json
@@ -25,21 +25,21 @@ def newest(folder: Path, suffix: str) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With checkpoints of steps 1 and 2."""
+    """A folder with checkpoints of steps 1 and 2."""
     for step in (1, 2):
         save_checkpoint(tmp_path / "checkpoints", checkpoint_of(step))
     return tmp_path / "checkpoints"
 
 
-def test_what_is_saved_is_loaded(folder: Path) -> None:
+def test_the_last_saved_checkpoint_is_loaded(folder: Path) -> None:
     assert loaded_step(folder) == 2
 
 
-def test_without_a_folder_there_is_none(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "nothing", accept) == (None, [])
 
 
-def test_data_without_a_manifest_are_no_checkpoint(folder: Path) -> None:
+def test_tensors_without_a_manifest_are_not_a_checkpoint(folder: Path) -> None:
     newest(folder, ".json").unlink()
     assert load_checkpoint(folder, accept)[1] == []
     assert loaded_step(folder) == 1
@@ -47,7 +47,7 @@ def test_data_without_a_manifest_are_no_checkpoint(folder: Path) -> None:
     assert load_checkpoint(folder, accept) == (None, [])
 
 
-def test_the_newest_two_are_kept_and_what_was_left_half_done_is_not(folder: Path) -> None:
+def test_the_newest_two_are_kept_and_leftovers_are_removed(folder: Path) -> None:
     for name in ("000003-00000000.safetensors", "000009-11111111.json.part", "000001-22222222.json.damaged"):
         (folder / name).touch()
     save_checkpoint(folder, checkpoint_of(3))
@@ -55,14 +55,14 @@ def test_the_newest_two_are_kept_and_what_was_left_half_done_is_not(folder: Path
     assert loaded_step(folder) == 3
 
 
-def test_what_cannot_be_taken_away_is_in_nobodys_way(folder: Path) -> None:
+def test_entries_that_cannot_be_removed_do_no_harm(folder: Path) -> None:
     (folder / "a folder").mkdir()
     save_checkpoint(folder, checkpoint_of(3))
     assert (folder / "a folder").exists()
     assert loaded_step(folder) == 3
 
 
-def test_a_file_may_be_read_by_everybody(folder: Path) -> None:
+def test_file_permissions_follow_the_umask(folder: Path) -> None:
     mask = os.umask(0)
     os.umask(mask)
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o666 & ~mask}
@@ -94,11 +94,11 @@ def append(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b" ")
 
 
-def take_that_of_the_older(path: Path) -> None:
+def replace_by_the_older_one(path: Path) -> None:
     path.write_bytes(min(path.parent.glob(f"*{path.suffix}")).read_bytes())
 
 
-DAMAGES = (truncate, flip_a_bit, zero_the_tail, empty, take_that_of_the_older)
+DAMAGES = (truncate, flip_a_bit, zero_the_tail, empty, replace_by_the_older_one)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ DAMAGES = (truncate, flip_a_bit, zero_the_tail, empty, take_that_of_the_older)
         *((".safetensors", damage) for damage in (*DAMAGES, append, Path.unlink)),
     ],
 )
-def test_the_older_one_is_taken_for_a_damaged_one_and_the_reason_is_told(
+def test_a_damaged_checkpoint_is_reported_and_the_older_one_is_loaded(
     folder: Path, suffix: str, damage: Callable[[Path], None]
 ) -> None:
     manifest = newest(folder, ".json")
@@ -121,7 +121,7 @@ def test_the_older_one_is_taken_for_a_damaged_one_and_the_reason_is_told(
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_no_flipped_bit_is_loaded(folder: Path, bit: int) -> None:
+def test_a_checkpoint_with_a_flipped_bit_is_not_loaded(folder: Path, bit: int) -> None:
     for suffix in (".json", ".safetensors"):
         path = newest(folder, suffix)
         whole = path.read_bytes()
@@ -146,7 +146,7 @@ def test_no_flipped_bit_is_loaded(folder: Path, bit: int) -> None:
         (flip_a_bit, ".json", r"its own sha256 does not match\."),
     ],
 )
-def test_the_reason_says_what_is_wrong(
+def test_the_reason_names_the_damage(
     folder: Path, damage: Callable[[Path], None], suffix: str, reason: str
 ) -> None:
     damage(newest(folder, suffix))
@@ -155,7 +155,7 @@ def test_the_reason_says_what_is_wrong(
     assert re.search(reason, problems[0]), problems
 
 
-def test_a_damaged_one_is_set_aside_and_does_not_push_out_a_whole_one(folder: Path) -> None:
+def test_a_damaged_checkpoint_is_set_aside_and_displaces_no_intact_one(folder: Path) -> None:
     truncate(newest(folder, ".safetensors"))
     load_checkpoint(folder, accept)
     assert load_checkpoint(folder, accept)[1] == []
@@ -164,7 +164,7 @@ def test_a_damaged_one_is_set_aside_and_does_not_push_out_a_whole_one(folder: Pa
     assert loaded_step(folder) == 1
 
 
-def test_where_none_is_whole_the_error_names_them_all_and_they_stay(folder: Path) -> None:
+def test_if_all_are_damaged_the_error_names_them_and_they_stay(folder: Path) -> None:
     for path in folder.glob("*.safetensors"):
         truncate(path)
     before = sorted(folder.iterdir())
@@ -179,7 +179,7 @@ def test_where_none_is_whole_the_error_names_them_all_and_they_stay(folder: Path
     assert sorted(folder.iterdir()) == before
 
 
-def test_one_that_does_not_fit_the_run_is_passed_over(folder: Path) -> None:
+def test_a_checkpoint_that_does_not_fit_the_run_is_skipped(folder: Path) -> None:
     def accept_the_first(checkpoint: Checkpoint) -> None:
         if checkpoint.values["step"] == 2:
             raise DamagedCheckpointError("it is of another network.")
@@ -190,7 +190,7 @@ def test_one_that_does_not_fit_the_run_is_passed_over(folder: Path) -> None:
     assert problems[0].endswith(".json: it is of another network.")
 
 
-def test_a_folder_that_cannot_be_listed_is_no_reason_to_begin_anew(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(
         CheckpointError, match=r"^The checkpoints in .*/file cannot be read: Not a directory\.$"
@@ -210,12 +210,12 @@ def test_a_folder_that_cannot_be_listed_is_no_reason_to_begin_anew(tmp_path: Pat
         b"\xff",
     ],
 )
-def test_json_that_is_no_manifest_is_damage(folder: Path, content: bytes) -> None:
+def test_json_that_is_not_a_manifest_counts_as_damage(folder: Path, content: bytes) -> None:
     newest(folder, ".json").write_bytes(content)
     assert loaded_step(folder) == 1
 
 
-def test_data_that_are_no_tensors_are_damage_even_if_their_sha256_is_right(folder: Path) -> None:
+def test_data_without_tensors_count_as_damage_despite_a_correct_sha256(folder: Path) -> None:
     data = newest(folder, ".safetensors")
     data.write_bytes(b"no tensors")
     content = {"size": 10, "sha256": hashlib.sha256(b"no tensors").hexdigest(), "values": {}}
@@ -227,13 +227,13 @@ def test_data_that_are_no_tensors_are_damage_even_if_their_sha256_is_right(folde
     assert f"{data.name} holds no tensors: " in problems[0]
 
 
-# ── What a power loss leaves ─────────────────────────────────────────────────────────────────────
+# ── Power loss ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_file_has_its_name_when_it_is_on_the_disk_and_a_manifest_when_its_tensors_are(
+def test_files_are_synced_before_their_rename_and_tensors_before_the_manifest(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No process can see a power loss: the order of the calls is all there is to see."""
+    """A process cannot observe a power loss, so the test checks the order of the calls."""
     calls: list[tuple[str, str, int]] = []
     fsync, replace = os.fsync, Path.replace
 

@@ -1,4 +1,4 @@
-"""A checkpoint that is being written costs none that was, whichever call fails or is the last."""
+"""Writing a checkpoint never costs an earlier one, whichever call fails or is the last."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from train_pytorch_model.checkpoints.checkpoint import save_checkpoint
 
 
 class Fault:
-    """Lets so many system calls pass and then acts, each time or once."""
+    """Lets `passed` system calls succeed, then acts on every later one, or on the next one only."""
 
     def __init__(self, passed: int, act: Callable[[], None], is_single: bool = False) -> None:
         self.left, self.act, self.is_single, self.seen = passed, act, is_single, 0
@@ -26,7 +26,7 @@ class Fault:
 
 
 class FaultyFile:
-    """A file whose every call may fail; a short write keeps half of what it was given."""
+    """A file of which every call may fail; a failed write writes half of the data, silently if `is_short`."""
 
     def __init__(self, file: object, fault: Fault, is_short: bool) -> None:
         self._file, self._fault, self._is_short = file, fault, is_short
@@ -68,7 +68,7 @@ class FaultyFile:
 
 @pytest.fixture
 def inject(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Fault, bool], None]]:
-    """Puts a fault into every file-system call of a commit."""
+    """Injects a fault into every file-system call of a commit."""
 
     def into_all(fault: Fault, is_short: bool = False) -> None:
         def faulty(function: Callable[..., object]) -> Callable[..., object]:
@@ -94,7 +94,7 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Fault, bool], 
 
 
 def count_calls(folder: Path, inject: Callable[[Fault, bool], None], monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many calls a commit makes."""
+    """The number of system calls that a commit makes."""
     fault = Fault(1 << 30, lambda: None)
     inject(fault, False)
     save_checkpoint(folder, checkpoint_of(3))
@@ -104,7 +104,7 @@ def count_calls(folder: Path, inject: Callable[[Fault, bool], None], monkeypatch
 
 @pytest.mark.parametrize("is_short", [False, True])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS])
-def test_whatever_call_fails_a_whole_checkpoint_is_there_and_the_next_succeeds(
+def test_after_any_failed_call_an_intact_checkpoint_remains_and_the_next_save_succeeds(
     tmp_path: Path,
     inject: Callable[[Fault, bool], None],
     monkeypatch: pytest.MonkeyPatch,
@@ -122,12 +122,12 @@ def test_whatever_call_fails_a_whole_checkpoint_is_there_and_the_next_succeeds(
         folder = tmp_path / str(passed)
         save_checkpoint(folder, checkpoint_of(1))
         save_checkpoint(folder, checkpoint_of(2))
-        inject(Fault(passed, fail, is_single=is_short), is_short)  # nothing else tells of a short write
+        inject(Fault(passed, fail, is_single=is_short), is_short)  # only reading back reveals a short write
         try:
             save_checkpoint(folder, checkpoint_of(3))
             saved = {3}
         except OSError as error:
-            saved = {2, 3} if error.errno in (code, errno.EIO) else set()  # EIO: it reads back otherwise
+            saved = {2, 3} if error.errno in (code, errno.EIO) else set()  # EIO: it reads back differently
         monkeypatch.undo()
         assert loaded_step(folder) in saved
         save_checkpoint(folder, checkpoint_of(4))
@@ -135,8 +135,8 @@ def test_whatever_call_fails_a_whole_checkpoint_is_there_and_the_next_succeeds(
         assert len(list(folder.iterdir())) == 4
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of threads that other tests have left
-def test_killed_at_any_call_a_whole_checkpoint_is_there(
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # about threads that other tests have left
+def test_after_a_kill_at_any_call_an_intact_checkpoint_remains(
     tmp_path: Path, inject: Callable[[Fault, bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "counted"

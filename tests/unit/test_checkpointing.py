@@ -1,4 +1,4 @@
-"""When an epoch is written: not so often that short ones wait for the disk, and always at the end."""
+"""When checkpoints are written after epochs: rarely if epochs are short, and always after the last one."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -32,11 +32,11 @@ class Clock(NamedTuple):
     [
         pytest.param(EVERY_S, [5, 29, 30, 59, 61, 90, 95], [30, 61, 95], id="short epochs"),
         pytest.param(EVERY_S, [250, 500, 750], [250, 500, 750], id="long epochs"),
-        pytest.param(UPLOADED_EVERY_S, [30, 899, 900, 1000], [900, 1000], id="a folder that is uploaded"),
-        pytest.param(0.0, [1, 2, 3], [1, 2, 3], id="where every step is written"),
+        pytest.param(UPLOADED_EVERY_S, [30, 899, 900, 1000], [900, 1000], id="an uploaded folder"),
+        pytest.param(0.0, [1, 2, 3], [1, 2, 3], id="every step is written"),
     ],
 )
-def test_epochs_are_written_some_time_apart_and_the_last_one_always(
+def test_epochs_are_written_some_time_apart_and_the_last_one_always_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every_s: float, ends: list[int], written: list[int]
 ) -> None:
     clock = Clock([0.0])

@@ -1,4 +1,4 @@
-"""Which images may be mirrored: those of which the mirror images look alike."""
+"""Which images may be mirrored: those that are indistinguishable from their mirror images."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def inputs_of(folders: Path, recipe: Recipe = Recipe()) -> TrainingInputs:  # no
 
 
 def draw_arrows(root: Path, per_category: int, directions: tuple[str, ...]) -> Path:
-    """Arrows of random size at random places; to one side in each category."""
+    """Arrows of random size at random places, pointing one way in each category."""
     random = np.random.default_rng(2)
     for direction in directions:
         (root / direction).mkdir(parents=True)
@@ -46,27 +46,27 @@ def draw_arrows(root: Path, per_category: int, directions: tuple[str, ...]) -> P
     return root
 
 
-def test_digits_are_told_from_their_mirror_images() -> None:
+def test_digits_are_distinguished_from_their_mirror_images() -> None:
     digits, targets = load_digits(return_X_y=True)
     threes = digits.reshape(-1, 8, 8)[targets == 3]
     assert count_classified(threes) > 0.97 * len(threes)
     assert count_classified(threes[:, :, ::-1]) == count_classified(threes)
 
 
-def test_noise_is_told_by_chance_only() -> None:
+def test_noise_is_distinguished_by_chance_only() -> None:
     assert 0.4 < count_classified(NOISE) / len(NOISE) < 0.6
 
 
 @pytest.mark.parametrize("images", [np.zeros((9, 16, 16)), NOISE + NOISE[:, :, ::-1], NOISE[:1]])
-def test_what_has_no_sides_or_no_others_to_learn_from_is_not_told(images: np.ndarray) -> None:
+def test_symmetric_and_single_images_are_not_distinguished(images: np.ndarray) -> None:
     assert count_classified(images) == 0
 
 
 @pytest.mark.parametrize(
     ("directions", "per_category"),
     [
-        pytest.param(("east", "west"), 60, id="each category is the mirror image of the other"),
-        pytest.param(tuple(f"east{number}" for number in range(20)), 10, id="few of each category"),
+        pytest.param(("east", "west"), 60, id="categories are mirror images of each other"),
+        pytest.param(tuple(f"east{number}" for number in range(20)), 10, id="few images of each category"),
     ],
 )
 def test_images_with_a_left_and_a_right_are_not_mirrored(
@@ -79,16 +79,16 @@ def test_images_with_a_left_and_a_right_are_not_mirrored(
         r"none, no flip \((\d+) of (\d+) images are distinguishable from their mirror images\)", plan
     )
     assert found, plan
-    told, looked_at = (int(number) for number in found.groups())
-    assert 0.9 * looked_at < told <= looked_at <= MAX_IMAGES
+    distinguished, sampled = (int(number) for number in found.groups())
+    assert 0.9 * sampled < distinguished <= sampled <= MAX_IMAGES
 
 
-def test_few_arrows_say_too_little(tmp_path: Path) -> None:
+def test_few_arrows_are_not_enough_evidence(tmp_path: Path) -> None:
     inputs = with_flips_decided(inputs_of(draw_arrows(tmp_path / "arrows", 6, ("east", "west"))), ALONE)
     assert (inputs.recipe.horizontal_flip, inputs.flip_reason) == (True, "")
 
 
-def test_images_without_sides_are_mirrored_whatever_cannot_be_read(tmp_path: Path) -> None:
+def test_images_without_sides_are_mirrored_even_if_one_cannot_be_read(tmp_path: Path) -> None:
     folders = paint_folders(tmp_path / "images", 40)
     truncated = folders / "blue" / "0.png"
     truncated.write_bytes(truncated.read_bytes()[:-900])
@@ -98,7 +98,7 @@ def test_images_without_sides_are_mirrored_whatever_cannot_be_read(tmp_path: Pat
 
 
 @pytest.mark.parametrize("flip", [True, False])
-def test_the_recipe_has_the_last_word(tmp_path: Path, flip: bool) -> None:
+def test_the_recipe_takes_precedence(tmp_path: Path, flip: bool) -> None:
     arrows = draw_arrows(tmp_path / "arrows", 60, ("east", "west"))
     given = inputs_of(arrows, Recipe(horizontal_flip=flip))
     assert with_flips_decided(given, ALONE) is given

@@ -1,4 +1,4 @@
-"""Predictions: images to probabilities."""
+"""Predictions: from images to probabilities."""
 
 import copy
 
@@ -16,7 +16,7 @@ from train_pytorch_model.image_classifier.spec import ClassifierSpec
 CPU = torch.device("cpu")
 
 
-def test_predictions_round_no_factor_of_a_convolution() -> None:
+def test_predictions_do_not_use_tf32_in_convolutions() -> None:
     allowed: list[bool] = []
     network = build("resnet18", False, 2)
     network.register_forward_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))

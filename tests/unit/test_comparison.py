@@ -1,4 +1,4 @@
-"""How the comparison of recipes judges: no image by an epoch that it has helped to choose."""
+"""How the comparison of recipes judges: no image is judged by an epoch that it helped to choose."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def halves(num_images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("keep", ["lowest loss", "highest top-1"])
-def test_each_half_is_seen_by_the_epoch_that_the_other_half_likes(keep: Keep) -> None:
+def test_each_half_is_judged_by_the_best_epoch_of_the_other_half(keep: Keep) -> None:
     one, other = halves(10, seed=3)
     losses = np.full((2, 10), 2.0)
     losses[0, one] = 0.1  # the first epoch is good for one half, the second for the other
@@ -26,7 +26,7 @@ def test_each_half_is_seen_by_the_epoch_that_the_other_half_likes(keep: Keep) ->
 
 
 @pytest.mark.parametrize(("keep", "expected"), [("last", 3.0), ("lowest loss", 0.9), ("highest top-1", 0.99)])
-def test_what_is_kept_is_the_last_epoch_or_the_best(keep: Keep, expected: float) -> None:
+def test_the_last_or_the_best_epoch_is_kept(keep: Keep, expected: float) -> None:
     mixed = [0.9, 0.9, 0.9, 0.9]
     all_right = [0.99, 0.99, 0.99, 0.99]
     epochs = [epoch_of(mixed), epoch_of(all_right), epoch_of([3.0, 3.0, 3.0, 3.0])]

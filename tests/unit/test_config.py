@@ -1,4 +1,4 @@
-"""The seven parameters."""
+"""The seven training parameters."""
 
 import math
 from dataclasses import FrozenInstanceError, fields
@@ -22,7 +22,7 @@ def test_defaults_are_the_documented_ones() -> None:
     }
 
 
-def test_parameters_go_to_mlflow_by_the_names_of_the_inputs() -> None:
+def test_mlflow_parameters_have_the_names_of_the_inputs() -> None:
     assert TrainConfig(epochs=7, warmup_epochs=2).as_params() == {
         "epochs": 7,
         "batch_size": 16,
@@ -104,7 +104,7 @@ def test_all_values_out_of_range_are_named_at_once() -> None:
         {"epochs": 1, "batch_size": 1, "patience": 1, "print_frequency": 1},
     ],
 )
-def test_values_at_the_edge_of_their_range_are_taken(values: dict[str, Any]) -> None:
+def test_values_at_the_edge_of_their_range_are_accepted(values: dict[str, Any]) -> None:
     config = TrainConfig(**values)
     assert {name: getattr(config, name) for name in values} == values
 
@@ -114,5 +114,5 @@ def test_the_parameters_cannot_be_changed() -> None:
         TrainConfig().epochs = 3  # type: ignore[misc]  # the point of the test
 
 
-def test_a_wrong_parameter_ends_the_program_with_2() -> None:
+def test_an_invalid_parameter_has_exit_status_2() -> None:
     assert ParameterError.exit_status == 2

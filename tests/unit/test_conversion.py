@@ -1,4 +1,4 @@
-"""Converting: folders, archives and lists give one and the same directory; nothing hostile gets in."""
+"""Conversion: folders, archives and lists give the same directory; hostile archives are refused."""
 
 import bz2
 import csv
@@ -30,7 +30,7 @@ HINT = (
 
 
 class Heard(Silence):
-    """Keeps the warnings and the lines of the bar."""
+    """Records the warnings and the lines of the progress bar."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -71,7 +71,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 def archive_of(path: Path, root: Path) -> Path:
-    """All of a directory, within a folder `data`, in an order of no meaning."""
+    """An archive of a whole directory, inside a folder `data`, in arbitrary order."""
     names = sorted((name for name in root.rglob("*") if name.is_file()), key=lambda name: name.read_bytes())
     if path.suffix == ".zip":
         with zipfile.ZipFile(path, "w") as zip_:
@@ -89,10 +89,10 @@ def archive_of(path: Path, root: Path) -> Path:
     return path
 
 
-# ── One directory, whatever it comes from ────────────────────────────────────────────────────────
+# ── The same directory from every source ─────────────────────────────────────────────────────────
 
 
-def test_folders_become_the_classic_form(tmp_path: Path) -> None:
+def test_folders_are_converted_to_the_classic_form(tmp_path: Path) -> None:
     root = paint_folders(tmp_path / "in", 2, ("blue", "red"))
     (root / "red/0.png").rename(root / "red/0.JPG")
     (root / "empty").mkdir()
@@ -114,7 +114,7 @@ def test_folders_become_the_classic_form(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["a.zip", "a.tar", "a.tar.gz", "a.tgz", "a.tar.bz2", "a.gz", "a.bz2"])
 @pytest.mark.parametrize("held", [0, 1 << 20])
-def test_an_archive_of_folders_gives_what_the_folders_give(
+def test_an_archive_gives_the_same_directory_as_its_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, held: int
 ) -> None:
     monkeypatch.setattr(conversion, "MAX_HELD_BYTES", held)  # with and without threads
@@ -130,7 +130,7 @@ def test_an_archive_of_folders_gives_what_the_folders_give(
 
 
 @pytest.mark.parametrize("through", ["train.jsonl", "MLTable", "."])
-def test_a_list_gives_what_the_folders_give(tmp_path: Path, through: str) -> None:
+def test_a_list_gives_the_same_directory_as_the_folders(tmp_path: Path, through: str) -> None:
     root = paint_folders(tmp_path / "in", 2)
     lines = [
         json.dumps({"image_url": f"azureml://x/y/{path.relative_to(tmp_path)}", "label": path.parent.name})
@@ -141,7 +141,7 @@ def test_a_list_gives_what_the_folders_give(tmp_path: Path, through: str) -> Non
     run(root, tmp_path / "folders")
     run(tmp_path / through, tmp_path / "list")
     of_folders, of_list = files(tmp_path / "folders"), files(tmp_path / "list")
-    # What a file is called there is another name.
+    # The original names in a list are relative to its own directory.
     of_list["images.lst"] = of_list["images.lst"].replace(b'"original": "in/', b'"original": "')
     assert of_folders == of_list
 
@@ -159,7 +159,7 @@ def test_loose_images_keep_their_names(tmp_path: Path) -> None:
     ]
 
 
-def test_a_category_of_255_bytes_is_one(tmp_path: Path) -> None:
+def test_a_category_name_may_have_255_bytes(tmp_path: Path) -> None:
     name = "図" * 85
     (tmp_path / "in" / name).mkdir(parents=True)
     (tmp_path / "in" / name / "1.png").write_bytes(encode(paint("red", 1)))
@@ -169,8 +169,8 @@ def test_a_category_of_255_bytes_is_one(tmp_path: Path) -> None:
     assert open_image_directory(tmp_path / "loose", "Dataset").categories == ()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other file systems take text only")
-def test_a_name_that_is_no_text_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="other file systems accept valid text only")
+def test_a_name_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path / "in") + b"/caf\xe9.png")).write_bytes(encode(paint("red", 1)))
     run(tmp_path / "in", tmp_path / "out")
@@ -235,7 +235,7 @@ def test_without_a_readable_image_there_is_no_output(tmp_path: Path) -> None:
     )
 
 
-def test_a_log_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_shows_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion, "IMAGES_PER_LINE", 4)
     root = paint_folders(tmp_path / "in", 3)
     (root / "green/2.png").write_bytes(b"")
@@ -244,10 +244,10 @@ def test_a_log_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert heard.lines == ["left out: 0", "left out: 1"]
 
 
-# ── What is refused ──────────────────────────────────────────────────────────────────────────────
+# ── Refused inputs ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
+def test_inputs_that_cannot_be_converted_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     title = f'Input dataset "{tmp_path}/in" is not valid, reason: '
     assert refused(tmp_path / "in", out) == (f"{title}there is no such file or directory. {HINT}")
@@ -265,7 +265,7 @@ def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
     assert 'a.jsonl" is not valid, reason: no image in it' in refused(tmp_path / "a.jsonl", out)
 
 
-def test_an_image_directory_is_one_already(tmp_path: Path) -> None:
+def test_an_image_directory_needs_no_conversion(tmp_path: Path) -> None:
     run(paint_folders(tmp_path / "in", 2), tmp_path / "once")
     message = "it is already an ImageDirectory; no conversion is needed."
     assert f'"{tmp_path}/once" is not valid, reason: {message}' in refused(
@@ -275,7 +275,7 @@ def test_an_image_directory_is_one_already(tmp_path: Path) -> None:
     assert "it already contains an ImageDirectory. Unpack it" in refused(packed, tmp_path / "out")
 
 
-def test_nothing_of_a_hostile_archive_is_written_anywhere(tmp_path: Path) -> None:
+def test_nothing_from_a_hostile_archive_is_written(tmp_path: Path) -> None:
     image = encode(paint("red", 1))
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as zip_:
         for name in ("a/1.png", "b/1.png", "../../outside.png"):
@@ -288,7 +288,7 @@ def test_nothing_of_a_hostile_archive_is_written_anywhere(tmp_path: Path) -> Non
     assert set(tmp_path.parent.rglob("*")) == before
 
 
-def test_a_tar_that_changes_while_it_is_read_leaves_nothing(tmp_path: Path) -> None:
+def test_a_tar_that_changes_while_it_is_read_leaves_no_output(tmp_path: Path) -> None:
     path = archive_of(tmp_path / "a.tar", paint_folders(tmp_path / "in", 3))
 
     class Cutting(Heard):
@@ -303,7 +303,7 @@ def test_a_tar_that_changes_while_it_is_read_leaves_nothing(tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_is_no_unreadable_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_an_unreadable_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fill(path: Path, _: Iterable[bytes]) -> None:
         raise OSError(28, "No space left on device", str(path))
 
@@ -313,7 +313,7 @@ def test_a_full_disk_is_no_unreadable_image(tmp_path: Path, monkeypatch: pytest.
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interruption_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interruption_leaves_no_output(tmp_path: Path) -> None:
     class Interrupted(Heard):
         def advance(self) -> None:
             super().advance()
@@ -327,34 +327,34 @@ def test_an_interruption_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-# ── In threads ───────────────────────────────────────────────────────────────────────────────────
+# ── Threads ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_results_come_in_order_and_a_bounded_number_ahead() -> None:
-    begun: list[int] = []
+def test_results_are_in_order_and_a_bounded_number_is_prefetched() -> None:
+    started: list[int] = []
 
     def items() -> Iterable[int]:
         for item in range(500):
-            begun.append(item)
+            started.append(item)
             yield item
 
     with copy_threads() as pool:
         results = in_order(pool, lambda item: item * item, items())
         for index in range(500):
             assert next(results) == index**2
-            assert len(begun) <= index + AHEAD + 1
+            assert len(started) <= index + AHEAD + 1
         assert next(results, None) is None
 
 
-def test_after_an_error_nothing_more_is_begun() -> None:
-    begun: list[int] = []
+def test_after_an_error_no_more_work_is_started() -> None:
+    started: list[int] = []
 
     def work(item: int) -> int:
-        begun.append(item)
+        started.append(item)
         if item == 3:
             raise ValueError("three")
         return item
 
     with pytest.raises(ValueError, match="three"), copy_threads() as pool:
         list(in_order(pool, work, range(10_000)))
-    assert len(begun) <= 4 + AHEAD + 1
+    assert len(started) <= 4 + AHEAD + 1

@@ -1,4 +1,4 @@
-"""Processors that may really be used."""
+"""The number of CPU cores that a process may use."""
 
 import math
 import os
@@ -30,7 +30,7 @@ def cgroup(root: Path, **files: str) -> Path:
         pytest.param({"quota": "5000\n", "period": "0\n"}, math.inf, id="v1 without a period"),
         pytest.param({"quota": "5000\n"}, math.inf, id="half of v1"),
         pytest.param(
-            {"v2": "nonsense", "quota": "300000", "period": "100000"}, 3.0, id="v1 behind a broken v2"
+            {"v2": "nonsense", "quota": "300000", "period": "100000"}, 3.0, id="v1 after a broken v2"
         ),
         pytest.param({}, math.inf, id="no cgroup"),
     ],

@@ -1,4 +1,4 @@
-"""What a GPU can play back: networks that never ask it for a value on their way."""
+"""Which networks can be captured in a CUDA graph: those whose steps never synchronise with the GPU."""
 
 import pytest
 import torch
@@ -9,8 +9,8 @@ from train_pytorch_model.image_classifier.architectures import FAMILIES, build
 from train_pytorch_model.loop.cuda_graph_step import can_be_captured
 from train_pytorch_model.loop.metrics import Sums
 
-# Of these the processor would have to know the values, or how many there are.
-ASKING = {
+# Operations whose values or output sizes the CPU would have to wait for.
+SYNCHRONISING = {
     "_local_scalar_dense",
     "equal",
     "is_nonzero",
@@ -24,17 +24,17 @@ ASKING = {
 ONE_OF_EACH = [family.architectures[0] for family in FAMILIES if family.image_size is None]
 
 
-class Asked(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes which operations ask."""
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the operations that synchronise."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.by: list[str] = []
+        self.operations: list[str] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         name = func.overloadpacket.__name__
-        if name in ASKING or (name == "index" and any(_is_mask(index) for index in args[1])):
-            self.by.append(name)
+        if name in SYNCHRONISING or (name == "index" and any(_is_mask(index) for index in args[1])):
+            self.operations.append(name)
         return func(*args, **(kwargs or {}))
 
 
@@ -42,33 +42,33 @@ def _is_mask(index: Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
-def asked_in_a_step(network: nn.Module, side: int) -> list[str]:
-    """A training step of two images, with all that is counted on the way."""
+def synchronisations_in_a_step(network: nn.Module, side: int) -> list[str]:
+    """The synchronising operations of a training step of two images, including its metrics."""
     sums = Sums(torch.device("cpu"))
     images, targets = torch.randn(2, 3, side, side), torch.tensor([0, 1])
     network.train()
-    with Asked() as asked:
+    with Recorder() as recorder:
         logits = network(images)
         loss_sum = nn.functional.cross_entropy(logits, targets, reduction="sum")
         loss_sum.backward()  # type: ignore[no-untyped-call]
         sums.add(loss_sum, logits, targets)
-    found: list[str] = asked.by
+    found: list[str] = recorder.operations
     return found
 
 
 @pytest.mark.parametrize("architecture", [*ONE_OF_EACH, "swin_v2_t", "efficientnet_v2_s", "regnet_y_400mf"])
-def test_a_step_asks_for_nothing(architecture: str) -> None:
+def test_a_step_does_not_synchronise(architecture: str) -> None:
     network = build(architecture, False, 3)
     assert can_be_captured(network)
-    assert asked_in_a_step(network, 64) == []
+    assert synchronisations_in_a_step(network, 64) == []
 
 
-def test_one_with_patches_asks_for_nothing() -> None:
-    assert asked_in_a_step(build("vit_b_32", False, 3), 224) == []
+def test_a_step_of_a_vision_transformer_does_not_synchronise() -> None:
+    assert synchronisations_in_a_step(build("vit_b_32", False, 3), 224) == []
 
 
-def test_asking_is_seen() -> None:
-    class Asking(nn.Module):
+def test_synchronisation_is_detected() -> None:
+    class Synchronising(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(3 * 8 * 8, 3)
@@ -77,10 +77,10 @@ def test_asking_is_seen() -> None:
             logits: Tensor = self.linear(images.flatten(1))
             return logits * logits.max().item()
 
-    assert asked_in_a_step(Asking(), 8) == ["_local_scalar_dense"]
+    assert synchronisations_in_a_step(Synchronising(), 8) == ["_local_scalar_dense"]
 
 
-def test_what_computes_twice_to_save_memory_is_not_recorded() -> None:
-    """It puts back the state of the random numbers, which a recording cannot."""
+def test_activation_checkpointing_is_not_captured() -> None:
+    """It restores the RNG state, which a captured graph cannot."""
     network = build("densenet121", True, 3)
     assert not can_be_captured(network)

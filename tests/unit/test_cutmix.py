@@ -14,13 +14,13 @@ CATEGORIES = 7
 
 
 def batch_of(count: int, height: int = 12, width: int = 20) -> Batch:
-    """Image i is all i, of category i."""
+    """A batch in which image i has pixels i and category i."""
     images = torch.arange(count, dtype=torch.uint8)[:, None, None, None].expand(count, 3, height, width)
     images = images.contiguous(memory_format=torch.channels_last)
     return Batch(images, torch.arange(count), np.arange(count), count, {})
 
 
-def test_a_box_shows_the_image_before_and_counts_by_its_area() -> None:
+def test_a_box_shows_the_previous_image_and_its_area_weights_the_targets() -> None:
     batch = batch_of(5)
     areas = []
     for seed in range(50):
@@ -28,7 +28,7 @@ def test_a_box_shows_the_image_before_and_counts_by_its_area() -> None:
         assert mixed.images.is_contiguous(memory_format=torch.channels_last)
         before = batch.images.roll(1, 0)
         is_other = mixed.images == before
-        assert torch.equal(is_other, is_other[:1, :1].expand_as(is_other))  # one box, in all images alike
+        assert torch.equal(is_other, is_other[:1, :1].expand_as(is_other))  # one box, the same in all images
         assert torch.equal(torch.where(is_other, before, batch.images), mixed.images)
         rows, columns = is_other[0, 0].any(dim=1), is_other[0, 0].any(dim=0)
         assert torch.equal(is_other[0, 0], rows[:, None] & columns[None])
@@ -36,7 +36,7 @@ def test_a_box_shows_the_image_before_and_counts_by_its_area() -> None:
         one_hot = torch.eye(CATEGORIES)[:5]
         torch.testing.assert_close(mixed.targets, one_hot * (1 - area) + one_hot.roll(1, 0) * area)
         areas.append(area)
-    assert torch.equal(batch.images, batch_of(5).images)  # a cached image stays as it is
+    assert torch.equal(batch.images, batch_of(5).images)  # cached images are not modified
     assert 0.35 < np.mean(areas) < 0.65
     assert min(areas) < 0.1
     assert max(areas) > 0.9
@@ -54,7 +54,7 @@ def test_the_seed_decides_which_batches_get_boxes() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_batch_without_another_image_stays_as_it_is(count: int) -> None:
+def test_a_batch_of_fewer_than_two_images_is_unchanged(count: int) -> None:
     batch = batch_of(count)
     for seed in range(10):
         mixed = with_cutmix(batch, CATEGORIES, 1.0, seed)
@@ -62,7 +62,7 @@ def test_a_batch_without_another_image_stays_as_it_is(count: int) -> None:
         torch.testing.assert_close(mixed.targets, torch.eye(CATEGORIES)[:count])
 
 
-def test_hits_are_counted_by_the_larger_part() -> None:
+def test_hits_are_counted_by_the_larger_share() -> None:
     batch = replace(batch_of(2), targets=torch.tensor([0, 1]))
     logits = torch.eye(CATEGORIES)[:2]  # right about both images
     targets = torch.eye(CATEGORIES)[:2] * 0.6 + torch.eye(CATEGORIES)[:2].roll(1, 0) * 0.4

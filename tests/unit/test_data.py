@@ -1,4 +1,4 @@
-"""Batches: their order, their pixels, and what happens to images that cannot be read."""
+"""Batches: order, pixels, prefetching, and images that cannot be read."""
 
 import threading
 from pathlib import Path
@@ -46,7 +46,7 @@ def numbered_pass(key: str, num_images: int, batch_size: int, read: Read = numbe
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_batches_come_in_the_order_of_the_plan_whatever_the_threads(threads: int) -> None:
+def test_batches_follow_the_plan_for_any_number_of_threads(threads: int) -> None:
     order = np.random.default_rng(0).permutation(50)
     plan = [PlannedBatch(order[start : start + 8], 16) for start in range(0, 50, 8)]
     batches = load(plan, numbered, threads=threads)
@@ -87,7 +87,7 @@ def test_an_unreadable_image_is_rejected_and_leaves_no_gap() -> None:
     assert third.indices.tolist() == [8, 9]
 
 
-def test_a_fault_of_ours_is_not_taken_for_a_torn_image() -> None:
+def test_a_programming_error_is_not_taken_for_an_unreadable_image() -> None:
     def read(index: int, _: Decode) -> Pixels:
         raise ZeroDivisionError(index)
 
@@ -95,12 +95,12 @@ def test_a_fault_of_ours_is_not_taken_for_a_torn_image() -> None:
         load(plan_validation(3, 2, 0, 1), read)
 
 
-def test_pixels_of_another_size_than_the_framing_are_a_fault() -> None:
+def test_pixels_of_another_size_than_the_framing_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"could not broadcast"):
         load(plan_validation(1, 1, 0, 1), lambda *_: np.zeros((4, 4, 3), dtype=np.uint8))
 
 
-def test_no_more_batches_are_read_ahead_than_are_kept() -> None:
+def test_the_number_of_prefetched_batches_is_limited() -> None:
     lock = threading.Lock()
     started: set[int] = set()
 
@@ -116,7 +116,7 @@ def test_no_more_batches_are_read_ahead_than_are_kept() -> None:
             assert max(started) < 2 * (1 + PREFETCHED_BATCHES)
 
 
-def test_the_following_pass_is_begun_while_the_last_batches_are_computed() -> None:
+def test_the_following_pass_is_prefetched_during_the_last_batches() -> None:
     lock = threading.Lock()
     started: list[int] = []
 
@@ -138,7 +138,7 @@ def test_the_following_pass_is_begun_while_the_last_batches_are_computed() -> No
     assert sorted(started) == list(range(12))  # none is read twice
 
 
-def test_a_pass_shorter_than_what_is_read_ahead_may_follow() -> None:
+def test_the_following_pass_may_be_shorter_than_the_prefetch() -> None:
     with Loader(2) as loader:
         for _ in range(3):
             passes = [numbered_pass("a", 3, 2), numbered_pass("b", 2, 2)]
@@ -147,14 +147,14 @@ def test_a_pass_shorter_than_what_is_read_ahead_may_follow() -> None:
                 assert sum(len(batch.indices) for batch in batches) == len(current.class_indices)
 
 
-def test_a_pass_that_was_begun_and_is_not_wanted_is_dropped() -> None:
+def test_a_prefetched_pass_that_is_not_needed_is_dropped() -> None:
     with Loader(2) as loader:
         list(loader.batches(numbered_pass("training", 8, 2), lambda: numbered_pass("other", 8, 2)))
         (batch, *_) = loader.batches(numbered_pass("validation", 6, 3))
         assert batch.indices.tolist() == [0, 1, 2]
 
 
-def test_small_batches_are_read_further_ahead() -> None:
+def test_more_batches_are_prefetched_if_they_are_small() -> None:
     started: set[int] = set()
 
     def read(index: int, _: Decode) -> Pixels:
@@ -170,12 +170,12 @@ def test_small_batches_are_read_further_ahead() -> None:
     assert started == set(range(40))
 
 
-def test_on_a_cpu_batches_are_where_they_should_be() -> None:
+def test_on_a_cpu_batches_are_passed_through() -> None:
     (batch,) = load(plan_validation(3, 4, 0, 1), numbered)
     assert list(on_device([batch], torch.device("cpu"))) == [batch]
 
 
-def test_a_pass_may_be_left_early() -> None:
+def test_a_pass_may_be_abandoned_early() -> None:
     with Loader(2) as loader:
         batches = loader.batches(numbered_pass("", 40, 2))
         assert next(batches).indices.tolist() == [0, 1]

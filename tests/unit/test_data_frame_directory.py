@@ -1,4 +1,4 @@
-"""The scored dataset."""
+"""The scored dataset: its table, CSV, schema and samples."""
 
 import csv
 import json
@@ -64,7 +64,7 @@ def test_the_csv_has_the_file_names_too(tmp_path: Path) -> None:
     )
 
 
-def test_the_meta_is_the_classic_form_byte_by_byte(tmp_path: Path) -> None:
+def test_the_meta_file_equals_the_classic_one_byte_for_byte(tmp_path: Path) -> None:
     write_yaml(tmp_path / "_meta.yaml", META_CONTENT)
     assert (tmp_path / "_meta.yaml").read_bytes() == (
         b"type: DataFrameDirectory\n"
@@ -127,10 +127,10 @@ def test_samples_are_the_first_three_rows(tmp_path: Path) -> None:
 
 
 def test_many_batches_share_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each costs memory for every column until the end."""
+    """Each row group costs memory for every column until the file is closed."""
     rows = [{"id": number, "category": "b"} for number in range(7)]
     whole = pq.read_table(write_whole(tmp_path / "whole", rows) / "_data.parquet")
-    monkeypatch.setattr(data_frame_directory, "ROW_GROUP_BYTES", 100)  # a row takes some 40
+    monkeypatch.setattr(data_frame_directory, "ROW_GROUP_BYTES", 100)  # a row takes about 40
     file = pq.ParquetFile(write_whole(tmp_path / "parts", rows) / "_data.parquet")
     assert [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)] == [3, 3, 1]
     assert file.read().equals(whole)
@@ -152,7 +152,7 @@ def test_without_a_category_column_there_is_no_true_label(tmp_path: Path) -> Non
     ]
 
 
-def test_nested_values_and_missing_ones_are_columns_too(tmp_path: Path) -> None:
+def test_nested_and_missing_values_are_written(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"id": 1, "boxes": [{"bbox": [1, 2]}], "flag": True}, {"id": 2}]
     table = pq.read_table(write(tmp_path, ("id", "boxes", "flag"), rows) / "_data.parquet")
     assert table.column("boxes").to_pylist() == ['[{"bbox": [1, 2]}]', None]
@@ -162,13 +162,13 @@ def test_nested_values_and_missing_ones_are_columns_too(tmp_path: Path) -> None:
     assert (kinds["boxes"], kinds["flag"]) == ("String", "Binary")
 
 
-def test_file_names_that_are_no_text_reach_the_csv_as_their_bytes(tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf8_are_written_to_the_csv_as_bytes(tmp_path: Path) -> None:
     with ScoreWriter(tmp_path, ("id",), CATEGORIES) as writer:
         writer.write(["caf\udce9.png"], [{"id": 1}], PROBABILITIES[:1])
     assert b"caf\xe9.png,1,0.25,0.75,b\n" in (tmp_path / "scores.csv").read_bytes()
 
 
-def test_file_names_that_break_lines_stay_one_cell(tmp_path: Path) -> None:
+def test_file_names_with_line_breaks_stay_one_cell(tmp_path: Path) -> None:
     names = ["a\rb.png", "a\nb.png", "a\r\nb.png"]
     with ScoreWriter(tmp_path, ("id",), CATEGORIES) as writer:
         writer.write(names, [{"id": 1}] * 3, np.tile(PROBABILITIES[:1], (3, 1)))
@@ -194,12 +194,12 @@ def test_the_csv_can_have_the_most_probable_categories_only(tmp_path: Path) -> N
     assert (tmp_path / "scores.csv").read_text() == (
         "file_name,id,Top 1,Top 1 Probability,Top 2,Top 2 Probability,Scored Labels\n"
         "x.png,1,b,0.5,c,0.3,b\n"
-        "y.png,2,c,0.5,a,0.25,c\n"  # of equal ones the first
+        "y.png,2,c,0.5,a,0.25,c\n"  # the first one on a tie
     )
     assert pq.read_table(tmp_path / "_data.parquet").num_columns == 5
 
 
-def test_more_places_than_categories_are_all_categories(tmp_path: Path) -> None:
+def test_a_top_k_above_the_number_of_categories_lists_all(tmp_path: Path) -> None:
     with ScoreWriter(tmp_path, (), ("a", "b"), top_k=9) as writer:
         writer.write(["x.png"], [{}], np.asarray([[0.25, 0.75]]))
     assert (tmp_path / "scores.csv").read_text().splitlines() == [
@@ -208,7 +208,7 @@ def test_more_places_than_categories_are_all_categories(tmp_path: Path) -> None:
     ]
 
 
-def test_scores_of_an_earlier_scoring_are_left_out(tmp_path: Path) -> None:
+def test_columns_of_an_earlier_scoring_are_left_out(tmp_path: Path) -> None:
     columns = ("id", "Scored Labels", "Scored Probabilities_b")
     write(tmp_path, columns, [{"id": 1, "Scored Labels": "old", "Scored Probabilities_b": 9.0}])
     assert pq.read_table(tmp_path / "_data.parquet").column_names == [
@@ -239,7 +239,7 @@ def test_a_column_keeps_the_type_of_its_first_rows(
 @pytest.mark.parametrize(
     ("second", "named"), [(2.5, "2.5"), ("text", "'text'"), (True, "True"), (2**63, "'a number too large'")]
 )
-def test_a_column_of_whole_numbers_with_something_else_later_is_named(
+def test_an_integer_column_with_other_values_later_is_refused(
     tmp_path: Path, second: object, named: str
 ) -> None:
     with pytest.raises(MalformedFileError, match=f"column 'x' starts as int64 but has {named} later."):

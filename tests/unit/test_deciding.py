@@ -1,4 +1,4 @@
-"""What the data decide where a recipe leaves it open: size of predictions, crops, flips, normalisation."""
+"""What the data decide if the recipe does not: prediction size, crops, flips, normalisation."""
 
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def test_data_and_recipe_decide_size_and_crops(
     ("common_size", "crop_fraction", "augmentation"),
     [((224, 224), 1.0, "padded-crop"), ((32, 32), 0.875, "random-resized-crop")],
 )
-def test_a_network_of_one_size_takes_no_other(
+def test_a_network_of_fixed_size_accepts_no_other(
     tmp_path: Path, common_size: tuple[int, int], crop_fraction: float, augmentation: str
 ) -> None:
     model = open_model_directory(write_model(tmp_path / "model", architecture="vit_b_16"), "Model")
@@ -130,7 +130,7 @@ def test_a_network_of_one_size_takes_no_other(
         ((32, 32), Recipe(crop_area=0.35), 10, "padded-crop"),
     ],
 )
-def test_images_are_cropped_only_in_a_training_of_many_epochs(
+def test_images_are_cropped_only_in_long_training(
     tmp_path: Path,
     common_size: tuple[int, int] | None,
     recipe: Recipe,
@@ -151,7 +151,7 @@ def test_images_are_cropped_only_in_a_training_of_many_epochs(
         (None, Recipe(label_smoothing=0.2), 1, 0.2),
     ],
 )
-def test_targets_of_small_images_are_smoothed_in_a_training_of_many_epochs(
+def test_labels_of_small_images_are_smoothed_in_long_training(
     tmp_path: Path, common_size: tuple[int, int] | None, recipe: Recipe, epochs: int, smoothing: float
 ) -> None:
     decided, _ = decide(model_of(tmp_path, recipe), common_size, epochs=epochs)
@@ -170,12 +170,12 @@ def test_targets_of_small_images_are_smoothed_in_a_training_of_many_epochs(
         (Recipe(cutmix=0.2), {}, 5, 0.2),
     ],
 )
-def test_long_fine_tuning_has_cutmix(
+def test_long_fine_tuning_uses_cutmix(
     tmp_path: Path, recipe: Recipe, kind: dict[str, bool], epochs: int, share: float
 ) -> None:
     model = model_of(tmp_path, recipe, **kind)
     assert decide(model, None, ("others", "than those"), epochs)[0].cutmix == share
-    if model.categories:  # more training for what it is trained for
+    if model.categories:  # further training for the same categories
         assert decide(model, None, model.categories, epochs)[0].cutmix == 0.0
 
 
@@ -192,7 +192,7 @@ def test_long_fine_tuning_has_cutmix(
         (("daisy", "tulip"), True),
     ],
 )
-def test_images_are_not_mirrored_where_names_tell_that_it_matters(
+def test_images_are_not_mirrored_if_category_names_imply_sides(
     tmp_path: Path, categories: tuple[str, ...], tell_nothing: bool
 ) -> None:
     expected = "auto" if tell_nothing else False
@@ -203,9 +203,7 @@ def test_images_are_not_mirrored_where_names_tell_that_it_matters(
 
 
 @pytest.mark.parametrize("asked", [None, 32], ids=["as published", "named"])
-def test_images_of_the_size_that_the_model_sees_are_as_in_its_first_training(
-    tmp_path: Path, asked: int | None
-) -> None:
+def test_training_again_at_the_same_size_decides_as_the_first_time(tmp_path: Path, asked: int | None) -> None:
     first, _ = decide(model_of(tmp_path / "1", Recipe(image_size=asked)), (32, 32), epochs=30)
     size, crop_fraction = first.image_size, first.crop_fraction
     published = Recipe(image_size=size, crop_fraction=crop_fraction, mean=HALF, std=HALF)
@@ -215,13 +213,13 @@ def test_images_of_the_size_that_the_model_sees_are_as_in_its_first_training(
     assert first.crop_fraction == again.crop_fraction == 1.0
 
 
-def test_images_that_no_recipe_could_name_are_enlarged(tmp_path: Path) -> None:
+def test_images_smaller_than_any_recipe_allows_are_enlarged(tmp_path: Path) -> None:
     decided, reason = decide(model_of(tmp_path, Recipe()), (7, 300))
     assert decided.image_size == (224, 224)
     assert reason == "the images have less than 8 px on a side"
 
 
-def test_scoring_takes_a_larger_common_size(tmp_path: Path) -> None:
+def test_scoring_accepts_a_larger_common_size(tmp_path: Path) -> None:
     model = model_of(tmp_path, Recipe())
     largest = MAX_IMAGE_SIZE
     assert decide(model, (largest, 100), max_common_side=largest)[0].image_size == (largest, 100)
@@ -249,7 +247,7 @@ def test_scoring_takes_a_larger_common_size(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_normalisation_is_the_one_that_the_weights_were_made_with(
+def test_the_normalisation_is_the_one_that_the_weights_were_trained_with(
     tmp_path: Path,
     recipe: Recipe,
     is_pretrained: bool,

@@ -1,4 +1,4 @@
-"""At which sizes images are trained: in random crops, early on, and for networks that know a size."""
+"""Training sizes: in random crops, in early epochs, and for weights trained at one resolution."""
 
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,18 @@ from train_pytorch_model.recipe import Recipe
         pytest.param({}, None, (176, 176), id="photographs"),
         pytest.param({}, (32, 32), (32, 32), id="images that are not cropped at random"),
         pytest.param({"image_size": 384}, None, (304, 304), id="a multiple of 16"),
-        pytest.param({"image_size": (224, 320)}, None, (176, 256), id="the least side"),
-        pytest.param({"image_size": (192, 320)}, None, (176, 288), id="not below the least side"),
-        pytest.param({"image_size": (177, 186)}, None, (176, 186), id="not above what is predicted"),
-        pytest.param({"image_size": (176, 320)}, None, (176, 320), id="the least side itself"),
-        pytest.param({"image_size": 32}, (32, 32), (32, 32), id="a named size that is the images' own"),
+        pytest.param({"image_size": (224, 320)}, None, (176, 256), id="the minimum side"),
+        pytest.param({"image_size": (192, 320)}, None, (176, 288), id="not below the minimum side"),
+        pytest.param({"image_size": (177, 186)}, None, (176, 186), id="not above the prediction size"),
+        pytest.param({"image_size": (176, 320)}, None, (176, 320), id="the minimum side itself"),
+        pytest.param({"image_size": 32}, (32, 32), (32, 32), id="the recipe's size is the images' own"),
         pytest.param({}, (3000, 4000), (176, 176), id="a camera's size"),
         pytest.param({"training_size": 224}, None, (224, 224), id="the recipe's side"),
         pytest.param({"training_size": (16, 24)}, (32, 32), (16, 24), id="the recipe's sides"),
         pytest.param({"augmentation": "none"}, None, (224, 224), id="the recipe's augmentation"),
     ],
 )
-def test_random_crops_are_smaller_than_the_images_that_are_predicted(
+def test_random_crops_are_smaller_than_prediction_images(
     tmp_path: Path,
     entries: dict[str, Any],
     common_size: tuple[int, int] | None,
@@ -44,22 +44,22 @@ def test_random_crops_are_smaller_than_the_images_that_are_predicted(
     [
         pytest.param(11, {}, None, (128, 128), id="photographs"),
         pytest.param(1, {}, None, (224, 224), id="no epochs before the last"),
-        pytest.param(12, {"early_size": 200}, None, (200, 200), id="the recipe's, larger than crops are"),
-        pytest.param(12, {}, None, (176, 176), id="photographs, in crops"),
+        pytest.param(12, {"early_size": 200}, None, (200, 200), id="the recipe's, larger than crops"),
+        pytest.param(12, {}, None, (176, 176), id="photographs, in random crops"),
         pytest.param(9, {}, (224, 224), (128, 128), id="images of a common size"),
-        pytest.param(10, {}, (224, 224), (224, 224), id="images that are moved"),
+        pytest.param(10, {}, (224, 224), (224, 224), id="padded crops"),
         pytest.param(12, {"augmentation": "none"}, None, (224, 224), id="many epochs"),
-        pytest.param(5, {"augmentation": "random-resized-crop"}, None, (176, 176), id="in crops"),
+        pytest.param(5, {"augmentation": "random-resized-crop"}, None, (176, 176), id="in random crops"),
         pytest.param(5, {}, (175, 320), (175, 320), id="small images"),
         pytest.param(5, {}, (176, 320), (96, 176), id="images of one size"),
-        pytest.param(5, {"image_size": 384}, None, (224, 224), id="larger ones"),
-        pytest.param(5, {"training_size": 224}, None, (224, 224), id="of a size that the recipe names"),
+        pytest.param(5, {"image_size": 384}, None, (224, 224), id="larger images"),
+        pytest.param(5, {"training_size": 224}, None, (224, 224), id="the recipe's training size"),
         pytest.param(5, {"early_size": (64, 96)}, None, (64, 96), id="the recipe's sides"),
         pytest.param(5, {"early_size": 224}, None, (224, 224), id="the recipe's, as large"),
         pytest.param(5, {"training_size": 192, "early_size": 160}, None, (160, 160), id="the recipe's sizes"),
     ],
 )
-def test_images_are_smaller_before_the_last_of_few_epochs(
+def test_images_are_smaller_in_the_early_epochs_of_short_training(
     tmp_path: Path,
     epochs: int,
     entries: dict[str, Any],
@@ -71,7 +71,7 @@ def test_images_are_smaller_before_the_last_of_few_epochs(
 
 
 @pytest.mark.parametrize(("is_pretrained", "trained"), [(True, False), (False, True)])
-def test_a_network_that_knows_a_size_is_trained_at_it(
+def test_weights_trained_at_one_resolution_are_fine_tuned_at_it(
     tmp_path: Path, is_pretrained: bool, trained: bool
 ) -> None:
     recipe = Recipe(image_size=(224, 224), crop_fraction=0.875, mean=HALF, std=HALF)
@@ -101,7 +101,7 @@ def test_the_last_fifth_of_the_epochs_is_not_early(epochs: int, early: int) -> N
     )
 
 
-def test_training_images_larger_than_those_that_are_predicted_are_refused(tmp_path: Path) -> None:
+def test_training_images_larger_than_prediction_images_are_refused(tmp_path: Path) -> None:
     model = model_of(tmp_path, Recipe(training_size=(32, 33)))
     with pytest.raises(
         InvalidModelDirectoryError,
@@ -113,7 +113,7 @@ def test_training_images_larger_than_those_that_are_predicted_are_refused(tmp_pa
         decide(model, (32, 32))
 
 
-def test_networks_of_attention_are_trained_at_the_size_of_their_predictions(tmp_path: Path) -> None:
+def test_transformers_are_trained_at_their_prediction_size(tmp_path: Path) -> None:
     model = open_model_directory(write_model(tmp_path / "a", architecture="swin_t"), "Model")
     decided = decide(model, None)[0]
     assert decided.training_size == decided.early_size == (224, 224)
@@ -123,7 +123,7 @@ def test_networks_of_attention_are_trained_at_the_size_of_their_predictions(tmp_
     assert decide(asked, None)[0].training_size == (160, 160)
 
 
-def test_a_network_of_one_size_is_trained_at_it(tmp_path: Path) -> None:
+def test_a_network_of_fixed_size_is_trained_at_it(tmp_path: Path) -> None:
     model = open_model_directory(write_model(tmp_path / "a", architecture="vit_b_16"), "Model")
     assert decide(model, None)[0].training_size == (224, 224)
     smaller = write_model(tmp_path / "b", Recipe(training_size=160), architecture="vit_b_16")
@@ -140,7 +140,7 @@ def test_a_recipe_may_name_the_only_size(tmp_path: Path, size: int | tuple[int, 
     assert decide(open_model_directory(root, "Model"), None)[0].image_size == (224, 224)
 
 
-def test_a_recipe_that_names_another_size_than_the_only_one_is_refused(tmp_path: Path) -> None:
+def test_a_recipe_that_names_another_than_the_only_size_is_refused(tmp_path: Path) -> None:
     root = write_model(tmp_path / "model", Recipe(image_size=256), architecture="vit_b_16")
     with pytest.raises(
         InvalidModelDirectoryError,
@@ -149,7 +149,7 @@ def test_a_recipe_that_names_another_size_than_the_only_one_is_refused(tmp_path:
         decide(open_model_directory(root, "Model"), None)
 
 
-def test_all_sizes_that_are_not_the_only_one_are_refused_at_once(tmp_path: Path) -> None:
+def test_all_sizes_other_than_the_only_one_are_refused_at_once(tmp_path: Path) -> None:
     recipe = Recipe(image_size=256, training_size=160, early_size=96)
     root = write_model(tmp_path / "model", recipe, architecture="vit_b_16")
     with pytest.raises(InvalidModelDirectoryError, match="256 and training_size 160 and early_size 96; the"):

@@ -1,4 +1,4 @@
-"""Decoded images that are kept: the same pixels, within bounds, and nothing left behind."""
+"""The cache of decoded images: the same pixels, within bounds, and nothing left behind."""
 
 import errno
 import os
@@ -60,7 +60,7 @@ def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
 # ── Pixels ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_kept_is_what_was_decoded() -> None:
+def test_cached_pixels_equal_decoded_ones() -> None:
     with open_caches(PLAN, ALONE) as caches:
         for row in range(50):
             assert (
@@ -72,7 +72,7 @@ def test_what_is_kept_is_what_was_decoded() -> None:
             assert (kept(caches.validation)(row, never) == noise(900 + row)).all()
 
 
-def test_what_is_kept_cannot_be_changed() -> None:
+def test_cached_pixels_are_read_only() -> None:
     with open_caches(PLAN, ALONE) as caches:
         kept(caches.training)(3, lambda: noise(3))
         with pytest.raises(ValueError, match="read-only"):
@@ -80,11 +80,11 @@ def test_what_is_kept_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
-def test_training_and_validation_see_the_same_pixels_with_and_without(
+def test_training_and_validation_see_the_same_pixels_with_and_without_a_cache(
     painted: ImageDirectory, augmentation: Augmentation
 ) -> None:
     recipe = Recipe(augmentation=augmentation)
-    early = Framing(8, 8, 0.875)  # of the first epoch, which keeps what the others need
+    early = Framing(8, 8, 0.875)  # of the first epoch, which caches what the others need
 
     def pixels_of(caches: Caches) -> list[list[bytes]]:
         reads: list[Read] = [
@@ -126,7 +126,7 @@ def test_an_unreadable_image_is_unreadable_each_time() -> None:
                 kept(caches.training)(1, torn)
 
 
-def test_threads_may_decode_at_once() -> None:
+def test_threads_can_decode_concurrently() -> None:
     with open_caches(replace(PLAN, budget=8 * MIN_CHUNK), ALONE) as caches, ThreadPoolExecutor(8) as pool:
         for _ in range(3):
             found = pool.map(
@@ -138,7 +138,7 @@ def test_threads_may_decode_at_once() -> None:
 # ── Bounds ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_does_not_fit_is_decoded_each_time() -> None:
+def test_images_that_do_not_fit_are_decoded_each_time() -> None:
     half = noise(0, 1000, MIN_CHUNK // 6000)
     decoded: list[int] = []
 
@@ -163,7 +163,7 @@ def test_an_image_larger_than_a_chunk_is_decoded_each_time() -> None:
         assert (kept(caches.training)(1, never) == noise(1)).all()
 
 
-def test_without_a_budget_nothing_is_kept() -> None:
+def test_without_a_budget_nothing_is_cached() -> None:
     with open_caches(replace(PLAN, budget=0), ALONE) as caches:
         assert caches is NO_CACHES
         kept(caches.training)(0, lambda: noise(0))
@@ -180,7 +180,7 @@ def test_without_a_budget_nothing_is_kept() -> None:
         (2, 2000, 0, "in every epoch: 0.0 MiB of memory would hold less than 5% of the images"),
     ],
 )
-def test_the_plan_says_what_is_kept_and_why_not(
+def test_the_plan_says_what_is_cached_or_why_nothing_is(
     painted: ImageDirectory,
     monkeypatch: pytest.MonkeyPatch,
     epochs: int,
@@ -204,17 +204,17 @@ def test_the_plan_says_what_is_kept_and_why_not(
         ("random-resized-crop", FRAMING, 24 * 32),
         ("none", FRAMING, 16 * 16),
         ("padded-crop", FRAMING, 16 * 16),
-        ("none", Framing(224, 224, 0.875), 39 * 40),  # images of 45 x 60 px are not enlarged to be kept
+        ("none", Framing(224, 224, 0.875), 39 * 40),  # images of 45 x 60 px are not enlarged for the cache
     ],
 )
-def test_room_is_planned_for_what_is_kept(
+def test_memory_is_planned_for_what_is_cached(
     painted: ImageDirectory,
     monkeypatch: pytest.MonkeyPatch,
     augmentation: Augmentation,
     largest: Framing,
     kept: int,
 ) -> None:
-    """Without random crops, the view of an image, at the size of the largest, or what it is made of."""
+    """Without random crops, the framed image: at the largest size, or unscaled if that is smaller."""
     early = Framing(8, 8, 0.875)
     prepared = for_training(Recipe(augmentation=augmentation), early, largest)
     sizes: list[int] = []
@@ -232,7 +232,7 @@ def test_room_is_planned_for_what_is_kept(
         assert plan_cache(dataset, dataset, 2, ALONE).summary.startswith(summary)
 
 
-def test_a_large_budget_is_told_in_gibibytes(
+def test_a_large_budget_is_given_in_gibibytes(
     painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache_plan, "available_memory", lambda: 6 << 30)
@@ -245,7 +245,7 @@ def test_a_large_budget_is_told_in_gibibytes(
 
 
 class Pair(World):
-    """One of two processes of this machine, the other of which does and answers the same."""
+    """One of two processes of this machine; the other does and answers the same."""
 
     def gather(self, values: Sequence[T]) -> list[T]:
         return [*values, *values]
@@ -255,19 +255,19 @@ def pair(local_rank: int) -> World:
     return Pair(local_rank, 2, local_rank, 2, torch.device("cpu"))
 
 
-def test_processes_share_the_folder_with_most_room(
+def test_processes_share_the_folder_with_the_most_space(
     painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    rooms = {tmp_path / "small": MIB, tmp_path / "large": 100 * MIB, tmp_path / "none": 0}
-    monkeypatch.setattr(cache_plan, "shared_folders", lambda: tuple(rooms))
-    monkeypatch.setattr(cache_plan, "_usable", rooms.__getitem__)
+    free_bytes = {tmp_path / "small": MIB, tmp_path / "large": 100 * MIB, tmp_path / "none": 0}
+    monkeypatch.setattr(cache_plan, "shared_folders", lambda: tuple(free_bytes))
+    monkeypatch.setattr(cache_plan, "_usable", free_bytes.__getitem__)
     plan = plan_cache((painted, CROPS), (painted, CROPS), 2, pair(0))
     assert plan.folder == tmp_path / "large"
     assert 4 * MIN_CHUNK < plan.budget < 5 * MIN_CHUNK  # what is needed, not all of it
     assert plan.summary == f"each image once, then cached (0.1 MiB of {tmp_path}/large)"
 
 
-def test_a_sample_of_small_images_leaves_room_for_large_ones(
+def test_a_sample_of_small_images_leaves_space_for_large_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     paint_folders(tmp_path / "images", 1, ("blue",), size=(8, 8))
@@ -280,7 +280,7 @@ def test_a_sample_of_small_images_leaves_room_for_large_ones(
     assert plan.budget >= 2 * 200 * 200 * 200 * 3
 
 
-def test_a_folder_that_is_not_there_has_no_room(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_space(tmp_path: Path) -> None:
     assert cache_plan._usable(tmp_path / "none") == 0
     assert cache_plan._usable(tmp_path) > 0
 
@@ -290,7 +290,7 @@ def open_own(plan: CachePlan, local_rank: int, folder: Path) -> CachedDecode:
     return cache.opened(files, 0)
 
 
-def test_a_process_reads_what_the_other_has_decoded_and_no_name_remains(tmp_path: Path) -> None:
+def test_processes_read_each_others_images_from_unlinked_files(tmp_path: Path) -> None:
     plan = replace(PLAN, budget=8 * MIN_CHUNK, folder=tmp_path)
     folder = Path(cache_plan._make_files(plan, pair(0)))
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
@@ -311,26 +311,26 @@ def test_a_shared_cache_leaves_nothing_behind(tmp_path: Path, local_rank: int) -
     plan = replace(PLAN, budget=8 * MIN_CHUNK, folder=tmp_path)
     with open_caches(plan, pair(local_rank)) as caches:
         assert list(tmp_path.iterdir()) == []
-        # Alone of its machine in this test, process 0 offers twice, and process 1 is offered nothing.
+        # There is no second process here: process 0 sees its own offer twice, process 1 sees none.
         assert caches is NO_CACHES
 
 
-def test_a_process_alone_on_its_machine_exchanges_as_many_words_as_the_others(tmp_path: Path) -> None:
-    words = []
+def test_a_process_alone_on_its_machine_takes_part_in_all_collectives(tmp_path: Path) -> None:
+    collectives = []
 
     class Told(World):
         def gather(self, values: Sequence[T]) -> list[T]:
-            words.append(self)
+            collectives.append(self)
             return [*values]
 
     for rank, local_rank, local_size, folder in ((0, 0, 1, None), (1, 0, 2, tmp_path), (2, 1, 2, tmp_path)):
         world = Told(rank, 3, local_rank, local_size, torch.device("cpu"))
         with open_caches(replace(PLAN, budget=8 * MIN_CHUNK, folder=folder), world) as caches:
-            assert (caches is NO_CACHES) is (rank == 2)  # to whom nothing was offered
-        assert words.count(world) == 2
+            assert (caches is NO_CACHES) is (rank == 2)  # it is offered nothing
+        assert collectives.count(world) == 2
 
 
-def test_images_larger_than_a_chunk_usually_is_are_kept() -> None:
+def test_images_larger_than_the_usual_chunk_are_cached() -> None:
     size = 2 * MIN_CHUNK
     chunk = chunk_for(size)
     large = noise(0, 1000, size // 3000)
@@ -341,7 +341,7 @@ def test_images_larger_than_a_chunk_usually_is_are_kept() -> None:
             assert (kept(caches.training)(number, never) == large).all()
 
 
-def test_a_full_file_system_ends_the_keeping_and_not_the_run(
+def test_a_full_file_system_ends_caching_but_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = replace(PLAN, budget=16 * MIN_CHUNK, folder=tmp_path)
@@ -360,7 +360,7 @@ def test_a_full_file_system_ends_the_keeping_and_not_the_run(
 
 
 @pytest.mark.parametrize("broken", ["posix_fallocate", "mkdtemp"])
-def test_where_no_files_can_be_made_nothing_is_kept(
+def test_nothing_is_cached_if_files_cannot_be_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""Decoders in processes of their own: the same pixels, and faults that take none but themselves."""
+"""Decoder processes: the same pixels, and faults that cost at most one image."""
 
 import os
 import pickle
@@ -25,7 +25,7 @@ from train_pytorch_model.machine.process_table import start_of
 from train_pytorch_model.machine.sealed_file import sealed_file
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(os, "memfd_create"), reason="decoders have processes on Linux only"
+    not hasattr(os, "memfd_create"), reason="decoder processes exist on Linux only"
 )
 
 FAULTY = "from tests.faults.faulty_decoder import main; main()"
@@ -60,19 +60,19 @@ def pids(these: Decoders) -> list[int]:
     ["plain.png", "two\nlines.png", os.fsdecode(b"caf\xe9.png"), "😀.png"],
     ids=["ASCII", "n", "bytes", "emoji"],
 )
-def test_pixels_are_those_of_decoding_here(shared: Decoders, tmp_path: Path, name: str) -> None:
+def test_pixels_equal_those_decoded_in_this_process(shared: Decoders, tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name)
     assert (shared.decode(path, 8) == decoded(path, 8)).all()
 
 
-def test_a_large_photograph_is_decoded_at_a_part_of_its_size(shared: Decoders, tmp_path: Path) -> None:
+def test_a_large_photograph_is_decoded_at_reduced_size(shared: Decoders, tmp_path: Path) -> None:
     path = written(tmp_path / "large.jpg", encode(paint("blue", 2, (640, 480)), "JPEG"))
     pixels = shared.decode(path, 40)
     assert pixels.shape == (60, 80, 3)
     assert (pixels == decoded(path, 40)).all()
 
 
-def test_memory_that_a_huge_image_took_is_given_back(shared: Decoders, tmp_path: Path) -> None:
+def test_the_memory_of_a_huge_image_is_released(shared: Decoders, tmp_path: Path) -> None:
     huge = Image.new("RGB", (KEPT_BYTES // 3, 2), "red")
     path = written(tmp_path / "huge.png", encode(huge))
     assert (shared.decode(path, 9999) == np.asarray(huge)).all()
@@ -86,7 +86,7 @@ def test_memory_that_a_huge_image_took_is_given_back(shared: Decoders, tmp_path:
 @pytest.mark.parametrize(
     ("content", "reason"), [(None, r"^the file is gone$"), (b"no image", r"^not an image of a known format")]
 )
-def test_reasons_are_those_of_decoding_here(
+def test_reasons_equal_those_of_decoding_in_this_process(
     shared: Decoders, tmp_path: Path, content: bytes | None, reason: str
 ) -> None:
     path = tmp_path / "a.png" if content is None else written(tmp_path / "a.png", content)
@@ -96,7 +96,7 @@ def test_reasons_are_those_of_decoding_here(
     assert pids(shared) == before
 
 
-def test_a_crash_takes_one_image_and_nothing_else(faulty: Decoders, tmp_path: Path) -> None:
+def test_a_crash_costs_one_image_and_nothing_else(faulty: Decoders, tmp_path: Path) -> None:
     with pytest.raises(UnreadableImageError, match=r"^its decoder crashed \(SIGSEGV\)$"):
         faulty.decode(written(tmp_path / "crash.png"), 8)
     assert pids(faulty) == []
@@ -104,12 +104,12 @@ def test_a_crash_takes_one_image_and_nothing_else(faulty: Decoders, tmp_path: Pa
     assert (faulty.decode(good, 8) == decoded(good, 8)).all()
 
 
-def test_an_image_whose_decoder_somebody_killed_is_tried_again(faulty: Decoders, tmp_path: Path) -> None:
+def test_an_image_whose_decoder_was_killed_is_retried(faulty: Decoders, tmp_path: Path) -> None:
     path = written(tmp_path / "killed once.png")
     assert (faulty.decode(path, 8) == decoded(path, 8)).all()
 
 
-def test_one_that_never_ends_is_ended_and_not_tried_again(faulty: Decoders, tmp_path: Path) -> None:
+def test_decoding_that_never_ends_is_stopped_and_not_retried(faulty: Decoders, tmp_path: Path) -> None:
     with pytest.raises(UnreadableImageError, match=r"^its decoder was still computing after 60 s$"):
         faulty.decode(written(tmp_path / "spin.png"), 8)
     good = written(tmp_path / "good.png")
@@ -117,7 +117,7 @@ def test_one_that_never_ends_is_ended_and_not_tried_again(faulty: Decoders, tmp_
 
 
 @pytest.mark.parametrize("name", ["too large", "too long a reason"])
-def test_what_a_decoder_says_is_not_trusted(faulty: Decoders, tmp_path: Path, name: str) -> None:
+def test_invalid_replies_of_a_decoder_are_rejected(faulty: Decoders, tmp_path: Path, name: str) -> None:
     with pytest.raises(UnreadableImageError, match=r"^its decoder sent an invalid reply$"):
         faulty.decode(written(tmp_path / f"{name}.png"), 8)
     assert pids(faulty) == []
@@ -125,13 +125,13 @@ def test_what_a_decoder_says_is_not_trusted(faulty: Decoders, tmp_path: Path, na
     assert (faulty.decode(good, 8) == decoded(good, 8)).all()
 
 
-def test_a_decoder_that_wants_all_memory_fails_alone(faulty: Decoders, tmp_path: Path) -> None:
+def test_running_out_of_memory_costs_one_image(faulty: Decoders, tmp_path: Path) -> None:
     with pytest.raises(UnreadableImageError, match=r"^MemoryError$"):
         faulty.decode(written(tmp_path / "exhaust.png"), 8)
     assert len(pids(faulty)) == 1
 
 
-def test_where_no_decoder_comes_up_the_thread_decodes(
+def test_the_thread_decodes_if_no_process_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoders, "PROGRAM", "raise SystemExit(0)")
@@ -143,7 +143,7 @@ def test_where_no_decoder_comes_up_the_thread_decodes(
     assert (Decoders().decode(path, 8) == decoded(path, 8)).all()
 
 
-def test_an_image_that_ended_its_decoder_is_not_decoded_here(
+def test_an_image_that_crashed_its_decoder_is_not_decoded_in_this_process(
     faulty: Decoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bad = written(tmp_path / "good.png"), written(tmp_path / "crash.png")
@@ -154,7 +154,7 @@ def test_an_image_that_ended_its_decoder_is_not_decoded_here(
     assert (faulty.decode(good, 8) == decoded(good, 8)).all()
 
 
-def test_each_thread_has_one_and_all_end(tmp_path: Path) -> None:
+def test_each_thread_has_one_decoder_and_all_are_ended(tmp_path: Path) -> None:
     paths = [written(tmp_path / f"{number}.png", encode(paint("green", number))) for number in range(12)]
     these = Decoders()
     with ThreadPoolExecutor(2) as pool:
@@ -167,7 +167,7 @@ def test_each_thread_has_one_and_all_end(tmp_path: Path) -> None:
     assert not [pid for pid in running if start_of(pid)]
 
 
-def test_the_end_of_the_process_that_forks_them_costs_no_image(tmp_path: Path) -> None:
+def test_the_death_of_the_fork_server_costs_no_image(tmp_path: Path) -> None:
     path, these = written(tmp_path / "a.png"), Decoders()
     for _ in range(decoders.MAX_RESTARTS + 2):
         assert (these.decode(path, 8) == decoded(path, 8)).all()
@@ -180,10 +180,10 @@ def test_the_end_of_the_process_that_forks_them_costs_no_image(tmp_path: Path) -
     these.end()
 
 
-def test_threads_that_ask_for_a_decoder_as_that_process_ends_get_one_of_the_next(tmp_path: Path) -> None:
+def test_threads_get_decoders_from_a_new_fork_server_after_its_death(tmp_path: Path) -> None:
     path, these = written(tmp_path / "a.png"), Decoders()
     server = these._servers[-1]
-    os.kill(server._process.pid, signal.SIGKILL)  # and nobody has looked whether it lives
+    os.kill(server._process.pid, signal.SIGKILL)  # not noticed yet
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: these.decode(path, 8), range(8)))
     assert all((pixels == decoded(path, 8)).all() for pixels in found)
@@ -192,7 +192,7 @@ def test_threads_that_ask_for_a_decoder_as_that_process_ends_get_one_of_the_next
     these.end()
 
 
-def test_none_outlives_its_program(tmp_path: Path) -> None:
+def test_decoders_do_not_outlive_their_program(tmp_path: Path) -> None:
     path = written(tmp_path / "a.png")
     program = (
         "import os, signal; from pathlib import Path\n"
@@ -207,7 +207,7 @@ def test_none_outlives_its_program(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
-def test_a_decoder_whose_reply_nobody_reads_ends_in_silence(
+def test_a_decoder_whose_reply_is_not_read_exits_silently(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     request = pickle.dumps((Drafted(8), [ImageRequest(str(written(tmp_path / "a.png")))]))
@@ -223,9 +223,7 @@ def test_a_decoder_whose_reply_nobody_reads_ends_in_silence(
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_process_that_forks_them_ends_in_silence_too(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_fork_server_exits_silently(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     these = Decoders()
     these.decode(written(tmp_path / "a.png"), 8)
     (decoder,), (server,) = these._all, these._servers
@@ -237,5 +235,5 @@ def test_the_process_that_forks_them_ends_in_silence_too(
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_largest_image_that_is_allowed_has_room() -> None:
+def test_the_largest_allowed_image_fits_the_shared_memory() -> None:
     assert 3 * max(MAX_JPEG_PIXELS, MAX_PIXELS) <= decoder_process.CAPACITY

@@ -37,7 +37,7 @@ def saved(image: Image.Image, kind: str, **options: object) -> bytes:
 
 
 def png_of(width: int, height: int, depth: int = 8, colour: int = 2, body: bytes = b"") -> bytes:
-    """A PNG that has a header and, without `body`, no pixels."""
+    """A PNG with a header and, without `body`, no pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -91,7 +91,7 @@ def test_every_orientation_becomes_the_upright_picture(
 
 
 @pytest.mark.parametrize("orientation", [0, 9, 65535])
-def test_an_orientation_that_is_none_is_ignored(orientation: int) -> None:
+def test_an_invalid_orientation_is_ignored(orientation: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = saved(picture(), "PNG", exif=exif)
@@ -99,7 +99,7 @@ def test_an_orientation_that_is_none_is_ignored(orientation: int) -> None:
     assert (pixels_of(data) == np.asarray(picture())).all()
 
 
-def test_broken_metadata_is_no_reason_to_lose_the_picture() -> None:
+def test_a_picture_with_broken_metadata_is_decoded() -> None:
     data = saved(picture(), "PNG", exif=b"Exif\0\0MM\0*\0\0\xff\xff broken")
     assert read_size(io.BytesIO(data)) == (HEIGHT, WIDTH)
     assert (pixels_of(data) == np.asarray(picture())).all()
@@ -117,12 +117,12 @@ def test_lossless_files_keep_every_pixel(kind: str) -> None:
     ("value", "expected"), [(0, 0), (257, 1), (32896, 128), (65278, 254), (65535, 255), (514, 2)]
 )
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
-def test_grey_of_16_bits_is_scaled_and_not_clipped(kind: str, value: int, expected: int) -> None:
+def test_16_bit_grey_is_scaled_and_not_clipped(kind: str, value: int, expected: int) -> None:
     image = Image.fromarray(np.full((2, 3), value, dtype=np.uint16))
     assert (pixels_of(encode(image, kind)) == expected).all()
 
 
-def test_a_ramp_of_16_bits_stays_a_ramp() -> None:
+def test_a_16_bit_ramp_stays_a_ramp() -> None:
     ramp = np.linspace(0, 65535, 256, dtype=np.uint16).reshape(1, 256)
     decoded = pixels_of(encode(Image.fromarray(ramp)))[0, :, 0]
     assert np.abs(decoded - np.arange(256)).max() <= 1
@@ -159,14 +159,14 @@ def test_cmyk_becomes_rgb() -> None:
     assert np.abs(pixels_of(data) - [255, 0, 0]).max() <= 8
 
 
-def test_of_an_animation_the_first_frame_is_taken() -> None:
+def test_the_first_frame_of_an_animation_is_decoded() -> None:
     frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
     data = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
     assert (pixels_of(data) == [255, 0, 0]).all()
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM"])
-def test_one_pixel_is_an_image(kind: str) -> None:
+def test_an_image_of_one_pixel_is_decoded(kind: str) -> None:
     data = encode(Image.new("RGB", (1, 1), "white"), kind)
     assert read_size(io.BytesIO(data)) == (1, 1)
     assert pixels_of(data, 224).shape == (1, 1, 3)
@@ -205,17 +205,17 @@ def test_a_bounded_picture_is_the_same_picture() -> None:
     assert np.abs(pixels_of(saved(large, "JPEG", quality=95), 16) - expected).mean() < 6
 
 
-def test_a_turned_picture_is_bounded_on_its_short_side_too() -> None:
+def test_a_rotated_picture_is_bounded_on_its_short_side_too() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     data = saved(Image.new("RGB", (400, 300)), "JPEG", exif=exif)
     assert decode(io.BytesIO(data), 100).size == (150, 200)
 
 
-# ── What cannot be read ──────────────────────────────────────────────────────────────────────────
+# ── Unreadable files ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_truncated_picture_is_unreadable_and_its_size_is_not() -> None:
+def test_a_truncated_picture_is_unreadable_but_its_size_is_not() -> None:
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
     for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"):
         data = encode(noise, kind)
@@ -232,7 +232,7 @@ def test_a_truncated_picture_is_unreadable_and_its_size_is_not() -> None:
     ("data", "reason"),
     [
         pytest.param(b"", "not an image of a known format", id="nothing"),
-        pytest.param(b"<svg/>", "not an image of a known format", id="a format that is none of ours"),
+        pytest.param(b"<svg/>", "not an image of a known format", id="an unsupported format"),
         pytest.param(b"\x89PNG\r\n\x1a\n", "not an image of a known format", id="a signature only"),
         pytest.param(b"GIF89a" + b"\0" * 30, "not an image of a known format", id="no pixels"),
         pytest.param(png_of(10_000, 9_001), "10000 x 9001 pixels are more than 90,000,000", id="a png bomb"),
@@ -248,7 +248,7 @@ def test_a_truncated_picture_is_unreadable_and_its_size_is_not() -> None:
         ),
     ],
 )
-def test_what_is_no_image_has_a_reason(data: bytes, reason: str) -> None:
+def test_files_that_are_not_images_have_a_reason(data: bytes, reason: str) -> None:
     for read in (read_size, decode):
         with pytest.raises(UnreadableImageError) as raised:
             read(io.BytesIO(data))
@@ -263,12 +263,12 @@ def test_a_jpeg_may_have_twice_the_pixels(recwarn: pytest.WarningsRecorder) -> N
         read_size(io.BytesIO(jpeg_of(15_000, 12_001)))
 
 
-def test_the_limit_is_of_the_header_and_costs_no_memory() -> None:
+def test_the_pixel_limit_applies_to_the_header() -> None:
     with pytest.raises(UnreadableImageError, match=r"more than 90,000,000"):
         decode(io.BytesIO(png_of(10_000, 9_001)), 8)
 
 
-def test_pixels_of_32_bits_have_no_known_range(tmp_path: Path) -> None:
+def test_32_bit_pixels_are_refused(tmp_path: Path) -> None:
     for mode, dtype in {"I": np.int32, "F": np.float32}.items():
         path = tmp_path / f"{mode}.tif"
         Image.fromarray(np.zeros((2, 2), dtype=dtype)).save(path)
@@ -276,15 +276,15 @@ def test_pixels_of_32_bits_have_no_known_range(tmp_path: Path) -> None:
             decode(path)
 
 
-def test_a_file_that_is_gone_says_so(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     for read in (read_size, decode):
         with pytest.raises(UnreadableImageError, match=r"^the file is gone$"):
             read(tmp_path / "gone.png")
 
 
-def test_a_file_that_may_not_be_read_says_so() -> None:
+def test_a_file_without_read_permission_is_reported() -> None:
     class Locked(io.BytesIO):
-        """Tests may run as root, who may read every file."""
+        """Raises the error itself: tests may run as root, which can read every file."""
 
         def read(self, size: int | None = -1) -> bytes:  # noqa: ARG002
             raise PermissionError(13, "Permission denied")

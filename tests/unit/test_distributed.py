@@ -1,4 +1,4 @@
-"""Processes that are to meet."""
+"""How the processes of a run connect."""
 
 import socket
 
@@ -9,7 +9,7 @@ from train_pytorch_model.errors import LostRankError
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])
-def test_a_port_that_another_program_has_is_told_at_once_by_one_process_of_a_host(
+def test_a_port_in_use_is_reported_at_once_by_one_process_of_a_host(
     local_rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -17,7 +17,7 @@ def test_a_port_that_another_program_has_is_told_at_once_by_one_process_of_a_hos
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": "0", "WORLD_SIZE": "2"}
         for name, value in (meeting | {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": "2"}).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(World, "failures", property(lambda _: pytest.fail("nobody is to be waited for")))
+        monkeypatch.setattr(World, "failures", property(lambda _: pytest.fail("it must not wait for others")))
         with pytest.raises((LostRankError, SystemExit)) as raised, join_world():
             pass
     if local_rank == 0:

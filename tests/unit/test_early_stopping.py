@@ -25,10 +25,10 @@ def stops_after(patience: int, losses: list[float]) -> int | None:
         pytest.param(3, [1.0, 0.9, 0.9, 0.95, 0.95], 5, id="the docstring's example"),
         pytest.param(1, [1.0, 1.0], 2, id="an equal loss is not lower"),
         pytest.param(1, [3.0, 2.0, 1.0, 0.5], None, id="always lower"),
-        pytest.param(2, [1.0, 2.0, 1.5, 2.0, 1.5, 2.0], None, id="lower than the epoch before restores it"),
+        pytest.param(2, [1.0, 2.0, 1.5, 2.0, 1.5, 2.0], None, id="lower than the previous epoch resets it"),
         pytest.param(2, [0.1, 2.0, 3.0], 3, id="two in a row"),
-        pytest.param(3, [0.1, 0.2, 0.3, 0.25, 0.3, 0.4, 0.5], 7, id="counted anew after a lower one"),
-        pytest.param(1, [5.0], None, id="the first epoch has none before it"),
+        pytest.param(3, [0.1, 0.2, 0.3, 0.25, 0.3, 0.4, 0.5], 7, id="restarted by a lower loss"),
+        pytest.param(1, [5.0], None, id="the first epoch has no predecessor"),
         pytest.param(3, [1.0, 1.1, 1.2, 1.1], None, id="one short of patience"),
     ],
 )
@@ -43,7 +43,7 @@ def test_patience_ends_on_the_exact_epoch(patience: int, losses: list[float], ep
         pytest.param(3, [1.0, NAN, NAN, NAN], 4, id="NaN from the second"),
         pytest.param(2, [1.0, NAN, 0.9, NAN, 0.8], None, id="compared with the last finite loss, lower"),
         pytest.param(2, [1.0, NAN, 1.1], 3, id="compared with the last finite loss, higher"),
-        pytest.param(2, [NAN, 1.0, NAN], None, id="the first finite loss is lower than none"),
+        pytest.param(2, [NAN, 1.0, NAN], None, id="the first finite loss counts as lower"),
         pytest.param(1, [INF], 1, id="infinity is never lower"),
         pytest.param(2, [1.0, INF, 1.5], 3, id="infinity is not compared with"),
         pytest.param(2, [1.0, INF, 0.5], None, id="lower than before infinity"),
@@ -55,7 +55,7 @@ def test_nan_and_infinity_count_towards_patience(
     assert stops_after(patience, losses) == epoch
 
 
-def test_a_lower_loss_restores_all_of_the_patience() -> None:
+def test_a_lower_loss_resets_the_count() -> None:
     patience = Patience(3)
     for loss in (1.0, 2.0, 3.0):
         patience.observe(loss)

@@ -1,4 +1,4 @@
-"""How long a run will take, whose last epochs have larger images."""
+"""The estimated length of a run whose last epochs have larger images."""
 
 import itertools
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ REPORT = StepReport(step=10, lr=0.001, metrics=Metrics(1.0, 0.5, 1.0, 8), images
 
 
 class Said:
-    """A bar and a voice."""
+    """A progress bar and a voice that record what they are given."""
 
     def __init__(self) -> None:
         self.shown: tuple[str, ...] = ()
@@ -36,9 +36,9 @@ class Said:
 def after_ten_steps(
     monkeypatch: pytest.MonkeyPatch, step_s: float, pixels: list[int], waited_s: float = 0.0
 ) -> Said:
-    """Of the first of so many epochs of twenty steps, the clock going on by a step each time it is read.
+    """The output after ten of twenty steps of the first epoch; `pixels` has one entry per epoch.
 
-    Each step but the first waits so long for its images.
+    The clock advances by `step_s` per reading. Each step but the first waits `waited_s` for its images.
     """
     clock = itertools.count(step=step_s)
     monkeypatch.setattr(epoch_view, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
@@ -60,41 +60,41 @@ def after_ten_steps(
     ("print_frequency", "steps_per_epoch", "every"),
     [(10, 200, 10), (10, 75, 5), (10, 8, 1), (10, 1, 1), (7, 30, 1), (1000, 999, 50)],
 )
-def test_a_bar_is_told_ten_times_an_epoch_and_whenever_a_log_has_a_line(
+def test_a_bar_is_updated_ten_times_an_epoch_and_with_every_log_line(
     print_frequency: int, steps_per_epoch: int, every: int
 ) -> None:
     assert show_every(print_frequency, steps_per_epoch) == every
 
 
-def test_the_eta_of_a_run_counts_larger_images_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_eta_of_a_run_accounts_for_larger_images_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
     same = after_ten_steps(monkeypatch, 1.0, [100, 100])
     larger = after_ten_steps(monkeypatch, 1.0, [100, 300])
     (eta,) = (fact for fact in same.shown if fact.startswith("ETA"))
     (longer,) = (fact for fact in larger.shown if fact.startswith("ETA"))
-    # Three readings of the clock for ten steps: 0.3 s each; ten are left, and 20 or, as it were, 60.
+    # Three clock readings in ten steps, so 0.3 s each; ten are left, then 20 or the equivalent of 60.
     assert (eta, longer) == ("ETA 3 s, run 9 s", "ETA 3 s, run 21 s")
 
 
-def test_waiting_for_images_does_not_grow_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_wait_does_not_grow_with_image_size(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = after_ten_steps(monkeypatch, 1.0, [100, 300, 300], waited_s=1 / 9)
     (eta,) = (fact for fact in waiting.shown if fact.startswith("ETA"))
-    # 0.1 of the 0.3 s of a step: 40 steps of 0.1 + 3 * 0.2 s are left after this epoch.
+    # Waiting is 0.1 s of a step's 0.3 s: 40 steps of 0.1 + 3 * 0.2 s are left after this epoch.
     assert eta == "ETA 3 s, run 31 s"
 
 
 @pytest.mark.parametrize(("pixels", "is_long"), [([100, 100], False), ([100, 300], True)])
-def test_a_long_run_on_a_cpu_is_a_warning(
+def test_a_long_run_on_a_cpu_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, pixels: list[int], is_long: bool
 ) -> None:
-    step_s = LONG_RUN_S / STEPS / 3 * (STEPS_TO_JUDGE - 1)  # two epochs of small images: two thirds of it
+    step_s = LONG_RUN_S / STEPS / 3 * (STEPS_TO_JUDGE - 1)  # two epochs of small images take two thirds of it
     said = after_ten_steps(monkeypatch, step_s, pixels)
     assert [text.startswith("At the speed of the first steps, 320 images") for text in said.warned] == [
         True
     ] * is_long
 
 
-def test_a_long_run_is_not_foretold_from_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_wait_is_not_scaled_up_in_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     step_s = LONG_RUN_S / STEPS / 3 * (STEPS_TO_JUDGE - 1)
-    # All of a step but its tenth: the larger images of the second epoch take a fifth longer.
+    # Nine tenths of a step are waiting: the larger images of the second epoch take a fifth longer.
     said = after_ten_steps(monkeypatch, step_s, [100, 300], waited_s=step_s / (STEPS_TO_JUDGE - 1) * 0.9)
     assert said.warned == []

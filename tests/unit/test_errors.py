@@ -1,4 +1,4 @@
-"""The designer's sentences, numbers and the exit status of each error."""
+"""The designer's sentence, the code and the exit status of each error."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The numbers of an evaluation; scikit-learn is the oracle."""
+"""The metrics of an evaluation, with scikit-learn as the reference."""
 
 import warnings
 
@@ -40,24 +40,24 @@ def draw(seed: int, images: int, classes: int, absent: int = 0) -> tuple[np.ndar
 
 
 def evaluated(targets: np.ndarray, probabilities: np.ndarray) -> Evaluation:
-    """Of all images at once."""
+    """The evaluation of all images at once."""
     return evaluate(outcomes_of(targets, probabilities), probabilities.shape[1])
 
 
 def of_rows(targets: list[int], rows: list[list[float]]) -> Evaluation:
-    """The same of numbers that are written down."""
+    """The evaluation of literal targets and probabilities."""
     return evaluated(np.array(targets), np.array(rows))
 
 
 def matrix(confusion: Confusion) -> np.ndarray:
-    """The whole matrix."""
+    """The dense matrix, (C, C)."""
     return np.stack(list(confusion.rows()))
 
 
 @pytest.mark.parametrize(
     ("images", "classes", "absent"), [(1, 2, 0), (50, 3, 0), (400, 12, 3), (300, 100, 40)]
 )
-def test_every_number_is_scikit_learns(images: int, classes: int, absent: int) -> None:
+def test_every_metric_equals_scikit_learns(images: int, classes: int, absent: int) -> None:
     targets, probabilities = draw(classes, images, classes, absent)
     found, labels = evaluated(targets, probabilities), np.arange(classes)
     predicted = probabilities.argmax(axis=1)
@@ -69,7 +69,7 @@ def test_every_number_is_scikit_learns(images: int, classes: int, absent: int) -
     if classes > 5:
         assert found.top5 == pytest.approx(top_k_accuracy_score(targets, probabilities, k=5, labels=labels))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of classes without an image
+        warnings.simplefilter("ignore", UserWarning)  # about classes without an image
         assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(targets, predicted))
     expected = confusion_matrix(targets, predicted, labels=labels)
     np.testing.assert_array_equal(matrix(found.confusion), expected)
@@ -104,14 +104,14 @@ def test_the_calibration_error_is_that_of_guo_et_al(images: int, classes: int) -
 
 
 @pytest.mark.parametrize(("hits", "images"), [(0, 1), (1, 1), (3, 4), (0, 100), (50, 100), (9_999, 10_000)])
-def test_the_interval_of_the_accuracy_is_wilsons(hits: int, images: int) -> None:
+def test_the_accuracy_interval_is_wilsons(hits: int, images: int) -> None:
     probabilities = np.array([[1.0, 0.0]] * hits + [[0.0, 1.0]] * (images - hits))
     evaluation = evaluate(outcomes_of(np.zeros(images, np.int64), probabilities), 2)
     expected = binomtest(hits, images).proportion_ci(method="wilson")
     assert evaluation.accuracy_interval == pytest.approx((expected.low, expected.high), abs=1e-4)
 
 
-def test_a_bin_of_confidence_holds_its_upper_edge() -> None:
+def test_a_confidence_bin_includes_its_upper_edge() -> None:
     calibration = of_rows([0, 0, 1], [[0.6, 0.4], [1.0, 0.0], [0.5, 0.5]]).calibration
     assert calibration.edges[[0, -1]].tolist() == [0, 1]
     assert {place: count for place, count in enumerate(calibration.images) if count} == {7: 1, 8: 1, 14: 1}
@@ -121,7 +121,7 @@ def test_a_bin_of_confidence_holds_its_upper_edge() -> None:
     )
 
 
-def test_a_perfect_model_has_perfect_numbers() -> None:
+def test_a_perfect_model_has_perfect_metrics() -> None:
     found = of_rows([0, 1, 2, 1], [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]])
     assert (found.accuracy, found.top5, found.balanced_accuracy, found.macro.f1) == (1, 1, 1, 1)
     assert str(found.loss) == "0.0"
@@ -134,7 +134,7 @@ def test_a_probability_of_zero_costs_a_finite_loss() -> None:
     assert of_rows([0], [[0.0, 1.0]]).loss == pytest.approx(-np.log(TINY))
 
 
-def test_of_equal_probabilities_the_first_category_wins() -> None:
+def test_ties_go_to_the_first_category() -> None:
     rows = [[0.4, 0.4, 0.2]]
     assert of_rows([0], rows).accuracy == 1
     assert of_rows([1], rows).accuracy == 0
@@ -142,8 +142,8 @@ def test_of_equal_probabilities_the_first_category_wins() -> None:
     assert [of_rows([target], seven).top5 for target in range(7)] == [1, 1, 1, 1, 1, 0, 0]
 
 
-def test_what_is_undefined_is_marked() -> None:
-    # Category 1 has no image, category 2 is never predicted, category 3 is neither.
+def test_undefined_metrics_are_marked() -> None:
+    # Category 1 has no image, category 2 is never predicted, category 3 neither occurs nor is predicted.
     per_class = of_rows([0, 2], [[0.9, 0.1, 0, 0], [0.1, 0.9, 0, 0]]).per_class
     assert per_class.has_precision.tolist() == [True, True, False, False]
     assert per_class.has_recall.tolist() == [True, False, True, False]
@@ -151,7 +151,7 @@ def test_what_is_undefined_is_marked() -> None:
     assert worst_categories(per_class).tolist() == [2, 0]
 
 
-def test_mistakes_come_by_falling_confidence_and_in_order_where_it_is_equal() -> None:
+def test_mistakes_are_sorted_by_descending_confidence_then_order() -> None:
     rows = [[0.2, 0.8], [0.9, 0.1], [0.3, 0.7], [0.1, 0.9], [0.2, 0.8]]
     assert of_rows([0, 0, 0, 0, 0], rows).mistakes.tolist() == [3, 0, 4, 2]
 
@@ -164,16 +164,16 @@ def test_the_largest_confusions_come_first() -> None:
     assert confusion.largest_mistakes(2) == pairs[:2]
 
 
-def test_a_matrix_of_many_categories_is_kept_by_its_cells() -> None:
+def test_a_matrix_of_many_categories_is_stored_sparsely() -> None:
     rows = np.zeros((2, 50_000))
     rows[:, 49_999] = 1
-    confusion = evaluated(np.array([49_999, 7]), rows).confusion  # whole, 20 GB
+    confusion = evaluated(np.array([49_999, 7]), rows).confusion  # dense, 20 GB
     assert confusion.targets.tolist() == [7, 49_999]
     assert confusion.predicted.tolist() == [49_999, 49_999]
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 9), min_size=1, max_size=5))
-def test_batches_give_the_numbers_of_the_whole(seed: int, sizes: list[int]) -> None:
+def test_batches_give_the_metrics_of_the_whole(seed: int, sizes: list[int]) -> None:
     targets, probabilities = draw(seed, sum(sizes) + 1, 4)
     ends = np.cumsum(sizes)
     parts = [

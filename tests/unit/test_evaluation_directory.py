@@ -1,4 +1,4 @@
-"""What an evaluation leaves for programs."""
+"""The machine-readable files of an evaluation."""
 
 import csv
 import json
@@ -18,13 +18,13 @@ MISTAKE = Mistake("cat/1,5.png", "cat", "two\nlines", 0.7, 0.1)
 
 
 def evaluation_of(targets: list[int], predicted: list[int], num_classes: int) -> Evaluation:
-    """Of a model that is sure of everything."""
+    """The evaluation of a model with full confidence in every prediction."""
     return evaluate(outcomes_of(np.array(targets), np.eye(num_classes)[predicted]), num_classes)
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """Four of six right; nothing was predicted as the fourth category."""
+    """The files for four of six images right; the fourth category is never predicted."""
     evaluation = evaluation_of([0, 0, 0, 1, 2, 3], [0, 0, 2, 1, 2, 1], len(CATEGORIES))
     write_numbers(tmp_path, evaluation, CATEGORIES, [MISTAKE], left_out=2)
     return tmp_path
@@ -92,21 +92,21 @@ def test_metrics_are_one_json_object(written: Path) -> None:
     ]
 
 
-def test_the_tables_are_those_of_the_json(written: Path) -> None:
+def test_the_tables_equal_those_of_the_json(written: Path) -> None:
     metrics = json.loads((written / "metrics.json").read_text())
     for name in ("per_class", "calibration"):
         table = pd.read_csv(written / f"{name}.csv")
         pd.testing.assert_frame_equal(table, pd.DataFrame(metrics[name]), rtol=1e-15)
 
 
-def test_an_undefined_number_is_an_empty_cell(written: Path) -> None:
+def test_an_undefined_metric_is_an_empty_cell(written: Path) -> None:
     assert rows(written / "per_class.csv")[0] == [
         *("category", "precision", "recall", "f1", "support", "predicted")
     ]
     assert rows(written / "per_class.csv")[5] == ["חתול", "", "", "", "0", "0"]
 
 
-def test_the_matrix_has_a_row_a_true_category_and_a_column_a_predicted_one(written: Path) -> None:
+def test_the_matrix_has_a_row_per_true_and_a_column_per_predicted_category(written: Path) -> None:
     assert rows(written / "confusion_matrix.csv") == [
         ["category", *CATEGORIES],
         ["cat", "2", "0", "1", "0", "0"],
@@ -118,7 +118,7 @@ def test_the_matrix_has_a_row_a_true_category_and_a_column_a_predicted_one(writt
 
 
 def test_mistakes_are_listed_in_the_order_given(tmp_path: Path) -> None:
-    strange = Mistake("cat/\udcff\r.png", "cat", "dog", 0.6, 0.4, "a cat.png")  # a file name that is no text
+    strange = Mistake("cat/\udcff\r.png", "cat", "dog", 0.6, 0.4, "a cat.png")  # the file name is not UTF-8
     evaluation = evaluation_of([0, 0], [1, 1], 2)
     write_numbers(tmp_path, evaluation, ("cat", "dog"), iter([MISTAKE, strange]), left_out=0)
     with (tmp_path / "mistakes.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:

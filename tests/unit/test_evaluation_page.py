@@ -47,7 +47,7 @@ def page_of(
 
 
 def sure(targets: Sequence[int], predicted: Sequence[int], categories: Sequence[str], **more: Any) -> Page:
-    """The page of a model that is sure of everything."""
+    """The page of a model with full confidence in every prediction."""
     return page_of(targets, np.eye(len(categories))[list(predicted)], categories, **more)
 
 
@@ -62,14 +62,14 @@ def many(count: int, images: int, seed: int = 1) -> Page:
 
 
 def map_data(page: Page) -> dict[str, Any]:
-    """What the page knows of its map."""
+    """The data of the page's map."""
     (text,) = [text for text in page.texts("script") if text.startswith("{")]
     data: dict[str, Any] = json.loads(text)
     return data
 
 
 def picture(page: Page) -> Image.Image:
-    """The map."""
+    """The image of the map."""
     (source,) = [
         image["src"] for image in page.all("img") if (image["src"] or "").startswith("data:image/png")
     ]
@@ -81,7 +81,7 @@ def decoded(uri: str) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
 
 
-def test_the_main_numbers_are_told() -> None:
+def test_the_main_metrics_are_shown() -> None:
     probabilities = np.array([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
     page = page_of([0, 1, 1, 2], probabilities, ("cat", "dog", "owl"))
     assert page.texts("h1") == ["Evaluation report: resnet18"]
@@ -98,7 +98,7 @@ def test_the_main_numbers_are_told() -> None:
         assert text in page.text
 
 
-def test_every_element_is_closed_and_every_id_is_one() -> None:
+def test_every_element_is_closed_and_ids_are_unique() -> None:
     for page in (many(300, 2000), sure([0, 1], [0, 0], HOSTILE)):
         assert page.unclosed == []
         ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
@@ -107,7 +107,7 @@ def test_every_element_is_closed_and_every_id_is_one() -> None:
         assert set(targets) <= set(ids)
 
 
-def test_a_page_needs_nothing_from_outside(tmp_path: Path) -> None:
+def test_a_page_is_self_contained(tmp_path: Path) -> None:
     paint("red", 1).save(tmp_path / "1.png")
     mistake = (Mistake("1.png", "a", "b", 0.9, 0.1), thumbnail(tmp_path / "1.png"))
     page = sure([0, 1], [1, 1], ("a", "b"), mistakes=[mistake])
@@ -125,7 +125,7 @@ def test_a_page_needs_nothing_from_outside(tmp_path: Path) -> None:
         assert set(re.findall(r"url\((.)", style)) == {"#"}
 
 
-def test_the_policy_allows_our_script_alone() -> None:
+def test_the_content_security_policy_allows_only_our_script() -> None:
     page = sure([0, 1], [1, 1], HOSTILE)
     (policy,) = [meta["content"] for meta in page.all("meta") if "http-equiv" in meta]
     script = page.html.rpartition("<script>")[2].partition("</script>")[0]
@@ -138,7 +138,7 @@ def test_the_policy_allows_our_script_alone() -> None:
 
 
 @pytest.mark.parametrize("count", [len(HOSTILE), 40])
-def test_names_are_text_and_nothing_else(count: int) -> None:
+def test_hostile_names_are_shown_as_text(count: int) -> None:
     names = [*HOSTILE, *(f"{index}{HOSTILE[index % len(HOSTILE)]}" for index in range(count - len(HOSTILE)))]
     mistakes = [(Mistake(f"dir/{name}.png", name, names[0], 0.9, 0.1), "") for name in names]
     predicted = [*range(1, count), 0]
@@ -149,7 +149,7 @@ def test_names_are_text_and_nothing_else(count: int) -> None:
         tag for tag, _ in sure(range(count), predicted, plain, mistakes=same).elements
     ]
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
-    # Every name stands in an element of its own direction.
+    # Every name is in an element with its own text direction.
     isolated = page.texts("bdi")
     assert set(names) <= set(isolated)
     assert not [
@@ -159,7 +159,7 @@ def test_names_are_text_and_nothing_else(count: int) -> None:
         assert map_data(page)["names"] == names
 
 
-def test_absent_categories_and_lost_images_are_noted() -> None:
+def test_absent_categories_and_unreadable_images_are_noted() -> None:
     page = sure([0, 0], [0, 0], ("a", "b", "c"), left_out=1)
     assert "2 categories have no images in this dataset: b , c ." in page.text
     assert "1 image could not be read and is left out; bad_images.csv gives the reasons." in page.text
@@ -171,7 +171,7 @@ def test_absent_categories_and_lost_images_are_noted() -> None:
     assert "could not be read" not in sure([0, 1], [0, 1], ("a", "b")).text
 
 
-def test_categories_that_are_undefined_come_last() -> None:
+def test_categories_with_undefined_metrics_come_last() -> None:
     page = sure([1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 2, 2], ("a", "b", "c"))
     table = page.text.partition("Predicted b 0.667")[2]
     assert table.startswith(
@@ -179,8 +179,8 @@ def test_categories_that_are_undefined_come_last() -> None:
     )
 
 
-def test_a_category_without_an_image_that_was_predicted_comes_first_as_its_f1_has_it() -> None:
-    # b is never right, d has no image and one is taken for it, a has none and is never predicted.
+def test_a_predicted_category_without_images_is_sorted_by_its_f1() -> None:
+    # b is never right; d has no image but is predicted once; a has none and is never predicted.
     page = sure([1, 2, 2, 2], [2, 2, 2, 3], ("a", "b", "c", "d"))
     table = page.html.partition('id="per-class"')[2].partition("</table>")[0]
     assert re.findall(r"<bdi>(.)</bdi>", table) == ["b", "d", "c", "a"]
@@ -208,7 +208,7 @@ def test_a_perfect_model_makes_a_page() -> None:
         assert text in page.text
 
 
-def test_few_categories_are_a_table_of_numbers() -> None:
+def test_few_categories_are_shown_as_a_table() -> None:
     page = sure([0, 0, 0, 1], [0, 0, 1, 1], ("cat", "dog"))
     assert [cell["class"] for cell in page.all("td") if cell.get("class") in ("hit", "mistake")] == [
         *("hit", "mistake", "hit")
@@ -219,15 +219,13 @@ def test_few_categories_are_a_table_of_numbers() -> None:
 
 
 @pytest.mark.parametrize(("names", "is_turned"), [("0123456789", False), (["a long name", *"123456"], True)])
-def test_names_above_the_columns_are_turned_where_they_have_no_room(
-    names: Sequence[str], is_turned: bool
-) -> None:
+def test_column_names_are_rotated_if_they_do_not_fit(names: Sequence[str], is_turned: bool) -> None:
     page = sure([0], [0], names)
     (matrix,) = [table for table in page.all("table") if str(table["class"]).startswith("matrix")]
     assert ("turned" in str(matrix["class"])) == is_turned
 
 
-def test_many_categories_are_a_map() -> None:
+def test_many_categories_are_shown_as_a_map() -> None:
     page = many(300, 2000)
     image = picture(page)
     assert image.size == (300, 300)
@@ -245,9 +243,9 @@ def test_many_categories_are_a_map() -> None:
     assert colours == {(True, HIT_COLOUR), (False, MISTAKE_COLOUR)}
 
 
-def test_more_categories_than_pixels_share_them() -> None:
+def test_more_categories_than_pixels_share_the_pixels() -> None:
     count = 2 * MAX_MAP_SIDE + 1
-    # Of the first three categories two images are right, two taken for neighbours, five for the last one.
+    # Of the first three categories, two images are right, two taken for neighbours, five for the last.
     targets = [*[0] * 8, 2, 3, 4, count - 1]
     predicted = [0, 0, 1, *[count - 1] * 5, 0, 4, 3, count - 1]
     page = sure(targets, predicted, [str(index) for index in range(count)])
@@ -259,14 +257,14 @@ def test_more_categories_than_pixels_share_them() -> None:
         for row, column in np.argwhere(pixels[..., 3]).tolist()
     }
     assert shown == {
-        (0, 0): (HIT_COLOUR, pytest.approx((2 / 9) ** 0.5, abs=0.01)),  # of equals
+        (0, 0): (HIT_COLOUR, pytest.approx((2 / 9) ** 0.5, abs=0.01)),  # a tie
         (0, 200): (MISTAKE_COLOUR, pytest.approx((5 / 9) ** 0.5, abs=0.01)),
         (1, 1): (MISTAKE_COLOUR, 1),
         (200, 200): (HIT_COLOUR, 1),
     }
 
 
-def test_mistakes_among_neighbours_do_not_hide_that_most_is_right() -> None:
+def test_mistakes_in_a_shared_pixel_do_not_hide_a_majority_of_hits() -> None:
     count, each = 1000, 20
     targets = np.repeat(np.arange(count), each)
     predicted = np.where(np.arange(count * each) % each == 0, targets ^ 1, targets)  # 95% are right
@@ -279,7 +277,7 @@ def test_mistakes_among_neighbours_do_not_hide_that_most_is_right() -> None:
     assert diagonal[:, 3].min() / 255 == pytest.approx(0.95**0.5, abs=0.01)
 
 
-def test_a_page_of_very_many_categories_is_bounded() -> None:
+def test_a_page_of_very_many_categories_has_a_bounded_size() -> None:
     random = np.random.default_rng(1)
     count, images = 5000, 6000
     targets = random.integers(0, count, images)
@@ -295,7 +293,7 @@ def test_a_page_of_very_many_categories_is_bounded() -> None:
     assert len(page.html) < 5_000_000
 
 
-def test_a_map_knows_its_largest_cells_only() -> None:
+def test_a_map_lists_only_its_largest_cells() -> None:
     side = 250  # 62,500 cells
     targets = np.repeat(np.arange(side), side)
     predicted = np.tile(np.arange(side), side)
@@ -330,7 +328,7 @@ def test_mistakes_are_shown_with_their_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [(32, 32), (1000, 600), (7, 3000)])
-def test_a_thumbnail_is_small_and_has_the_images_shape(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_a_thumbnail_is_small_and_keeps_the_aspect_ratio(tmp_path: Path, size: tuple[int, int]) -> None:
     paint("green", 1, size).save(tmp_path / "image.png")
     shown = decoded(thumbnail(tmp_path / "image.png"))
     assert max(shown.size) == min(max(size), THUMBNAIL_SIDE)
@@ -339,7 +337,7 @@ def test_a_thumbnail_is_small_and_has_the_images_shape(tmp_path: Path, size: tup
     assert green > max(red, blue)
 
 
-def test_a_thumbnail_carries_no_words_of_its_image(tmp_path: Path) -> None:
+def test_a_thumbnail_has_no_metadata(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x010E] = "a secret"
     paint("red", 1).save(tmp_path / "1.jpg", comment="a secret" * 1000, exif=exif)

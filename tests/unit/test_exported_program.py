@@ -1,4 +1,4 @@
-"""Weights out of a program of torch.export, of which nothing is loaded."""
+"""Weights read from a torch.export program without loading the program."""
 
 import json
 import warnings
@@ -23,7 +23,7 @@ LIMIT = 1 << 20
 
 
 class Wrapped(nn.Module):
-    """A network inside of another, as export has it."""
+    """A network inside another module, as in an exported program."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,13 +39,13 @@ class Wrapped(nn.Module):
 def network() -> nn.Module:
     torch.manual_seed(5)
     network = Wrapped().eval()
-    network.inner.to(memory_format=torch.channels_last)  # strides that are not the usual ones
+    network.inner.to(memory_format=torch.channels_last)  # non-default strides
     return network
 
 
 @pytest.fixture(scope="module")
 def program(network: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As torch.export saves it."""
+    """A program as torch.export saves it."""
     path = tmp_path_factory.mktemp("program") / "program.pt2"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -54,7 +54,7 @@ def program(network: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def changed(program: Path, path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """A copy of the program with another list of weights."""
+    """A copy of the program with a changed list of weights."""
     with zipfile.ZipFile(program) as source, zipfile.ZipFile(path, "w") as target:
         for name in source.namelist():
             data = source.read(name)
@@ -76,7 +76,7 @@ def test_parameters_and_buffers_are_read_as_they_are(program: Path, network: nn.
         assert state[name].dtype == value.dtype
 
 
-def test_what_is_around_the_network_is_taken_off(program: Path, network: nn.Module) -> None:
+def test_a_wrapper_around_the_network_is_removed(program: Path, network: nn.Module) -> None:
     state = read_exported_weights(program, LIMIT) | {"mean": torch.zeros(3)}
     inner = {name.removeprefix("inner.") for name in network.state_dict()}
     assert without_common_prefix(state, inner).keys() == inner
@@ -84,13 +84,13 @@ def test_what_is_around_the_network_is_taken_off(program: Path, network: nn.Modu
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"no zip"])
-def test_other_files_are_no_programs(tmp_path: Path, data: bytes) -> None:
+def test_other_files_are_not_programs(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
     assert not is_exported_program(tmp_path / "file")
     assert not is_exported_program(tmp_path / "missing")
 
 
-def test_a_state_dict_is_no_program(tmp_path: Path) -> None:
+def test_a_state_dict_is_not_a_program(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(1)}, tmp_path / "model")
     assert not is_exported_program(tmp_path / "model")
 
@@ -144,7 +144,7 @@ NAME = "inner.0.bias"
         ),
     ],
 )
-def test_a_list_of_weights_that_lies_is_refused(
+def test_an_invalid_list_of_weights_is_refused(
     program: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     path = changed(program, tmp_path / "changed.pt2", change)
@@ -152,7 +152,7 @@ def test_a_list_of_weights_that_lies_is_refused(
         read_exported_weights(path, LIMIT)
 
 
-def test_a_bomb_is_not_unpacked(program: Path, tmp_path: Path) -> None:
+def test_a_decompression_bomb_is_not_unpacked(program: Path, tmp_path: Path) -> None:
     with (
         zipfile.ZipFile(program) as source,
         zipfile.ZipFile(tmp_path / "bomb.pt2", "w", zipfile.ZIP_DEFLATED) as target,
@@ -163,7 +163,7 @@ def test_a_bomb_is_not_unpacked(program: Path, tmp_path: Path) -> None:
         read_exported_weights(tmp_path / "bomb.pt2", LIMIT)
 
 
-def test_a_half_file_is_refused(program: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused(program: Path, tmp_path: Path) -> None:
     path = tmp_path / "half.pt2"
     data = bytearray(program.read_bytes())
     place = data.index(b"weight_0") + 200
@@ -174,7 +174,7 @@ def test_a_half_file_is_refused(program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_packed_file_with_damage_inside_is_refused(program: Path, tmp_path: Path, method: int) -> None:
+def test_a_compressed_file_with_damaged_data_is_refused(program: Path, tmp_path: Path, method: int) -> None:
     path = tmp_path / "damaged.pt2"
     with zipfile.ZipFile(program) as source, zipfile.ZipFile(path, "w", method) as target:
         for name in source.namelist():

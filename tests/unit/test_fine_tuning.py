@@ -1,4 +1,4 @@
-"""How a training begins behind pretrained weights: the statistics of batch norms, the rate of a new head."""
+"""How fine-tuning starts: batch norm statistics, and the learning rates of a new head and of filters."""
 
 import copy
 import math
@@ -50,7 +50,7 @@ def inputs_of(
 
 
 class Mean(nn.Module):
-    """Features that are the mean colour, scaled, and a head where a ResNet has it."""
+    """A network whose features are the scaled mean colour, with its head where a ResNet has it."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -80,11 +80,11 @@ def factor_of(inputs: TrainingInputs, network: Mean, learning_rate: float = 0.00
         pytest.param(False, (), False, id="from scratch"),
         pytest.param(True, (), True, id="pretrained"),
         pytest.param(False, CATEGORIES, False, id="trained on these categories"),
-        pytest.param(False, CATEGORIES[:2], True, id="trained on fewer"),
-        pytest.param(False, ("x", "y", "z"), True, id="trained on others"),
+        pytest.param(False, CATEGORIES[:2], True, id="trained on fewer categories"),
+        pytest.param(False, ("x", "y", "z"), True, id="trained on other categories"),
     ],
 )
-def test_a_head_learns_faster_than_weights_that_know_more(
+def test_a_new_head_has_a_higher_learning_rate_than_trained_weights(
     tmp_path: Path, is_pretrained: bool, categories: tuple[str, ...], is_faster: bool
 ) -> None:
     inputs, network = inputs_of(tmp_path, is_pretrained, categories), Mean(10.0)
@@ -95,7 +95,7 @@ def test_a_head_learns_faster_than_weights_that_know_more(
     assert network.training
 
 
-def test_a_head_learns_the_faster_the_shorter_what_it_is_given(tmp_path: Path) -> None:
+def test_the_heads_learning_rate_is_inverse_to_its_inputs_squared_norm(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path)
     network = Mean(10.0)
     square = mean_squared_norm(model_of(network), network.fc, sample_images(inputs, 12))
@@ -112,7 +112,7 @@ def test_a_head_learns_the_faster_the_shorter_what_it_is_given(tmp_path: Path) -
     assert factor_of(inputs, Mean(0.0)) == 1.0
 
 
-def test_batch_norms_move_by_a_share_towards_the_images_and_stay_there(tmp_path: Path) -> None:
+def test_batch_norm_statistics_move_towards_the_images_and_are_frozen(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path, architecture="mobilenet_v3_small")
     network = build("mobilenet_v3_small", False, 3)
     given = copy.deepcopy(network)
@@ -139,7 +139,7 @@ def test_batch_norms_move_by_a_share_towards_the_images_and_stay_there(tmp_path:
     ("length", "peak_lr", "factor"),
     [(1.0, 0.001, 1.0), (1.0, 0.012, 0.25), (0.2, 0.001, 0.12), (0.2, 0.0001, 1.0)],
 )
-def test_short_filters_learn_no_faster_than_they_bear(
+def test_the_learning_rate_of_filters_is_capped_by_their_norm(
     length: float, peak_lr: float, factor: float, tmp_path: Path
 ) -> None:
     inputs, network = inputs_of(tmp_path), build("resnet18", False, 3)
@@ -153,15 +153,15 @@ def test_short_filters_learn_no_faster_than_they_bear(
 
 
 @pytest.mark.parametrize(("categories", "is_new"), [((), False), (("x", "y", "z"), True)])
-def test_a_head_of_other_categories_begins_with_zeros(
+def test_a_head_of_other_categories_starts_from_zeros(
     categories: tuple[str, ...], is_new: bool, tmp_path: Path
 ) -> None:
     inputs, network = inputs_of(tmp_path, not is_new, categories), Mean(10.0)
     prepare_fine_tuning(model_of(network), inputs, TrainConfig(), ALONE)
-    assert bool(network.fc.weight.any()) != is_new  # pretrained weights may know just these categories
+    assert bool(network.fc.weight.any()) != is_new  # a pretrained head may fit these categories
 
 
-def test_behind_a_frozen_backbone_statistics_stay_as_they_are(tmp_path: Path) -> None:
+def test_a_frozen_backbone_keeps_its_statistics(tmp_path: Path) -> None:
     inputs, network = inputs_of(tmp_path), build("resnet18", False, 3)
     frozen = replace(inputs, recipe=replace(inputs.recipe, freeze_backbone=True))
     before = copy.deepcopy(network.state_dict())
@@ -169,25 +169,25 @@ def test_behind_a_frozen_backbone_statistics_stay_as_they_are(tmp_path: Path) ->
     torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
 
 
-def test_the_plan_tells_the_rates_and_what_batch_norms_do(tmp_path: Path) -> None:
+def test_the_plan_shows_learning_rates_and_batch_norms(tmp_path: Path) -> None:
     InitModel(output=tmp_path / "untrained", architecture="resnet18").run()
     images = paint_folders(tmp_path / "images", 4)
     random = open_training_inputs(tmp_path / "untrained", images, images)
     pretrained = replace(random, model=replace(random.model, is_pretrained=True))
-    begun, fresh = (
+    fine_tuned, from_scratch = (
         Trainer(TrainConfig(learning_rate=0.1), inputs, ALONE, Silence()) for inputs in (pretrained, random)
     )
     kept = "use frozen pretrained statistics, moved 30% towards those of 12 training images"
-    assert plan_of(begun)["Batch norms"] == kept
-    head, body = (f"{0.1 * params_of(begun)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
+    assert plan_of(fine_tuned)["Batch norms"] == kept
+    head, body = (f"{0.1 * params_of(fine_tuned)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
     rates = f"; {head} for the new last layer; {body} for the backbone, the most it tolerates in 5 epochs"
-    assert plan_of(begun)["Peak LR"].endswith(rates)
+    assert plan_of(fine_tuned)["Peak LR"].endswith(rates)
     assert float(body) < 0.1
-    assert "Batch norms" not in plan_of(fresh)
-    assert plan_of(fresh)["Peak LR"].endswith("no warmup, polynomial decay")
+    assert "Batch norms" not in plan_of(from_scratch)
+    assert plan_of(from_scratch)["Peak LR"].endswith("no warmup, polynomial decay")
 
 
-def test_without_a_new_head_batch_norms_follow_the_images(tmp_path: Path) -> None:
+def test_without_a_new_head_batch_norms_are_not_frozen(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path, False, CATEGORIES, "mobilenet_v3_small")
     network = build("mobilenet_v3_small", False, 3)
     before = copy.deepcopy(network.state_dict())
@@ -197,7 +197,7 @@ def test_without_a_new_head_batch_norms_follow_the_images(tmp_path: Path) -> Non
     assert all(module.training for module in network.modules())
 
 
-def test_a_higher_rate_is_not_made_higher_for_the_head_and_a_lower_one_stays_low(tmp_path: Path) -> None:
+def test_the_heads_learning_rate_is_constant_above_the_default_and_proportional_below(tmp_path: Path) -> None:
     inputs, network = inputs_of(tmp_path), Mean(10.0)
     usual = factor_of(inputs, network, 0.001)
     assert factor_of(inputs, network, 0.0001) == usual
@@ -206,7 +206,7 @@ def test_a_higher_rate_is_not_made_higher_for_the_head_and_a_lower_one_stays_low
 
 
 @pytest.mark.parametrize(("epochs", "share"), [(1, 1.0), (10, 1.0), (20, 0.5), (100, 0.1)])
-def test_a_longer_training_goes_no_further_than_one_of_ten_epochs(
+def test_training_beyond_ten_epochs_has_proportionally_lower_learning_rates(
     tmp_path: Path, epochs: int, share: float
 ) -> None:
     inputs, network = inputs_of(tmp_path), Mean(10.0)
@@ -216,7 +216,7 @@ def test_a_longer_training_goes_no_further_than_one_of_ten_epochs(
     assert {factors[parameter] for parameter in network.body.parameters()} == {share}
 
 
-def test_images_that_cannot_be_read_say_nothing_of_the_head(tmp_path: Path) -> None:
+def test_unreadable_images_are_not_sampled(tmp_path: Path) -> None:
     inputs, network = inputs_of(tmp_path), Mean(10.0)
     readable = sample_images(inputs, 12)
     first, *others = (inputs.training.path(index) for index in range(len(inputs.training)))

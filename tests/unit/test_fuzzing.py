@@ -1,4 +1,4 @@
-"""Readers of models and runs, given anything: a documented error or a value comes out, and nothing else."""
+"""Fuzzing of the readers of models and runs: they give a value or a documented error, and nothing else."""
 
 import io
 import os
@@ -37,7 +37,7 @@ label_map_file: index_to_label.csv
 LABELS = b",label\n0,circle\n1,cross\n"
 
 
-def test_the_watch_notices(tmp_path: Path) -> None:
+def test_the_watch_detects_access_outside(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "outside").touch()
     with pytest.raises(AssertionError), nothing_happens_outside(tmp_path / "root"):
@@ -65,7 +65,7 @@ def test_json(tmp_path: Path, data: bytes) -> None:
 @fuzzed
 @given(meta=mutations_of(META), spec=mutations_of(SPEC), labels=mutations_of(LABELS), which=st.integers(0, 2))
 def test_a_model_directory(tmp_path: Path, meta: bytes, spec: bytes, labels: bytes, which: int) -> None:
-    """One of its files is anything."""
+    """One of its files is fuzzed."""
     files = {"_meta.yaml": META, "model_spec.yaml": SPEC, "index_to_label.csv": LABELS, "model": b""}
     name = ("_meta.yaml", "model_spec.yaml", "index_to_label.csv")[which]
     for other, content in (files | {name: (meta, spec, labels)[which]}).items():
@@ -144,7 +144,7 @@ def program_of(config: bytes, compression: int) -> bytes:
 @fuzzed
 @given(data=st.data(), is_whole=st.booleans())
 def test_an_exported_program(tmp_path: Path, compression: int, data: st.DataObject, is_whole: bool) -> None:
-    """Its list of weights is anything, or the file as a whole."""
+    """Its list of weights is fuzzed, or the file as a whole."""
     if is_whole:
         content = program_of(data.draw(mutations_of(PROGRAM)), compression)
     else:
@@ -176,7 +176,7 @@ NOW = {"parameters": "--epochs 6", "training_dataset": "4567"}
 
 @fuzzed
 @given(config=mutations_of(CONFIG), images=mutations_of(b"8"), lock=mutations_of(b'{"host": "a", "pid": 1}'))
-def test_what_a_run_has_left(tmp_path: Path, config: bytes, images: bytes, lock: bytes) -> None:
+def test_the_files_of_a_run(tmp_path: Path, config: bytes, images: bytes, lock: bytes) -> None:
     (tmp_path / "checkpoints").mkdir(exist_ok=True)
     files = {"config.json": config, "micro_batch": images, "lock": lock, "checkpoints/000001-0.json": b""}
     for name, content in files.items():

@@ -1,4 +1,4 @@
-"""Readers of datasets, given anything: a documented error or a value comes out, and nothing else."""
+"""Fuzzing of the readers of datasets: they give a value or a documented error, and nothing else."""
 
 import io
 import os
@@ -38,7 +38,7 @@ from train_pytorch_model.progress import Silence
     which=st.integers(0, 2),
 )
 def test_an_image_directory(tmp_path: Path, meta: bytes, rows: bytes, schema: bytes, which: int) -> None:
-    """One of its files is anything. Files are counted as inside by where they really are."""
+    """One of its files is fuzzed. Links are resolved before files are checked to be inside."""
     (tmp_path / "a.png").write_bytes(b"")
     files = {"_meta.yaml": IMAGE_META, "images.lst": LIST, "_schema.json": SCHEMA, "_samples.json": b"[]"}
     name = ("_meta.yaml", "images.lst", "_schema.json")[which]
@@ -76,7 +76,7 @@ ROWS = (
 @fuzzed
 @given(table=mutations_of(TABLE), rows=mutations_of(ROWS), which=st.integers(0, 1))
 def test_annotations_of_automl(tmp_path: Path, table: bytes, rows: bytes, which: int) -> None:
-    """One of the two files is anything."""
+    """One of the two files is fuzzed."""
     source, output = tmp_path / "source", tmp_path / "output"
     source.mkdir(exist_ok=True)
     (source / "a.png").write_bytes(IMAGES[0])
@@ -98,7 +98,7 @@ TRANSFORMS = (
 @fuzzed
 @given(meta=mutations_of(TRANSFORM_META), transforms=mutations_of(TRANSFORMS), which=st.integers(0, 1))
 def test_a_transformation(tmp_path: Path, meta: bytes, transforms: bytes, which: int) -> None:
-    """One of the two files is anything."""
+    """One of the two files is fuzzed."""
     (tmp_path / "_meta.yaml").write_bytes((meta, TRANSFORM_META)[which])
     (tmp_path / "_transforms.json").write_bytes((TRANSFORMS, transforms)[which])
     with suppress(InvalidTransformationDirectoryError), nothing_happens_outside(tmp_path):

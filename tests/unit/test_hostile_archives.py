@@ -1,4 +1,4 @@
-"""Archives that mean harm, of which nothing is taken: links, names that lead out, bombs."""
+"""Hostile archives: links, paths outside the archive, and decompression bombs."""
 
 import io
 import os
@@ -67,7 +67,7 @@ def test_links_and_special_files_are_counted_and_not_read(
     assert contents(path) == {"a/real.png": b"r", "b/real.png": b"r"}
 
 
-def test_a_link_of_the_same_name_does_not_stand_in_for_a_file(tmp_path: Path) -> None:
+def test_a_link_does_not_replace_a_file_of_the_same_name(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "zip", "w") as zip_:
         zip_.writestr("a.png", b"real")
         link = zipfile.ZipInfo("./a.png")
@@ -83,7 +83,7 @@ def test_a_link_of_the_same_name_does_not_stand_in_for_a_file(tmp_path: Path) ->
     assert contents(tmp_path / "zip") == contents(tmp_path / "tar") == {"a.png": b"real"}
 
 
-# ── Names that lead out ──────────────────────────────────────────────────────────────────────────
+# ── Paths outside the archive ────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,12 +94,12 @@ def test_a_link_of_the_same_name_does_not_stand_in_for_a_file(tmp_path: Path) ->
         *("..\\x.png", "a\\..\\..\\x.png", "C:\\x.png", "C:/x.png", "\\x.png", "\\\\server\\share\\x.png"),
     ],
 )
-def test_an_archive_with_a_member_that_leads_out_is_refused(tmp_path: Path, kind: str, name: str) -> None:
+def test_a_member_outside_the_archive_is_refused(tmp_path: Path, kind: str, name: str) -> None:
     path = pack(tmp_path / "archive", {"a/1.png": b"1", name: b"x"}, kind)
     assert refused(path).endswith("points outside the archive. Do not trust it.")
 
 
-def test_an_outward_link_is_refused_by_its_own_name_only(tmp_path: Path) -> None:
+def test_a_link_whose_own_path_is_outside_the_archive_is_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "tar", "w") as tar:
         info = tarfile.TarInfo("../link")
         info.type, info.linkname = tarfile.SYMTYPE, "a"
@@ -109,7 +109,7 @@ def test_an_outward_link_is_refused_by_its_own_name_only(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["C:x.png", "a..b.png", "...png"])
-def test_a_strange_name_is_no_way_out(tmp_path: Path, kind: str, name: str) -> None:
+def test_unusual_but_safe_names_are_accepted(tmp_path: Path, kind: str, name: str) -> None:
     assert len(listed(pack(tmp_path / "archive", {f"a/{name}": b"1", "b/1.png": b""}, kind)).file_names) >= 1
 
 
@@ -120,21 +120,19 @@ def test_a_name_of_more_than_255_bytes_is_refused(tmp_path: Path, kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_files_of_one_name_are_refused(tmp_path: Path, kind: str) -> None:
+def test_duplicate_file_names_are_refused(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {"a/1.png": b"1", "a/./1.png": b"2", "b/1.png": b""}, kind)
     assert refused(path) == "it holds 'a/1.png' twice."
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["_meta.yaml", "images.lst", "_schema.json"])
-def test_an_image_directory_in_an_archive_is_not_taken_for_folders(
-    tmp_path: Path, kind: str, name: str
-) -> None:
+def test_an_archive_of_an_image_directory_is_refused(tmp_path: Path, kind: str, name: str) -> None:
     path = pack(tmp_path / "archive", {f"x/{name}": b"", "x/image/0_0.png": b""}, kind)
     assert refused(path) == "it already contains an ImageDirectory. Unpack it; no conversion is needed."
 
 
-# ── Bombs ────────────────────────────────────────────────────────────────────────────────────────
+# ── Decompression bombs ──────────────────────────────────────────────────────────────────────────
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
@@ -153,7 +151,7 @@ def test_more_members_than_allowed_are_refused(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_of_more_bytes_than_allowed_is_refused(
+def test_a_file_larger_than_allowed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     path = pack(tmp_path / "archive", {"a.png": b"x" * 1001, "b.txt": b"x" * 2000}, kind)
@@ -164,7 +162,7 @@ def test_a_file_of_more_bytes_than_allowed_is_refused(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_bytes_than_allowed_are_refused(
+def test_more_bytes_in_total_than_allowed_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     path = pack(tmp_path / "archive", {f"{index}.png": b"x" * 1000 for index in range(40)}, kind)
@@ -175,11 +173,11 @@ def test_more_bytes_than_allowed_are_refused(
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "tar"])
-def test_what_unpacks_to_many_times_its_bytes_is_refused(
+def test_a_compression_ratio_above_the_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     path = pack(tmp_path / "archive", {"black.png": bytes(1 << 20)}, kind)
-    assert len(listed(path).file_names) == 1  # so little is no bomb
+    assert len(listed(path).file_names) == 1  # below the size at which the ratio is checked
     limit(monkeypatch, ratio_from_bytes=1 << 19)
     message = (
         f"it unpacks to more than 200 times its {path.stat().st_size:,} bytes. No archive of images does."
@@ -187,14 +185,14 @@ def test_what_unpacks_to_many_times_its_bytes_is_refused(
     assert refused(path) == message
 
 
-def test_members_of_a_zip_that_share_their_bytes_count_each(
+def test_zip_members_that_share_their_bytes_are_counted_separately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = pack(tmp_path / "archive", {f"{index:02}.png": os.urandom(10_000) for index in range(30)})
     data = bytearray(path.read_bytes())
     index = data.index(b"PK\1\2")
     entry = 46 + len("00.png")
-    for number in range(30):  # all point to the first
+    for number in range(30):  # all entries point to the first member
         data[index + number * entry + 42 : index + number * entry + 46] = bytes(4)
     limit(monkeypatch, ratio=20, ratio_from_bytes=100)
     small = bytes(data[: data.index(b"PK\3\4", 4)]) + bytes(data[index:])
@@ -213,7 +211,7 @@ def test_the_index_of_a_zip_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_zip_of_another_compression_is_refused(tmp_path: Path, method: int) -> None:
+def test_an_unsupported_zip_compression_is_refused(tmp_path: Path, method: int) -> None:
     with zipfile.ZipFile(tmp_path / "archive", "w", method) as zip_:
         zip_.writestr("a.png", bytes(1000))
     message = (
@@ -224,7 +222,7 @@ def test_a_zip_of_another_compression_is_refused(tmp_path: Path, method: int) ->
 
 
 @pytest.mark.parametrize("kind", ["tar", "tar.gz"])
-def test_what_a_tar_says_about_one_member_is_bounded(tmp_path: Path, kind: str) -> None:
+def test_the_headers_of_a_tar_member_are_bounded(tmp_path: Path, kind: str) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         info = tarfile.TarInfo("a.png")
@@ -236,13 +234,13 @@ def test_what_a_tar_says_about_one_member_is_bounded(tmp_path: Path, kind: str) 
     assert refused(tmp_path / "archive") == "the headers of one member exceed 4,194,304 bytes."
 
 
-def test_what_a_tar_says_about_all_members_is_not_kept(tmp_path: Path) -> None:
+def test_global_tar_headers_are_not_kept(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "archive", "w", pax_headers={"comment": "x" * 1000}) as tar:
         tar.addfile(tarfile.TarInfo("a.png"))
     assert list(listed(tmp_path / "archive").file_names) == ["a.png"]
 
 
-def test_a_password_is_asked_for_elsewhere(tmp_path: Path) -> None:
+def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
     path = pack(tmp_path / "archive", {"a.png": b"1"})
     data = bytearray(path.read_bytes())
     data[6] |= 1

@@ -1,4 +1,4 @@
-"""Headers, common sizes, and how much damage a data set may have."""
+"""Image headers, the common image size, and how many unreadable images a dataset may have."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def open_painted(tmp_path: Path, per_category: int, size: tuple[int, int] = (12,
 
 
 def of_sizes(tmp_path: Path, *counts: int) -> ImageDirectory:
-    """That many files of each category, none of them an image."""
+    """A directory with this many files per category; all are empty, so none is a readable image."""
     for number, count in enumerate(counts):
         (tmp_path / f"data/c{number}").mkdir(parents=True)
         for index in range(count):
@@ -40,13 +40,13 @@ def of_sizes(tmp_path: Path, *counts: int) -> ImageDirectory:
 # ── Headers ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_size_that_all_images_have_is_common(tmp_path: Path) -> None:
+def test_the_size_of_all_images_is_the_common_size(tmp_path: Path) -> None:
     headers = read_headers(open_painted(tmp_path, 3, size=(12, 10)))
     assert headers.common_size == (10, 12)
     assert headers.bad == {}
 
 
-def test_sizes_that_differ_are_not_common(tmp_path: Path) -> None:
+def test_images_of_different_sizes_have_no_common_size(tmp_path: Path) -> None:
     directory = open_painted(tmp_path, 3)
     paint("blue", 0, (10, 12)).save(directory.path(0))
     assert read_headers(directory).common_size is None
@@ -62,7 +62,7 @@ def test_one_image_in_a_hundred_may_have_another_size(
     assert read_headers(directory).common_size == common
 
 
-def test_unreadable_images_are_found_and_do_not_count(tmp_path: Path) -> None:
+def test_unreadable_images_are_found_and_do_not_affect_the_common_size(tmp_path: Path) -> None:
     directory = open_painted(tmp_path, 3)
     directory.path(4).write_bytes(b"no image")
     directory.path(1).unlink()
@@ -74,11 +74,11 @@ def test_unreadable_images_are_found_and_do_not_count(tmp_path: Path) -> None:
     }
 
 
-def test_without_a_readable_image_no_size_is_common(tmp_path: Path) -> None:
+def test_without_readable_images_there_is_no_common_size(tmp_path: Path) -> None:
     assert read_headers(of_sizes(tmp_path, 2, 2)).common_size is None
 
 
-def test_of_a_large_directory_an_evenly_spaced_sample_is_read(
+def test_an_evenly_spaced_sample_of_a_large_directory_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_check, "MAX_HEADERS", 4)
@@ -86,15 +86,15 @@ def test_of_a_large_directory_an_evenly_spaced_sample_is_read(
     assert sorted(read_headers(directory).bad) == [0, 3, 6, 9]
 
 
-# ── Damage ───────────────────────────────────────────────────────────────────────────────────────
+# ── Unreadable images ────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_bad_images_the_directory_is_what_it_was(tmp_path: Path) -> None:
+def test_without_bad_images_the_directory_is_unchanged(tmp_path: Path) -> None:
     directory = of_sizes(tmp_path, 2, 2)
     assert without_bad_images(directory, {}) == (directory, [])
 
 
-def test_bad_images_are_left_out_and_recorded_in_their_order(tmp_path: Path) -> None:
+def test_bad_images_are_left_out_and_recorded_in_file_order(tmp_path: Path) -> None:
     kept, records = without_bad_images(of_sizes(tmp_path, 3, 3), {4: "late", 0: "early"})
     assert list(kept.file_names) == ["c0/1.png", "c0/2.png", "c1/0.png", "c1/2.png"]
     assert kept.class_indices.tolist() == [0, 0, 1, 1]
@@ -105,7 +105,7 @@ def test_bad_images_are_left_out_and_recorded_in_their_order(tmp_path: Path) -> 
     ]
 
 
-def test_unlabelled_images_are_recorded_without_category(tmp_path: Path) -> None:
+def test_unlabelled_images_are_recorded_without_a_category(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         (tmp_path / name).touch()
     kept, records = without_bad_images(open_image_directory(tmp_path, "Dataset"), {0: "x"})
@@ -121,35 +121,35 @@ def test_unlabelled_images_are_recorded_without_category(tmp_path: Path) -> None
             range(3),
             "none of its images can be read. Unreadable images:\n  'c0/0.png': broken\n  'c0/1.png': broken\n"
             "  'c1/0.png': broken\nReplace or remove them.",
-            id="all of them",
+            id="all images",
         ),
         pytest.param(
             (2, 3),
             range(2),
             "no image can be read of category 'c0'. Unreadable images:\n  'c0/0.png': broken\n",
-            id="all of a category",
+            id="all images of a category",
         ),
         pytest.param(
             (1, 1, 5),
             range(2),
             "no image can be read of category 'c0', 'c1'. Unreadable images:",
-            id="all of two categories",
+            id="all images of two categories",
         ),
         pytest.param(
             (199, 100),
             range(10),
             "more than 5% of the images of category 'c0' cannot be read. Unreadable images:",
-            id="ten, and more than a twentieth of a category",
+            id="ten, and more than 5% of a category",
         ),
         pytest.param(
             (100, 99),
             [*range(5), *range(100, 105)],
             "10 of 199 images cannot be read. Unreadable images:",
-            id="ten, and more than a twentieth of the whole",
+            id="ten, and more than 5% of all images",
         ),
     ],
 )
-def test_too_much_damage_is_an_error(
+def test_too_many_unreadable_images_are_an_error(
     tmp_path: Path, counts: tuple[int, ...], bad: list[int], reason: str
 ) -> None:
     directory = of_sizes(tmp_path, *counts)
@@ -161,25 +161,27 @@ def test_too_much_damage_is_an_error(
 @pytest.mark.parametrize(
     ("counts", "bad"),
     [
-        pytest.param((10, 10), list(range(9)), id="nine, however many of their category"),
-        pytest.param((200, 100), list(range(10)), id="ten, a twentieth of their category"),
-        pytest.param((3, 0, 3), [0], id="a category that was empty before"),
+        pytest.param((10, 10), list(range(9)), id="nine, whatever their share of the category"),
+        pytest.param((200, 100), list(range(10)), id="ten, 5% of their category"),
+        pytest.param((3, 0, 3), [0], id="a category that was already empty"),
     ],
 )
-def test_less_damage_is_none(tmp_path: Path, counts: tuple[int, ...], bad: list[int]) -> None:
+def test_fewer_unreadable_images_are_left_out(
+    tmp_path: Path, counts: tuple[int, ...], bad: list[int]
+) -> None:
     kept, records = without_bad_images(of_sizes(tmp_path, *counts), dict.fromkeys(bad, "broken"))
     assert len(records) == len(bad)
     assert len(kept) == sum(counts) - len(bad)
 
 
-def test_too_many_unreadable_files_without_categories_are_an_error(tmp_path: Path) -> None:
+def test_too_many_unreadable_images_without_categories_are_an_error(tmp_path: Path) -> None:
     for index in range(20):
         (tmp_path / f"{index}.png").touch()
     with pytest.raises(InvalidDatasetError, match=r"reason: 10 of 20 images cannot be read\."):
         without_bad_images(open_image_directory(tmp_path, "Dataset"), dict.fromkeys(range(10), "broken"))
 
 
-def test_a_warning_lists_ten_and_counts_the_others() -> None:
+def test_the_warning_lists_ten_images_and_counts_the_rest() -> None:
     records = [BadImage(PORT, f"{index}.png", "a", "broken") for index in range(12)]
     lines = left_out(records).splitlines()
     assert lines[0] == "12 unreadable images are left out:"
@@ -187,7 +189,7 @@ def test_a_warning_lists_ten_and_counts_the_others() -> None:
     assert lines[11:] == ["  and 2 more"]
 
 
-def test_the_record_of_bad_images_is_a_table(tmp_path: Path) -> None:
+def test_bad_images_are_written_as_csv(tmp_path: Path) -> None:
     records = [
         BadImage(PORT, "a/1.png", "größe", 'a "reason", with a comma'),
         BadImage("Validation dataset", "caf\udce9.png", "", "gone"),
@@ -202,7 +204,7 @@ def test_the_record_of_bad_images_is_a_table(tmp_path: Path) -> None:
     )
 
 
-def test_images_that_were_renamed_are_called_as_people_know_them(tmp_path: Path) -> None:
+def test_renamed_images_are_reported_with_their_original_names(tmp_path: Path) -> None:
     root = write_three(tmp_path / "data")
     lines = (root / "images.lst").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
@@ -223,7 +225,7 @@ def test_headers_do_not_depend_on_the_order_in_which_threads_read_them(tmp_path:
     assert list(read_headers(directory).bad) == np.arange(40).tolist()
 
 
-def test_any_number_of_unreadable_images_but_all_may_be_left_out(tmp_path: Path) -> None:
+def test_any_number_of_unreadable_images_except_all_may_be_left_out(tmp_path: Path) -> None:
     directory = of_sizes(tmp_path, 20, 20)
     kept, records = readable_images(directory, dict.fromkeys(range(39), "broken"))
     assert list(kept.file_names) == ["c1/19.png"]

@@ -1,4 +1,4 @@
-"""Image directories: opened, checked, selected."""
+"""Image directories: opening, checks, selections and fingerprints."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def without_images(root: Path) -> None:
         (without_images, "no image in it (.bmp .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image"),
     ],
 )
-def test_what_is_no_image_directory_is_refused(
+def test_invalid_image_directories_are_refused(
     tmp_path: Path, make: Callable[[Path], None], message: str
 ) -> None:
     root = tmp_path / "data"
@@ -92,7 +92,7 @@ def test_what_is_no_image_directory_is_refused(
     assert str(raised.value).startswith(f'Training dataset "{root}" is not valid, reason: {message}')
 
 
-def test_files_of_other_kinds_are_named_where_no_image_is(tmp_path: Path) -> None:
+def test_files_of_other_kinds_are_counted_if_there_are_no_images(tmp_path: Path) -> None:
     without_images(tmp_path / "data")
     with pytest.raises(InvalidDatasetError) as raised:
         open_image_directory(tmp_path / "data", PORT)
@@ -108,14 +108,14 @@ def test_a_directory_that_cannot_be_listed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Path) -> None:
-        raise PermissionError(13, "Permission denied")  # tests may run as root, who is never refused
+        raise PermissionError(13, "Permission denied")  # tests may run as root, which may list anything
 
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(InvalidDatasetError, match=r"reason: it cannot be listed: Permission denied\.$"):
         open_image_directory(tmp_path, PORT)
 
 
-def test_rows_without_category_are_a_dataset_that_is_not_labelled(tmp_path: Path) -> None:
+def test_rows_without_a_category_are_refused_as_unlabelled(tmp_path: Path) -> None:
     root = write_three(tmp_path / "data")
     lines = (root / "images.lst").read_text().replace('"category": "b", ', "")
     (root / "images.lst").write_text(lines)
@@ -136,11 +136,11 @@ def test_an_unlabelled_directory_opens_and_is_refused_where_labels_are_required(
         directory.require_labels()
 
 
-def test_a_labelled_directory_is_labelled(tmp_path: Path) -> None:
+def test_a_labelled_directory_passes_the_label_check(tmp_path: Path) -> None:
     open_three(tmp_path).require_labels()
 
 
-def test_plain_folders_are_an_image_directory(tmp_path: Path) -> None:
+def test_plain_folders_open_as_an_image_directory(tmp_path: Path) -> None:
     directory = open_image_directory(paint_folders(tmp_path / "data", per_category=2), PORT)
     assert directory.categories == ("blue", "green", "red")
     assert directory.class_counts().tolist() == [2, 2, 2]
@@ -149,13 +149,13 @@ def test_plain_folders_are_an_image_directory(tmp_path: Path) -> None:
     assert directory.title == f'Training dataset "{tmp_path / "data"}"'
 
 
-def test_rows_of_unlabelled_files_have_an_id_only(tmp_path: Path) -> None:
+def test_rows_of_unlabelled_files_have_only_an_id(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         (tmp_path / name).touch()
     assert list(open_image_directory(tmp_path, PORT).read_rows()) == [{"id": 0}, {"id": 1}]
 
 
-# ── What it can do ───────────────────────────────────────────────────────────────────────────────
+# ── Selections, rows and fingerprints ────────────────────────────────────────────────────────────
 
 
 def test_a_selection_keeps_names_classes_and_rows_together(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_selection_of_plain_folders_keeps_its_ids(tmp_path: Path) -> None:
     assert rows == [{"category": "blue", "id": 1}, {"category": "red", "id": 4}]
 
 
-def test_columns_that_a_row_lacks_are_empty(tmp_path: Path) -> None:
+def test_columns_missing_from_a_row_are_none(tmp_path: Path) -> None:
     root = write_three(tmp_path / "data")
     lines = (root / "images.lst").read_text().replace(', "id": 1', "")
     (root / "images.lst").write_text(lines)
@@ -181,14 +181,14 @@ def test_columns_that_a_row_lacks_are_empty(tmp_path: Path) -> None:
     assert [row["id"] for row in rows] == [0, None, 2]
 
 
-def test_class_indices_move_to_the_order_of_another_list_of_the_same_names(tmp_path: Path) -> None:
+def test_class_indices_follow_a_new_order_of_the_categories(tmp_path: Path) -> None:
     moved = open_three(tmp_path).with_categories(("b", "große"))
     assert moved.categories == ("b", "große")
     assert moved.class_indices.tolist() == [1, 0, 1]
     assert [row["category"] for row in moved.read_rows()] == ["große", "b", "große"]
 
 
-def test_the_fingerprint_tells_names_and_classes_apart(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_files_their_order_and_the_categories(tmp_path: Path) -> None:
     directory = open_three(tmp_path)
     again = open_image_directory(directory.root, "Validation dataset")
     assert directory.fingerprint() == again.fingerprint()
@@ -201,7 +201,7 @@ def test_the_fingerprint_tells_names_and_classes_apart(tmp_path: Path) -> None:
     assert len(others) == 4
 
 
-def test_other_names_and_other_classes_of_the_same_lengths_are_other_fingerprints(tmp_path: Path) -> None:
+def test_names_and_classes_of_equal_lengths_have_different_fingerprints(tmp_path: Path) -> None:
     found = set()
     for root, names in enumerate((("x/a", "x/b", "y/c"), ("x/a", "x/d", "y/c"), ("x/a", "y/b", "y/c"))):
         for name in names:
@@ -226,14 +226,14 @@ def test_the_boundary_between_names_is_part_of_the_fingerprint(tmp_path: Path) -
     assert one.fingerprint() != two.fingerprint()
 
 
-def test_indices_outside_the_names_are_refused(tmp_path: Path) -> None:
+def test_file_name_indices_out_of_range_are_refused(tmp_path: Path) -> None:
     names = open_three(tmp_path).file_names
     for index in (-1, 3):
         with pytest.raises(IndexError):
             names[index]
 
 
-def test_whole_rows_and_the_schema_are_read_as_they_are(tmp_path: Path) -> None:
+def test_whole_rows_and_the_schema_are_read_unchanged(tmp_path: Path) -> None:
     root = write_three(tmp_path / "data")
     text = (root / "images.lst").read_text().replace('"id": 1', '"note": {"x": [1.5, null]}, "id": 1')
     (root / "images.lst").write_text(text)
@@ -245,7 +245,7 @@ def test_whole_rows_and_the_schema_are_read_as_they_are(tmp_path: Path) -> None:
     assert directory.read_schema() == json.loads((root / "_schema.json").read_text())
 
 
-def test_rows_and_schema_of_plain_folders_are_those_of_convert(tmp_path: Path) -> None:
+def test_rows_and_schema_of_plain_folders_match_those_of_convert(tmp_path: Path) -> None:
     directory = open_image_directory(paint_folders(tmp_path / "data", per_category=2), PORT)
     assert list(directory.read_listed_rows())[3] == image_row("image/1_3.png", 3, "green", "green/1.png")
     assert directory.read_schema() == image_schema(["blue", "green", "red"])
@@ -254,7 +254,7 @@ def test_rows_and_schema_of_plain_folders_are_those_of_convert(tmp_path: Path) -
     ]
 
 
-def test_what_images_were_called_is_told_as_far_as_the_list_tells(tmp_path: Path) -> None:
+def test_original_names_are_read_from_the_list_and_empty_if_unknown(tmp_path: Path) -> None:
     root = write_three(tmp_path / "data")
     lines = (root / "images.lst").read_text().splitlines()
     references = [{"original": "dogs/a \u56f3.jpg"}, {"original": 5}, {}]
@@ -277,7 +277,7 @@ def test_what_images_were_called_is_told_as_far_as_the_list_tells(tmp_path: Path
     (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert directory.original_names(np.asarray([1])) == ["long" * 1024]
     (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows[::-1]))
-    assert directory.original_names(np.asarray([0, 1, 2])) == ["", "long" * 1024, ""]  # of others, no more
+    assert directory.original_names(np.asarray([0, 1, 2])) == ["", "long" * 1024, ""]  # the rows moved
     (root / "images.lst").write_text("no row any more\n" * 3)
     assert directory.original_names(np.asarray([0, 1])) == ["", ""]
     (root / "images.lst").write_text("[1]\n" * 3)
@@ -289,14 +289,14 @@ def test_what_images_were_called_is_told_as_far_as_the_list_tells(tmp_path: Path
     assert directory.original_names(np.asarray([], dtype=np.int64)) == []
 
 
-def test_names_that_are_no_text_are_spelt_out_as_originals() -> None:
+def test_original_names_that_are_not_utf8_are_escaped() -> None:
     assert image_row("image/0_0.png", 0, "a", "a/\udcff \u56f3.png")["image_info"] == {
         "file_name": "image/0_0.png",
         "original": "a/\\udcff \u56f3.png",
     }
 
 
-def test_empty_categories_and_what_is_not_taken_are_worth_a_warning(tmp_path: Path) -> None:
+def test_empty_categories_and_skipped_files_are_warned_about(tmp_path: Path) -> None:
     root = paint_folders(tmp_path / "data", per_category=1)
     assert open_image_directory(root, PORT).warnings() == []
     (root / "empty").mkdir()
@@ -308,7 +308,7 @@ def test_empty_categories_and_what_is_not_taken_are_worth_a_warning(tmp_path: Pa
     assert open_image_directory(root / "blue", PORT).warnings() == []
 
 
-def test_a_row_with_an_endless_number_is_named_when_it_is_read(tmp_path: Path) -> None:
+def test_a_row_with_a_number_too_long_to_parse_is_reported(tmp_path: Path) -> None:
     root = write_three(tmp_path / "three")
     lines = (root / "images.lst").read_text().splitlines()
     lines[1] = f'{lines[1][:-1]}, "serial": {"9" * 5000}}}'
@@ -324,7 +324,7 @@ def test_a_row_with_an_endless_number_is_named_when_it_is_read(tmp_path: Path) -
     assert len(list(directory.select(np.asarray([0, 2])).read_rows())) == 2
 
 
-def test_images_that_are_listed_twice_are_warned_of(tmp_path: Path) -> None:
+def test_images_listed_more_than_once_are_warned_about(tmp_path: Path) -> None:
     root = write_three(tmp_path / "three")
     assert open_image_directory(root, PORT).warnings() == []
     text = (root / "images.lst").read_text()

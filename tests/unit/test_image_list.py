@@ -1,4 +1,4 @@
-"""The designer's image list: what is read of it, and every way in which it can be wrong."""
+"""The designer's image list: how it is read, and every way it can be invalid."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def write(
     columns: list[dict[str, Any]] | None = None,
     meta: dict[str, Any] | None = None,
 ) -> Path:
-    """A directory with the files `image/a.png` and `image/b.png`, and these rows."""
+    """Write a directory with the files `image/a.png` and `image/b.png`, and these rows."""
     (root / "image").mkdir(parents=True)
     for name in ("a.png", "b.png"):
         (root / "image" / name).touch()
@@ -71,7 +71,7 @@ def test_rows_that_repeat_a_file_are_counted(tmp_path: Path) -> None:
     assert (len(listing.file_names), listing.repeated) == (5, 3)
 
 
-def test_class_indices_follow_the_ids_and_not_the_names_and_gaps_are_closed(tmp_path: Path) -> None:
+def test_class_indices_follow_the_order_of_the_ids_without_gaps(tmp_path: Path) -> None:
     columns = [IMAGE, category_column((90, "a"), (0, "z"), (7, "m"))]
     names = ("a.png", "b.png", "c.png")
     rows = [row(f"image/{name}", category) for name, category in zip(names, "amz", strict=True)]
@@ -82,7 +82,7 @@ def test_class_indices_follow_the_ids_and_not_the_names_and_gaps_are_closed(tmp_
     assert listing.class_indices.tolist() == [2, 1, 0]
 
 
-def test_names_of_columns_come_from_the_schema(tmp_path: Path) -> None:
+def test_column_names_come_from_the_schema(tmp_path: Path) -> None:
     columns = [
         {"name": "picture", "properties": {"image_ref": "where"}},
         category_column((0, "round"), (1, "square"), name="shape"),
@@ -103,7 +103,7 @@ def test_without_a_category_column_images_are_unlabelled(tmp_path: Path) -> None
     assert listing.columns == ("id", "boxes")
 
 
-def test_names_of_categories_may_be_of_any_script(tmp_path: Path) -> None:
+def test_category_names_may_use_any_script(tmp_path: Path) -> None:
     names = ["猫", "großer Hund", "🙂", "a,b\n'c\""]
     columns = [IMAGE, category_column(*enumerate(names))]
     root = write(tmp_path, [row(f"image/{place}.png", name) for place, name in enumerate(names)], columns)
@@ -114,14 +114,14 @@ def test_names_of_categories_may_be_of_any_script(tmp_path: Path) -> None:
     assert listing.class_indices.tolist() == [0, 1, 2, 3]
 
 
-def test_names_of_files_may_be_of_any_script(tmp_path: Path) -> None:
+def test_file_names_may_use_any_script(tmp_path: Path) -> None:
     root = write(tmp_path, [row("image/grün 1.png", "round")])
     (root / "image/grün 1.png").touch()
     assert list(read_image_list(root).file_names) == ["image/grün 1.png"]
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
-def test_the_last_line_may_lack_its_end(tmp_path: Path, end: bytes) -> None:
+def test_the_last_line_may_lack_a_newline(tmp_path: Path, end: bytes) -> None:
     line = json.dumps(row("image/a.png", "round")).encode()
     listing = read_image_list(write(tmp_path, line + b"\r\n" + line + end))
     assert len(listing.file_names) == 2
@@ -129,7 +129,7 @@ def test_the_last_line_may_lack_its_end(tmp_path: Path, end: bytes) -> None:
 
 @pytest.mark.parametrize("block", [75, 76, 100, 149, 150, 151, 1000])
 @pytest.mark.parametrize("end", [b"", b"\n"])
-def test_rows_may_lie_across_blocks(
+def test_rows_may_span_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, end: bytes
 ) -> None:
     monkeypatch.setattr(image_list, "BLOCK_BYTES", block)
@@ -139,14 +139,14 @@ def test_rows_may_lie_across_blocks(
     assert len(read_image_list(root).file_names) == 21
 
 
-def test_line_numbers_count_on_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_numbers_continue_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_list, "BLOCK_BYTES", 100)
     rows = [row("image/a.png", "round")] * 20 + [row("image/none.png", "round")]
     with pytest.raises(MalformedFileError, match=r"images.lst:21: image 'image/none.png' does not exist\."):
         read_image_list(write(tmp_path, rows))
 
 
-# ── What is wrong around the rows ────────────────────────────────────────────────────────────────
+# ── Errors in the meta file and the schema ───────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_line_numbers_count_on_across_blocks(tmp_path: Path, monkeypatch: pytest
         ({"schema": "image"}, "image is missing."),
     ],
 )
-def test_a_meta_that_does_not_lead_to_its_files_is_refused(
+def test_a_meta_without_valid_references_is_refused(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(MalformedFileError) as raised:
@@ -207,7 +207,7 @@ def test_a_meta_that_does_not_lead_to_its_files_is_refused(
         ([{"no": "name"}], "_schema.json is not as expected: Object missing required field `name`"),
     ],
 )
-def test_a_schema_that_declares_no_usable_columns_is_refused(
+def test_a_schema_without_usable_columns_is_refused(
     tmp_path: Path, columns: list[dict[str, Any]], message: str
 ) -> None:
     with pytest.raises(MalformedFileError) as raised:
@@ -215,14 +215,14 @@ def test_a_schema_that_declares_no_usable_columns_is_refused(
     assert str(raised.value).startswith(message)
 
 
-def test_a_schema_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_schema_that_is_not_an_object_is_refused(tmp_path: Path) -> None:
     root = write(tmp_path, [])
     (root / "_schema.json").write_text("[]")
     with pytest.raises(MalformedFileError, match=r"_schema.json is not as expected: Expected `object`"):
         read_image_list(root)
 
 
-# ── What is wrong in the rows ────────────────────────────────────────────────────────────────────
+# ── Errors in the rows ───────────────────────────────────────────────────────────────────────────
 
 GOOD = json.dumps(row("image/a.png", "round")).encode()
 
@@ -232,38 +232,38 @@ GOOD = json.dumps(row("image/a.png", "round")).encode()
     [
         pytest.param(b"", "Input data was truncated.", id="a blank line"),
         pytest.param(b"  ", "Input data was truncated.", id="a line of spaces"),
-        pytest.param(b"{", "Input data was truncated.", id="half a row"),
-        pytest.param(b"nonsense", "JSON is malformed: invalid character", id="no JSON"),
+        pytest.param(b"{", "Input data was truncated.", id="a truncated row"),
+        pytest.param(b"nonsense", "JSON is malformed: invalid character", id="not JSON"),
         pytest.param(b"[]", "Expected `object`, got `array`.", id="a list"),
         pytest.param(b'{"category": 3}', "Expected `str | null`, got `int` - at `$.category`", id="a number"),
         pytest.param(b'{"image_info": "a.png"}', "Expected `object | null`, got `str`", id="no reference"),
         pytest.param(b'{"image_info": {"file_name": 1}}', "Expected `str | null`, got `int`", id="no name"),
         pytest.param(b'{"image_info": {"file_name": "\\ud800"}}', "", id="half a surrogate pair"),
         pytest.param(b'{"image_info": {"file_name": "\xff"}}', "", id="not UTF-8"),
-        pytest.param(GOOD[:-1] + b', "other": "\xff"}', "'utf-8' codec can't decode", id="not UTF-8, unread"),
+        pytest.param(
+            GOOD[:-1] + b', "other": "\xff"}', "'utf-8' codec can't decode", id="not UTF-8, unused field"
+        ),
         pytest.param(b'{"other": ' + b"[" * 100_000, "", id="deep nesting"),
-        pytest.param(GOOD + b" " + GOOD, "JSON is malformed", id="two rows in a line"),
+        pytest.param(GOOD + b" " + GOOD, "JSON is malformed", id="two rows on one line"),
     ],
 )
-def test_a_line_that_is_no_row_is_named_by_its_number(tmp_path: Path, line: bytes, reason: str) -> None:
+def test_an_invalid_row_is_reported_with_its_line_number(tmp_path: Path, line: bytes, reason: str) -> None:
     with pytest.raises(MalformedFileError) as raised:
         read_image_list(write(tmp_path, GOOD + b"\n" + GOOD + b"\n" + line + b"\n" + GOOD + b"\n"))
     assert str(raised.value).startswith(f"images.lst:3: not a row of an image list: {reason}")
 
 
-def test_two_rows_in_a_line_do_not_make_up_for_a_blank_one(tmp_path: Path) -> None:
+def test_two_rows_on_one_line_do_not_make_up_for_a_blank_line(tmp_path: Path) -> None:
     with pytest.raises(MalformedFileError, match=r"images.lst:1: not a row of an image list"):
         read_image_list(write(tmp_path, GOOD + b" " + GOOD + b"\n \n" + GOOD + b"\n"))
 
 
-def test_a_row_across_two_lines_is_named_by_its_first(tmp_path: Path) -> None:
+def test_a_row_split_over_two_lines_is_reported_with_its_first_line(tmp_path: Path) -> None:
     with pytest.raises(MalformedFileError, match=r"images.lst:2: not a row of an image list"):
         read_image_list(write(tmp_path, GOOD + b"\n" + GOOD.replace(b", ", b",\n")))
 
 
-def test_a_line_without_end_is_refused_while_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_line_is_refused_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_list, "BLOCK_BYTES", 1000)
     line = b'{"image_info": {"file_name": "' + b"a" * 1_000_000
     with pytest.raises(MalformedFileError, match=r"^images.lst has a line of more than 1,000 bytes\.$"):
@@ -273,7 +273,7 @@ def test_a_line_without_end_is_refused_while_it_is_read(
 @pytest.mark.parametrize(
     "name", ["/etc/passwd", "../a.png", "image/../../a.png", "", ".", "image/..", "a\0b"]
 )
-def test_a_file_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_file_name_outside_the_directory_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(MalformedFileError) as raised:
         read_image_list(write(tmp_path, [row(name, "round")]))
     assert str(raised.value) == (
@@ -299,7 +299,7 @@ def test_a_file_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> Non
         ("a" * 5000 + "/b.png", "does not exist"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, name: str, reason: str) -> None:
+def test_an_unusable_file_is_reported_with_the_reason(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/secret.png").touch()
     root = write(tmp_path / "root", [row(name, "round")])
@@ -324,7 +324,7 @@ def test_links_inside_the_directory_are_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "reference", [{"coco_url": "https://example.com/a.png"}, {"file_name": None}, None, {}]
 )
-def test_an_image_by_address_only_is_not_fetched(tmp_path: Path, reference: dict[str, Any] | None) -> None:
+def test_an_image_given_only_by_url_is_not_fetched(tmp_path: Path, reference: dict[str, Any] | None) -> None:
     with pytest.raises(
         MalformedFileError,
         match=r"images.lst:1: no file_name in 'image_info'. Images are not fetched from the network; convert",
@@ -332,21 +332,21 @@ def test_an_image_by_address_only_is_not_fetched(tmp_path: Path, reference: dict
         read_image_list(write(tmp_path, [{"image_info": reference, "category": "round"}]))
 
 
-def test_an_undeclared_category_is_named(tmp_path: Path) -> None:
+def test_an_undeclared_category_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         MalformedFileError, match=r"images.lst:2: category 'star' is not declared in _schema.json\."
     ):
         read_image_list(write(tmp_path, [row("image/a.png", "round"), row("image/a.png", "star")]))
 
 
-def test_a_file_with_two_categories_is_named(tmp_path: Path) -> None:
+def test_a_file_with_two_categories_is_reported(tmp_path: Path) -> None:
     rows = [
         row("image/a.png", "round"),
         row("image/b.png", "square"),
         row("image/a.png", "square"),
         row("image/a.png", "round"),
         row("../a.png", "round"),
-        row("../b.png", "square"),  # neither is looked at further
+        row("../b.png", "square"),  # rows outside the directory are not checked further
     ]
     with pytest.raises(MalformedFileError) as raised:
         read_image_list(write(tmp_path, rows))
@@ -358,7 +358,7 @@ def test_a_file_with_two_categories_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_rows_without_their_category_are_unlabelled(tmp_path: Path) -> None:
+def test_rows_without_a_category_are_unlabelled(tmp_path: Path) -> None:
     rows = [row("image/a.png"), row("image/b.png", "round"), {**row("image/b.png"), "category": None}]
     with pytest.raises(UnlabelledRowsError) as raised:
         read_image_list(write(tmp_path, rows))
@@ -369,7 +369,7 @@ def test_rows_without_their_category_are_unlabelled(tmp_path: Path) -> None:
     )
 
 
-def test_ten_wrong_rows_are_listed_and_the_others_counted(tmp_path: Path) -> None:
+def test_ten_invalid_rows_are_listed_and_the_rest_counted(tmp_path: Path) -> None:
     rows = [row("image/a.png", "star") for _ in range(13)]
     with pytest.raises(MalformedFileError) as raised:
         read_image_list(write(tmp_path, rows))

@@ -1,4 +1,4 @@
-"""Image operations: torchvision's arguments, what is random, and how large an image may become."""
+"""Image operations: torchvision's arguments, which ones are random, and how large an image can become."""
 
 import inspect
 from typing import Any
@@ -21,21 +21,21 @@ from train_pytorch_model.formats.image_operations import (
 
 
 def plain(default: Any) -> Any:
-    """A default of torchvision's in our words."""
+    """A torchvision default in the form that these operations use."""
     return default.value if isinstance(default, InterpolationMode) else default
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_the_arguments_are_torchvisions(name: str) -> None:
+def test_arguments_and_defaults_match_torchvision(name: str) -> None:
     theirs = [p for p in inspect.signature(getattr(v2, name)).parameters.values() if p.name != "antialias"]
     ours = msgspec.structs.fields(OPERATIONS[name])
     assert [field.name for field in ours] == [parameter.name for parameter in theirs]
     for field, parameter in zip(ours, theirs, strict=True):
-        if not field.required and field.default is not None:  # None leaves theirs as it is
+        if not field.required and field.default is not None:  # None stands for torchvision's default
             assert field.default == plain(parameter.default)
 
 
-def test_a_colour_jitter_with_strengths_is_random() -> None:
+def test_a_colour_jitter_is_random_only_with_nonzero_strengths() -> None:
     assert not ColorJitter().is_random
     assert not ColorJitter(brightness=0).is_random
     assert ColorJitter(hue=0.1).is_random
@@ -58,5 +58,7 @@ def test_a_colour_jitter_with_strengths_is_random() -> None:
         (Grayscale(), (40, 80)),
     ],
 )
-def test_the_largest_size_on_the_way_is_known_before(operation: Operation, bound: tuple[int, int]) -> None:
+def test_the_largest_intermediate_size_is_known_in_advance(
+    operation: Operation, bound: tuple[int, int]
+) -> None:
     assert operation.bound(40, 80) == bound

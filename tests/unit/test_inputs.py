@@ -1,4 +1,4 @@
-"""Three inputs, checked against each other."""
+"""The inputs of a command, a model and its datasets, checked against each other."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from train_pytorch_model.recipe import Recipe
 
 
 def open_painted(tmp_path: Path, **recipe: Any) -> TrainingInputs:
-    """Inputs with a model of that recipe; data sets are painted where there are none yet."""
+    """Training inputs with a model of that recipe; paints the datasets that do not exist yet."""
     model = write_model(tmp_path / "model", Recipe(**recipe))
     for first, name in enumerate(("training", "validation")):
         if not (tmp_path / name).exists():
@@ -46,7 +46,7 @@ def open_painted(tmp_path: Path, **recipe: Any) -> TrainingInputs:
 # ── Opening ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_inputs_that_fit_each_other_are_opened(tmp_path: Path) -> None:
+def test_consistent_inputs_are_opened(tmp_path: Path) -> None:
     inputs = open_painted(tmp_path)
     assert inputs.categories == ("blue", "green", "red")
     assert (len(inputs.training), len(inputs.validation)) == (9, 9)
@@ -63,7 +63,7 @@ def test_inputs_that_fit_each_other_are_opened(tmp_path: Path) -> None:
     assert ClassifierSpec.from_mapping(inputs.spec.as_mapping()) == inputs.spec
 
 
-def test_categories_are_matched_by_name_and_not_by_place(tmp_path: Path) -> None:
+def test_categories_are_matched_by_name_and_not_by_position(tmp_path: Path) -> None:
     images = [(f"{name}.ppm", b"P6 1 1 255\nabc", name) for name in ("red", "green", "blue")]
     write_image_directory(tmp_path / "validation", images, ["red", "green", "blue"], "--output")
     inputs = open_painted(tmp_path)
@@ -71,10 +71,10 @@ def test_categories_are_matched_by_name_and_not_by_place(tmp_path: Path) -> None
     assert inputs.validation.class_indices.tolist() == [2, 1, 0]
 
 
-def test_categories_that_look_the_same_are_the_same(tmp_path: Path) -> None:
-    """Folders copied from macOS may have their accents apart."""
-    composed, apart = "caf\u00e9", "cafe\u0301"
-    for dataset, first, name in (("training", 0, composed), ("validation", 9, apart)):
+def test_category_names_match_in_any_unicode_form(tmp_path: Path) -> None:
+    """Folders copied from macOS may have decomposed accents."""
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    for dataset, first, name in (("training", 0, composed), ("validation", 9, decomposed)):
         paint_folders(tmp_path / dataset, 1, ("blue", "red"), first=first)
         (tmp_path / dataset / "red").rename(tmp_path / dataset / name)
     inputs = open_painted(tmp_path)
@@ -82,7 +82,7 @@ def test_categories_that_look_the_same_are_the_same(tmp_path: Path) -> None:
     assert inputs.validation.class_indices.tolist() == [0, 1]
 
 
-def test_other_categories_in_validation_are_named_on_either_side(tmp_path: Path) -> None:
+def test_categories_that_differ_are_listed_for_both_datasets(tmp_path: Path) -> None:
     paint_folders(tmp_path / "validation", 1, ("blue", "red"))
     (tmp_path / "validation/red").rename(tmp_path / "validation/crimson")
     with pytest.raises(InvalidDatasetError) as raised:
@@ -115,7 +115,7 @@ def test_a_category_missing_on_one_side_is_an_error(
         open_painted(tmp_path)
 
 
-def test_one_category_is_nothing_to_classify(tmp_path: Path) -> None:
+def test_a_single_category_is_an_error(tmp_path: Path) -> None:
     for name in ("training", "validation"):
         paint_folders(tmp_path / name, 2, ("blue",))
     with pytest.raises(
@@ -125,7 +125,7 @@ def test_one_category_is_nothing_to_classify(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", ["training", "validation"])
-def test_images_without_categories_are_not_labelled(tmp_path: Path, port: str) -> None:
+def test_images_without_categories_are_refused(tmp_path: Path, port: str) -> None:
     (tmp_path / port).mkdir()
     paint("blue", 0).save(tmp_path / port / "a.png")
     with pytest.raises(NotLabeledDatasetError, match=f"no label column in .*{port.title()} dataset"):
@@ -145,7 +145,7 @@ def test_unreadable_images_of_both_datasets_are_left_out(tmp_path: Path) -> None
     assert (len(inputs.training), len(inputs.validation)) == (8, 8)
 
 
-def test_oddities_of_the_data_are_warnings(tmp_path: Path) -> None:
+def test_unusual_data_is_warned_about(tmp_path: Path) -> None:
     for first, name in enumerate(("training", "validation")):
         paint_folders(tmp_path / name, 2, ("blue", "red"), first=10 * first)
         (tmp_path / name / "NA").mkdir()
@@ -161,24 +161,24 @@ def test_oddities_of_the_data_are_warnings(tmp_path: Path) -> None:
     assert other_empty == f"{validation} has no image of category\n  'NA'"
 
 
-def test_what_is_validated_on_what_it_was_trained_on_is_a_warning(tmp_path: Path) -> None:
+def test_validating_on_training_images_is_a_warning(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
     images, copied, other = (paint_folders(tmp_path / name, 2, ("blue", "red")) for name in "abc")
     for file in other.glob("*/*"):
-        file.write_bytes(file.read_bytes() + b"0")  # a photograph of the same name
+        file.write_bytes(file.read_bytes() + b"0")  # other images of the same names
 
-    def told(validation: Path) -> list[str]:
+    def overlap_warnings(validation: Path) -> list[str]:
         warnings = open_training_inputs(model, images, validation).warnings
         return [warning for warning in warnings if "memorises its training images" in warning]
 
-    (same,) = told(tmp_path / "b/../a")
+    (same,) = overlap_warnings(tmp_path / "b/../a")
     assert same.startswith("Training and validation dataset are the same directory: ")
-    (alike,) = told(copied)
+    (alike,) = overlap_warnings(copied)
     assert alike.startswith("Training and validation dataset hold the same images: ")
-    assert told(other) == []
+    assert overlap_warnings(other) == []
 
 
-def test_more_images_to_validate_on_than_to_train_on_are_a_warning(tmp_path: Path) -> None:
+def test_more_validation_than_training_images_are_a_warning(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
     few, many = (paint_folders(tmp_path / name, count) for name, count in (("few", 2), ("many", 3)))
     said = "More images to validate on (9) than to train on (6): are --training-dataset and"
@@ -188,9 +188,7 @@ def test_more_images_to_validate_on_than_to_train_on_are_a_warning(tmp_path: Pat
 
 
 @pytest.mark.parametrize("is_pretrained", [False, True])
-def test_random_weights_of_which_only_the_last_layer_is_trained_are_a_warning(
-    tmp_path: Path, is_pretrained: bool
-) -> None:
+def test_freezing_a_random_backbone_is_a_warning(tmp_path: Path, is_pretrained: bool) -> None:
     recipe = Recipe(freeze_backbone=True, mean=HALF, std=HALF)
     model = write_model(tmp_path / "model", recipe, is_pretrained)
     training, validation = (paint_folders(tmp_path / name, 2, first=ord(name)) for name in "ab")
@@ -210,7 +208,7 @@ def test_random_weights_of_which_only_the_last_layer_is_trained_are_a_warning(
         ("another", ""),
     ],
 )
-def test_an_evaluation_on_images_that_the_model_comes_from_is_a_warning(
+def test_evaluating_on_training_or_validation_images_is_a_warning(
     tmp_path: Path, dataset: str, said: str
 ) -> None:
     images = paint_folders(tmp_path / "images", 2)
@@ -226,12 +224,12 @@ def test_an_evaluation_on_images_that_the_model_comes_from_is_a_warning(
     ("is_pretrained", "trained", "per_category", "warns"),
     [
         pytest.param(False, False, 499, True, id="from scratch"),
-        pytest.param(False, False, 500, False, id="enough"),
+        pytest.param(False, False, 500, False, id="enough images"),
         pytest.param(True, False, 1, False, id="pretrained"),
         pytest.param(False, True, 1, False, id="trained before"),
     ],
 )
-def test_few_images_to_train_from_scratch_are_a_warning(
+def test_few_images_for_training_from_scratch_are_a_warning(
     tmp_path: Path, is_pretrained: bool, trained: bool, per_category: int, warns: bool
 ) -> None:
     names = ("blue", "red")
@@ -246,7 +244,7 @@ def test_few_images_to_train_from_scratch_are_a_warning(
     assert inputs.warnings == ((warning,) if warns else ())
 
 
-def test_categories_that_differ_much_in_size_are_a_warning(tmp_path: Path) -> None:
+def test_imbalanced_categories_are_a_warning(tmp_path: Path) -> None:
     paint_folders(tmp_path / "training", 30, ("blue",))
     paint_folders(tmp_path / "training", 3, ("green", "red"))
     warnings = open_painted(tmp_path).warnings
@@ -267,15 +265,17 @@ def test_categories_that_differ_much_in_size_are_a_warning(tmp_path: Path) -> No
         ([10, 1, 5], True, ""),
     ],
 )
-def test_categories_are_uneven_from_ten_to_one_on(counts: list[int], is_balanced: bool, times: str) -> None:
+def test_categories_are_imbalanced_from_a_ratio_of_ten(
+    counts: list[int], is_balanced: bool, times: str
+) -> None:
     note = imbalance(np.array(counts), Recipe(balance_classes=is_balanced))
     assert (f" {times} as many training images" in note) if times else note == ""
 
 
-# ── What makes a run this run ────────────────────────────────────────────────────────────────────
+# ── The fingerprint of a run ─────────────────────────────────────────────────────────────────────
 
 
-def test_the_fingerprint_is_of_parameters_model_and_data(tmp_path: Path) -> None:
+def test_the_fingerprint_covers_parameters_recipe_model_and_data(tmp_path: Path) -> None:
     inputs = open_painted(tmp_path)
     fingerprint = inputs.fingerprint(TrainConfig())
     assert fingerprint == inputs.fingerprint(TrainConfig())
@@ -292,7 +292,7 @@ def test_the_fingerprint_is_of_parameters_model_and_data(tmp_path: Path) -> None
     }
 
 
-def test_another_size_of_the_images_is_another_run_but_not_another_flip(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_image_sizes_but_not_on_flips(tmp_path: Path) -> None:
     inputs = open_painted(tmp_path)
     run = inputs.fingerprint(TrainConfig())
     assert " --training-size 32,32 " in run["recipe"]
@@ -306,12 +306,12 @@ def test_another_size_of_the_images_is_another_run_but_not_another_flip(tmp_path
 
 
 @pytest.mark.parametrize("file", ["model", "model_spec.yaml"])
-def test_another_model_is_another_run(tmp_path: Path, file: str) -> None:
+def test_the_fingerprint_depends_on_the_model(tmp_path: Path, file: str) -> None:
     inputs = open_painted(tmp_path)
     before = inputs.fingerprint(TrainConfig())["untrained_model"]
     with (tmp_path / "model" / file).open("ab") as opened:
         opened.write(b"#")
-    assert inputs.fingerprint(TrainConfig())["untrained_model"] == before  # of when it was opened
+    assert inputs.fingerprint(TrainConfig())["untrained_model"] == before  # computed when it was opened
     again = open_training_inputs(inputs.model.root, inputs.training.root, inputs.validation.root)
     assert again.fingerprint(TrainConfig())["untrained_model"] != before
 
@@ -319,7 +319,7 @@ def test_another_model_is_another_run(tmp_path: Path, file: str) -> None:
 # ── Scoring ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_model_that_is_not_trained_cannot_score(tmp_path: Path) -> None:
+def test_an_untrained_model_cannot_score(tmp_path: Path) -> None:
     data = paint_folders(tmp_path / "data", 1)
     with pytest.raises(InvalidModelDirectoryError) as raised:
         open_scoring_inputs(write_model(tmp_path / "model"), data)
@@ -352,11 +352,11 @@ def test_a_designer_model_scores_images_at_their_own_size(tmp_path: Path) -> Non
     assert inputs.size_reason == "the size of the images"
 
 
-# ── A trained model alone ────────────────────────────────────────────────────────────────────────
+# ── A trained model without images ───────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("image_size", [None, 24])
-def test_a_trained_model_of_ours_tells_its_size(tmp_path: Path, image_size: int | None) -> None:
+def test_a_trained_model_records_its_image_size(tmp_path: Path, image_size: int | None) -> None:
     recipe = Recipe(image_size=(24, 24), crop_fraction=0.5, mean=HALF, std=HALF)
     root = write_model(tmp_path / "model", recipe, categories=("x", "y"))
     model, spec = open_trained_model(root, image_size)
@@ -365,14 +365,14 @@ def test_a_trained_model_of_ours_tells_its_size(tmp_path: Path, image_size: int 
     assert spec.categories == ("x", "y")
 
 
-def test_a_size_that_is_not_the_models_is_refused(tmp_path: Path) -> None:
+def test_a_size_other_than_the_models_is_refused(tmp_path: Path) -> None:
     recipe = Recipe(image_size=24, mean=HALF, std=HALF)
     root = write_model(tmp_path / "model", recipe, categories=("x", "y"))
     with pytest.raises(ParameterError, match=r"^--image-size is 32; the model's is 24\.$"):
         open_trained_model(root, 32)
 
 
-def test_a_designer_model_is_told_its_size(tmp_path: Path) -> None:
+def test_a_designer_model_needs_an_image_size(tmp_path: Path) -> None:
     root = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), categories=("x", "y"))
     assert open_trained_model(root, 400)[1].framing == Framing(400, 400, 1.0)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""The folder that is written before anything is sent: no azure in here."""
+"""The job folder, which is written before anything is sent and without the Azure packages."""
 
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def written(folder: Path, **changes: Any) -> dict[str, Any]:
-    """job.yaml of a submission."""
+    """The job.yaml of a submission, after writing its folder."""
     folder.mkdir()
     write_job_folder(submission(**changes), folder)
     document: dict[str, Any] = yaml.safe_load((folder / "job.yaml").read_text(encoding="utf-8"))
     return document
 
 
-def test_the_folder_is_the_project_without_what_running_leaves(tmp_path: Path) -> None:
+def test_the_folder_is_the_project_without_caches(tmp_path: Path) -> None:
     written(tmp_path / "job")
     names = {path.name for path in (tmp_path / "job").iterdir()}
     assert names == {"job.yaml", "component.yaml", "src", "environment"}
@@ -60,7 +60,7 @@ def test_the_job_has_the_components_command_and_every_parameter(tmp_path: Path) 
     assert job["outputs"] == {"trained_model": {"type": "mlflow_model"}}
 
 
-def test_the_pipeline_gives_every_parameter_and_the_limit_to_the_training(tmp_path: Path) -> None:
+def test_the_pipeline_passes_every_parameter_and_the_limit_to_training(tmp_path: Path) -> None:
     job = written(
         tmp_path / "job",
         untrained_model=None,
@@ -76,11 +76,11 @@ def test_the_pipeline_gives_every_parameter_and_the_limit_to_the_training(tmp_pa
     assert train["limits"] == {"timeout": 120}
     assert "resources" not in job["jobs"]["init_model"]
     for step in job["jobs"].values():
-        assert "environment" not in step  # the components' own
+        assert "environment" not in step  # the component's own
         assert (tmp_path / "job" / step["component"]).is_file()
 
 
-def test_another_environment_is_that_of_every_step_and_its_conda_file_travels(tmp_path: Path) -> None:
+def test_a_custom_environment_applies_to_every_step_and_its_conda_file_is_copied(tmp_path: Path) -> None:
     conda_file = tmp_path / "mine.yaml"
     conda_file.write_text("dependencies: [python=3.12]\n")
     job = written(
@@ -96,17 +96,17 @@ def test_another_environment_is_that_of_every_step_and_its_conda_file_travels(tm
 
 
 @pytest.mark.parametrize("name", ["mine:1", "azureml:mine:1"])
-def test_an_environment_of_the_workspace_is_referred_to(name: str) -> None:
+def test_an_environment_of_the_workspace_is_referenced(name: str) -> None:
     assert environment_yaml(Environment(name), ROOT) == "azureml:mine:1"
 
 
-def test_an_environment_of_a_registry_is_referred_to() -> None:
+def test_an_environment_of_a_registry_is_referenced() -> None:
     registered = "azureml://registries/ours/environments/mine/versions/1"
     assert list(Environment(registered).problems()) == []
     assert environment_yaml(Environment(registered), ROOT) == registered
 
 
-def test_a_conda_file_alone_is_on_top_of_the_projects_base_image() -> None:
+def test_a_conda_file_alone_uses_the_projects_base_image() -> None:
     found = environment_yaml(Environment(conda_file=Path("mine.yaml")), ROOT / "environment")
     assert isinstance(found, dict)
     assert found["conda_file"] == "./conda.yaml"

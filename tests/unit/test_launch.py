@@ -1,4 +1,4 @@
-"""Who started this process: a table of environments, and what each of them makes of it."""
+"""How this process was launched: a table of environments, and the role that each implies."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ from train_pytorch_model.launch import DEFAULT_PORT, Agent, Worker, decide
             torchrun(1, 2, 1, 2, AZUREML_NODE_COUNT="2"),
             4,
             Worker(1, 2, 1, 2, ADDRESS, 29400),
-            id="torchrun within an Azure job starts nothing again",
+            id="torchrun within an Azure job starts no more processes",
         ),
         pytest.param(
             azure(0, 1, 1, LOCAL_RANK="0", NODE_RANK="0"),
@@ -121,7 +121,7 @@ from train_pytorch_model.launch import DEFAULT_PORT, Agent, Worker, decide
         ),
     ],
 )
-def test_a_process_knows_its_part(
+def test_the_environment_decides_the_role_of_a_process(
     environment: Mapping[str, str], num_gpus: int, expected: Worker | Agent
 ) -> None:
     part = decide(environment, num_gpus)
@@ -131,7 +131,7 @@ def test_a_process_knows_its_part(
 
 @pytest.mark.parametrize("job", [pytorch_job, mpi_job])
 @pytest.mark.parametrize(("nodes", "per_node"), [(1, 1), (1, 4), (2, 4), (3, 2)])
-def test_the_processes_of_an_azure_job_are_one_world(
+def test_the_processes_of_an_azure_job_form_one_world(
     job: Callable[[int, int, str], list[dict[str, str]]], nodes: int, per_node: int
 ) -> None:
     parts = [decide(environment, per_node) for environment in job(nodes, per_node, ADDRESS)]
@@ -162,11 +162,11 @@ def test_the_processes_of_an_azure_job_are_one_world(
         ),
         pytest.param(mpi(0, 4, 0, 4), 4, "", id="MPI with a process for each GPU"),
         pytest.param(mpi(0, 4, 0, 4), 0, "", id="MPI without GPUs"),
-        pytest.param(torchrun(0, 2, 0, 2), 4, "", id="torchrun: whoever types it has counted"),
+        pytest.param(torchrun(0, 2, 0, 2), 4, "", id="torchrun with fewer processes than GPUs"),
         pytest.param(azure(0, 4, 1, LOCAL_RANK="0"), 4, "", id="Azure, P=4"),
     ],
 )
-def test_a_worker_warns_of_what_looks_wrong(
+def test_a_worker_warns_about_a_suspicious_launch(
     environment: Mapping[str, str], num_gpus: int, warning: str
 ) -> None:
     part = decide(environment, num_gpus)
@@ -190,7 +190,9 @@ def test_a_worker_warns_of_what_looks_wrong(
         (azure(0, 8, 2), 4, "Azure ML has started 4 processes per node, on 2 nodes; no more are started."),
     ],
 )
-def test_a_process_says_what_it_has_found(environment: Mapping[str, str], num_gpus: int, note: str) -> None:
+def test_a_process_reports_how_it_was_launched(
+    environment: Mapping[str, str], num_gpus: int, note: str
+) -> None:
     assert decide(environment, num_gpus).note == note
 
 
@@ -209,11 +211,11 @@ def test_a_process_says_what_it_has_found(environment: Mapping[str, str], num_gp
         ),
     ],
 )
-def test_an_agent_shows_the_same_by_hand(agent: Agent, line: str) -> None:
+def test_an_agent_shows_the_equivalent_torchrun_command(agent: Agent, line: str) -> None:
     assert agent.torchrun_line(["train", "--epochs", "5", "--trained-model", "my model"]) == line
 
 
-def test_a_worker_tells_torch_who_it_is() -> None:
+def test_a_worker_sets_the_variables_that_torch_reads() -> None:
     part = decide(mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=f"{ADDRESS}:6000"), 4)
     assert isinstance(part, Worker)
     assert part.environment() == {

@@ -1,4 +1,4 @@
-"""Launches that cannot work: a table of environments, and what is said of each."""
+"""Launches that cannot work: a table of environments, and the error for each."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ from train_pytorch_model.launch import LaunchError, decide
             4,
             "AZUREML_NODE_COUNT is 2, but RANK and WORLD_SIZE are not set: each node would train alone and"
             " write the same output. Add `distribution: {type: pytorch}` to the job.",
-            id="two nodes, half launched",
+            id="two nodes, RANK alone",
         ),
         pytest.param(
             {"RANK": "0"},

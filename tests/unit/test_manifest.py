@@ -1,4 +1,4 @@
-"""What a trained directory says of its own files."""
+"""The manifest of a trained directory: its files and its fingerprint."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_sizes_and_digests_of_all_files_are_recorded(tmp_path: Path) -> None:
     }
 
 
-def test_a_complete_directory_tells_its_run(tmp_path: Path) -> None:
+def test_only_a_complete_directory_has_a_published_fingerprint(tmp_path: Path) -> None:
     write_manifest(tmp_path, {"parameters": "--epochs 1"})
     assert published_fingerprint(tmp_path) is None
     (tmp_path / "_meta.yaml").touch()
@@ -34,14 +34,14 @@ def test_a_complete_directory_tells_its_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"fingerprint": "x"}', '{"fingerprint": null}'])
-def test_a_directory_of_others_tells_nothing(tmp_path: Path, text: str | None) -> None:
+def test_a_directory_without_a_valid_manifest_has_no_fingerprint(tmp_path: Path, text: str | None) -> None:
     (tmp_path / "_meta.yaml").touch()
     if text is not None:
         (tmp_path / "manifest.json").write_text(text)
     assert published_fingerprint(tmp_path) is None
 
 
-def test_a_directory_is_as_its_manifest_says_until_a_file_changes(tmp_path: Path) -> None:
+def test_changed_and_missing_files_are_found(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_bytes(b"abc")
     write_manifest(tmp_path, {})
@@ -51,7 +51,7 @@ def test_a_directory_is_as_its_manifest_says_until_a_file_changes(tmp_path: Path
     assert differences(tmp_path) == ["a has changed since it was written", "b is missing."]
 
 
-def test_a_manifest_that_is_none_or_leads_out_is_a_difference(tmp_path: Path) -> None:
+def test_a_missing_manifest_or_a_path_outside_is_a_difference(tmp_path: Path) -> None:
     assert differences(tmp_path) == ["manifest.json is missing."]
     (tmp_path / "manifest.json").write_text(json.dumps({"files": {"../a": {"sha256": ABC}}}))
     assert differences(tmp_path) == ["'../a' is not a path inside the directory."]

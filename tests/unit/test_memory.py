@@ -1,4 +1,4 @@
-"""Memory that is free to use."""
+"""Available memory, and freed memory that is kept for reuse."""
 
 import os
 import platform
@@ -44,10 +44,10 @@ MACHINE = {"meminfo": f"MemTotal: 99 kB\nMemAvailable:  {8 << 20} kB\n"}
             id="v2",
         ),
         pytest.param(
-            {"limit": str(64 * GIB), "used": "0", "stat": "inactive_file 0"}, 8 * GIB, id="a limit above"
+            {"limit": str(64 * GIB), "used": "0", "stat": "inactive_file 0"}, 8 * GIB, id="a higher limit"
         ),
         pytest.param({"limit": str(GIB), "used": str(2 * GIB), "stat": "inactive_file 0"}, 0, id="all used"),
-        pytest.param({"limit": str(GIB), "used": "0", "stat": "anon 1"}, 8 * GIB, id="half of v2"),
+        pytest.param({"limit": str(GIB), "used": "0", "stat": "anon 1"}, 8 * GIB, id="incomplete v2"),
         pytest.param(
             {
                 "old_limit": str(2 * GIB),
@@ -67,7 +67,7 @@ def test_the_smaller_of_machine_and_container_counts(
 
 
 @pytest.mark.parametrize("meminfo", [None, "MemTotal: 5 kB\n", "MemAvailable: much kB\n", "MemAvailable:\n"])
-def test_where_the_machine_does_not_tell_half_of_its_memory_counts(
+def test_half_of_the_memory_counts_if_the_available_memory_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meminfo: str | None
 ) -> None:
     if meminfo is not None:
@@ -76,17 +76,19 @@ def test_where_the_machine_does_not_tell_half_of_its_memory_counts(
     assert available_memory(proc=tmp_path, cgroup=tmp_path) == 4096 * 500
 
 
-def test_where_nothing_is_told_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_information_no_memory_is_available(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(os, "sysconf")
     assert available_memory(proc=tmp_path, cgroup=tmp_path) == 0
 
 
-def test_this_machine_has_some() -> None:
+def test_this_machine_has_available_memory() -> None:
     assert available_memory() > 1 << 20
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory as it likes")
-def test_freed_memory_is_kept_for_the_next_time() -> None:
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is specific to glibc")
+def test_freed_memory_is_kept_for_reuse() -> None:
     program = """
 import resource
 from train_pytorch_model.machine.memory import keep_freed_memory

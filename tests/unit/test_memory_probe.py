@@ -1,4 +1,4 @@
-"""How many images fit at once: halved until they do, and the least of all processes."""
+"""How many images fit in memory at once: halved until they fit, and the minimum of all processes."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ ALONE = World(0, 1, 0, 1, CPU)
 
 
 class Room:
-    """Memory for so many images."""
+    """Memory for this many images."""
 
     def __init__(self, images: int) -> None:
         self.images = images
@@ -40,13 +40,15 @@ class Room:
         (5, 9, 4, [9, 4]),
     ],
 )
-def test_so_many_are_halved_until_they_fit(room: int, largest: int, least: int, tried: list[int]) -> None:
+def test_the_number_of_images_is_halved_until_they_fit(
+    room: int, largest: int, least: int, tried: list[int]
+) -> None:
     memory = Room(room)
     assert largest_that_fits(memory, largest, least, ALONE) == tried[-1]
     assert memory.tried == tried
 
 
-def test_when_the_least_does_not_fit_the_error_says_what_to_do() -> None:
+def test_the_error_says_what_to_do_if_the_minimum_does_not_fit() -> None:
     with pytest.raises(ModuleOutOfMemoryError) as raised:
         largest_that_fits(Room(1), 8, 2, ALONE)
     assert str(raised.value) == (
@@ -56,16 +58,16 @@ def test_when_the_least_does_not_fit_the_error_says_what_to_do() -> None:
     assert raised.value.images_at_once == 2
 
 
-def test_the_process_with_the_least_room_decides() -> None:
-    class Told(World):
+def test_the_process_with_the_least_memory_decides() -> None:
+    class TwoProcesses(World):
         def max(self, values: Tensor) -> Tensor:
             return torch.maximum(values, torch.tensor([-4]))
 
-    assert largest_that_fits(Room(16), 16, 1, Told(0, 2, 0, 2, CPU)) == 4
-    assert largest_that_fits(Room(2), 16, 1, Told(0, 2, 0, 2, CPU)) == 2
+    assert largest_that_fits(Room(16), 16, 1, TwoProcesses(0, 2, 0, 2, CPU)) == 4
+    assert largest_that_fits(Room(2), 16, 1, TwoProcesses(0, 2, 0, 2, CPU)) == 2
 
 
-def test_another_error_is_nobodys_room() -> None:
+def test_other_errors_propagate() -> None:
     def fail(_: int) -> None:
         raise RuntimeError("of another kind")
 
@@ -83,7 +85,7 @@ def test_another_error_is_nobodys_room() -> None:
         (1, 1, 1, 1, "not even one image fits."),
     ],
 )
-def test_memory_that_runs_out_later_is_told_with_what_comes_next(
+def test_running_out_of_memory_later_names_the_next_number_to_try(
     images: int, trained: int, least: int, then: int, told: str
 ) -> None:
     with (
@@ -99,7 +101,7 @@ def test_memory_that_runs_out_later_is_told_with_what_comes_next(
     ("trained", "training_side", "validated"),
     [(16, 224, 64), (16, 160, 32), (256, 224, 512), (600, 224, 600), (16, 8, 1)],
 )
-def test_so_many_are_validated_at_once_as_their_size_allows(
+def test_the_number_of_images_validated_at_once_follows_their_size(
     trained: int, training_side: int, validated: int
 ) -> None:
     training_framing = Framing(training_side, training_side, 1.0)

@@ -42,15 +42,15 @@ def test_hits_are_counted_among_the_highest_logits() -> None:
 
 
 @pytest.mark.parametrize("num_classes", [2, 3, 5])
-def test_with_five_categories_or_fewer_all_are_among_the_five(num_classes: int) -> None:
+def test_with_five_categories_or_fewer_top5_is_always_a_hit(num_classes: int) -> None:
     logits = torch.randn(4, num_classes, generator=torch.Generator().manual_seed(0))
     assert sums_of((logits, torch.zeros(4, dtype=torch.int64))).top5 == 1
 
 
-def test_sums_and_rows_count_the_same_hits_where_logits_are_equal() -> None:
+def test_sums_and_rows_count_the_same_hits_with_tied_logits() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randint(-2, 3, (400, 12), generator=generator).to(torch.bfloat16)
-    # Too small for a probability in double precision, and still in this order.
+    # Their probabilities underflow in double precision, but the order still counts.
     logits[0] = torch.tensor([0.0, *range(-2000, -900, 100)])
     targets = torch.randint(0, 12, (400,), generator=generator)
     targets[0] = 5
@@ -62,7 +62,7 @@ def test_sums_and_rows_count_the_same_hits_where_logits_are_equal() -> None:
     assert sums_of((torch.zeros(7, 7), torch.arange(7))).top5 == pytest.approx(5 / 7)
 
 
-def test_sums_and_rows_have_the_same_loss_of_a_mistake_that_is_sure() -> None:
+def test_sums_and_rows_agree_on_the_loss_of_a_confident_mistake() -> None:
     logits, targets = torch.tensor([[0.0, 80.0], [80.0, 0.0]]), torch.tensor([0, 0])
     sums, rows = sums_of((logits, targets)), OutcomeRows(CPU)
     rows.add(logits, targets)
@@ -70,7 +70,7 @@ def test_sums_and_rows_have_the_same_loss_of_a_mistake_that_is_sure() -> None:
     assert evaluate(rows.outcomes(), 2).loss == pytest.approx(40)
 
 
-def test_a_logit_that_is_not_a_number_makes_no_hit() -> None:
+def test_nan_logits_are_never_hits() -> None:
     nowhere = torch.full((2, 9), math.nan)
     assert sums_of((nowhere, torch.tensor([0, 8]))).top5 == 0
     beside = torch.tensor([[math.nan, 1.0, 0.0]])
@@ -83,13 +83,13 @@ def test_an_empty_batch_adds_nothing() -> None:
     assert sums_of((logits, targets), empty) == sums_of((logits, targets))
 
 
-def test_over_no_images_the_loss_is_not_a_number() -> None:
+def test_the_loss_over_no_images_is_nan() -> None:
     metrics = Sums(CPU).reduce(ALONE)
     assert math.isnan(metrics.loss)
     assert (metrics.top1, metrics.top5, metrics.images) == (0.0, 0.0, 0)
 
 
-def test_one_loss_that_is_not_finite_is_seen_in_the_mean() -> None:
+def test_one_nan_loss_makes_the_mean_nan() -> None:
     logits, targets = torch.tensor([[2.0, 1.0]]), torch.tensor([0])
     bad = torch.tensor([[math.nan, 1.0]])
     assert math.isnan(sums_of((logits, targets), (bad, targets)).loss)
@@ -106,7 +106,7 @@ def test_sums_do_not_drift_over_many_batches() -> None:
     assert (metrics.top1, metrics.images) == (1.0, 5_000)
 
 
-def test_adding_keeps_no_graph_of_the_step() -> None:
+def test_adding_keeps_no_autograd_graph() -> None:
     weight = torch.ones(1, requires_grad=True)
     sums = Sums(CPU)
     sums.add((weight * 2).sum(), torch.tensor([[2.0, 1.0]]) * weight, torch.tensor([0]))
@@ -114,7 +114,7 @@ def test_adding_keeps_no_graph_of_the_step() -> None:
     assert weight.grad is None
 
 
-def test_halves_are_summed_in_double_precision() -> None:
+def test_bfloat16_losses_are_summed_in_double_precision() -> None:
     logits = torch.tensor([[2.0, 1.0]], dtype=torch.bfloat16)
     sums = Sums(CPU)
     for _ in range(1000):
@@ -122,7 +122,7 @@ def test_halves_are_summed_in_double_precision() -> None:
     assert sums.reduce(ALONE).loss == 1.0
 
 
-def test_rows_are_the_outcomes_of_all_batches_also_of_equal_logits() -> None:
+def test_rows_are_the_outcomes_of_all_batches_even_with_tied_logits() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randint(-2, 3, (40, 6), generator=generator).to(torch.bfloat16)
     targets = torch.randint(0, 6, (40,), generator=generator)
@@ -135,5 +135,5 @@ def test_rows_are_the_outcomes_of_all_batches_also_of_equal_logits() -> None:
         np.testing.assert_array_equal(column, getattr(expected, name))
 
 
-def test_rows_of_nothing_are_no_outcomes() -> None:
+def test_without_rows_there_are_no_outcomes() -> None:
     assert len(OutcomeRows(CPU).outcomes()) == 0

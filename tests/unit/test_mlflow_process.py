@@ -1,4 +1,4 @@
-"""MLflow in a process of its own: what it does there, and what happens when the process does not."""
+"""MLflow in a separate process: what it logs, and what happens if the process hangs or dies."""
 
 import json
 import os
@@ -38,7 +38,7 @@ SPEC = {
     "std": [0.5, 0.5, 0.5],
 }
 
-# Programs of the process: one imports MLflow for as long as anybody waits, one makes its store only then.
+# Programs of the process: one never finishes importing MLflow, one creates its store only once a file exists.
 SLOW_IMPORT = f"""
 import sys, time, types
 sys.meta_path.insert(0, types.SimpleNamespace(
@@ -58,12 +58,12 @@ mlflow_calls.make_store = wait
 {module.PROGRAM}
 """
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:sqlalchemy", "ignore::Warning:mlflow")  # their own
+pytestmark = pytest.mark.filterwarnings("ignore::Warning:sqlalchemy", "ignore::Warning:mlflow")  # not ours
 
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowProcess]:
-    """It takes seconds of computing to start."""
+    """Shared by the tests of this module: it takes seconds of computing to start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.getbasetemp() / 'mlflow.db'}")
         process = MlflowProcess()
@@ -73,7 +73,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowProcess]
 
 @pytest.fixture
 def deaf_server() -> Iterator[socket.socket]:
-    """It never answers; it is asked to take calls without waiting for one."""
+    """A server that never answers; `accept` raises at once if no client is waiting."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         yield listener
@@ -112,10 +112,10 @@ def test_a_run_is_logged(process: MlflowProcess) -> None:
     assert run.data.metrics["Learning rate"] == 0.25
     file = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="a file.txt")
     assert Path(file).read_text(encoding="utf-8") == "größer"
-    assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()  # it would take as long again
+    assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()  # importing it takes seconds
 
 
-def test_a_deleted_run_is_begun_anew(process: MlflowProcess) -> None:
+def test_a_deleted_run_is_replaced_by_a_new_one(process: MlflowProcess) -> None:
     deleted = log_an_epoch(process)
     assert process.call("open_run", {}, deleted, 1_000) == {
         "run_id": deleted,
@@ -128,7 +128,7 @@ def test_a_deleted_run_is_begun_anew(process: MlflowProcess) -> None:
     assert opened["epochs"] == []
 
 
-def test_failures_come_back(process: MlflowProcess) -> None:
+def test_errors_are_raised_in_the_caller(process: MlflowProcess) -> None:
     for calls in (Mlflow(), process):
         with pytest.raises(MlflowError, match=r"^MlflowException: Run with id=none not found"):
             calls.call("end_run", "none", "FINISHED")
@@ -140,19 +140,19 @@ def test_failures_come_back(process: MlflowProcess) -> None:
         assert "Traceback" in fault.value.__notes__[0]
 
 
-def test_a_database_that_cannot_be_written_is_told_at_once(
+def test_a_database_that_cannot_be_written_fails_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}")
-    with pytest.raises(IsADirectoryError) as caught:  # MLflow itself tries for minutes
+    with pytest.raises(IsADirectoryError) as caught:  # MLflow itself retries for minutes
         Mlflow().call("open_run", {}, "", 1_000)
     assert caught.value.filename == str(tmp_path)
 
 
-def test_a_call_that_hangs_holds_up_no_other(
+def test_a_call_that_hangs_does_not_block_others(
     monkeypatch: pytest.MonkeyPatch, deaf_server: socket.socket, tmp_path: Path
 ) -> None:
-    """And a server is not asked anything before the first call."""
+    """Nor is a server contacted before the first call."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{deaf_server.getsockname()[1]}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")
     failures: list[str] = []
@@ -165,7 +165,7 @@ def test_a_call_that_hangs_holds_up_no_other(
 
     with mlflow_beside() as calls:
         assert isinstance(calls, MlflowProcess)
-        with pytest.raises(FileNotFoundError):  # by then it is loaded
+        with pytest.raises(FileNotFoundError):  # this returns once MLflow is loaded
             calls.call(SAVE_MODEL, str(tmp_path), SPEC, "")
         with pytest.raises(BlockingIOError):
             deaf_server.accept()
@@ -178,11 +178,13 @@ def test_a_call_that_hangs_holds_up_no_other(
     assert failures == ["the training is over"]
 
 
-def test_a_store_that_hangs_holds_up_no_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And a process that is making one goes on until it is made, whoever tells it to end."""
-    go_on, database = tmp_path / "go on", tmp_path / "mlflow.db"
+def test_a_store_that_hangs_does_not_block_saving_a_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that is creating a store finishes it, even when told to end."""
+    proceed, database = tmp_path / "proceed", tmp_path / "mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
-    monkeypatch.setattr(module, "PROGRAM", SLOW_STORE.format(str(go_on)))
+    monkeypatch.setattr(module, "PROGRAM", SLOW_STORE.format(str(proceed)))
     monkeypatch.setattr(module, "ENDING_S", 0.0)
     with mlflow_beside() as calls:
         assert isinstance(calls, MlflowProcess)
@@ -190,44 +192,44 @@ def test_a_store_that_hangs_holds_up_no_model(monkeypatch: pytest.MonkeyPatch, t
             calls.call(SAVE_MODEL, "/no/folder", SPEC, "")
         priorities = []
         for thread in Path(f"/proc/{calls.pid}/task").iterdir():
-            with suppress(ProcessLookupError):  # it has replied
+            with suppress(ProcessLookupError):  # a thread that has replied
                 priorities.append(os.getpriority(os.PRIO_PROCESS, int(thread.name)))
         assert max(priorities) >= NICENESS
         os.kill(calls.pid, signal.SIGTERM)
     assert start_of(calls.pid) is not None
-    go_on.touch()
+    proceed.touch()
     wait_for_end(calls.pid)
     assert mlflow.MlflowClient().search_experiments()
 
 
-def test_who_reads_what_a_training_prints_does_not_wait_for_a_store(
+def test_readers_of_the_output_do_not_wait_for_a_store(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    go_on = tmp_path / "go on"
+    proceed = tmp_path / "proceed"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    command = python_command(SLOW_STORE.format(str(go_on)))
+    command = python_command(SLOW_STORE.format(str(proceed)))
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) as started:
         assert started.stdin
         assert started.stdout
         assert started.stderr
         print(json.dumps([0, SAVE_MODEL, ["/no/folder", SPEC, ""]]), file=started.stdin, flush=True)
-        assert '"os_error"' in started.stdout.readline()  # from here on it makes its store
+        assert '"os_error"' in started.stdout.readline()  # from here on it creates its store
         started.stdin.close()
         assert started.stderr.read() == ""
         assert started.poll() is None
-        go_on.touch()
+        proceed.touch()
     assert started.returncode == 0
 
 
-def test_half_a_request_ends_it_in_silence() -> None:
-    """Of a training that was killed while it wrote one."""
+def test_half_a_request_ends_the_process_silently() -> None:
+    """A training process leaves half a request if it is killed while writing one."""
     ended = subprocess.run(
         python_command(SLOW_IMPORT), input='[0, "att', capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_a_process_that_stands_still_holds_up_no_model(
+def test_a_stopped_process_does_not_block_saving_a_model(
     process: MlflowProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SAVING_S", 1.0)
@@ -244,7 +246,7 @@ def test_a_process_that_stands_still_holds_up_no_model(
         assert start_of(calls.pid) is None
 
 
-def test_what_a_process_prints_before_it_begins_is_no_reply(
+def test_output_before_the_program_starts_is_not_taken_for_a_reply(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('grüße'); print(42); print([7, {}])")
@@ -253,15 +255,15 @@ def test_what_a_process_prints_before_it_begins_is_no_reply(
         assert calls.call("epochs_of", "none") == []
 
 
-def test_nobody_waits_for_a_process_that_has_made_nothing_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told to end while it still imports MLflow, it ends at once."""
+def test_a_process_that_still_imports_mlflow_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to end while it still imports MLflow, the process ends at once."""
     monkeypatch.setattr(module, "PROGRAM", SLOW_IMPORT)
     with mlflow_beside() as calls:
         assert isinstance(calls, MlflowProcess)
     wait_for_end(calls.pid)
 
 
-def test_what_a_process_that_dies_has_left_undone_is_done_here() -> None:
+def test_calls_that_a_dead_process_left_undone_are_made_here() -> None:
     with mlflow_beside() as calls:
         assert isinstance(calls, MlflowProcess)
         os.kill(calls.pid, signal.SIGSTOP)
@@ -271,7 +273,7 @@ def test_what_a_process_that_dies_has_left_undone_is_done_here() -> None:
         assert calls.call("epochs_of", run_id) == [1]
 
 
-def test_it_is_done_here_where_there_can_be_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_made_here_if_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError
 
@@ -281,7 +283,9 @@ def test_it_is_done_here_where_there_can_be_no_process(monkeypatch: pytest.Monke
         assert calls.call("epochs_of", log_an_epoch(calls)) == [1]
 
 
-def test_its_store_is_whole_however_soon_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_store_is_complete_however_soon_the_process_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     database = tmp_path / "mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
     monkeypatch.setattr(module, "ENDING_S", 0.0)

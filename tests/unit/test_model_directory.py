@@ -43,7 +43,7 @@ def test_a_classic_trained_directory_is_read(tmp_path: Path) -> None:
     assert (directory.mean, directory.std) == ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 
 
-def test_labels_may_come_in_any_order_and_end_in_any_way(tmp_path: Path) -> None:
+def test_labels_may_have_any_order_and_line_ending(tmp_path: Path) -> None:
     labels = ",label\r\n1,b\r\n0,001"
     assert open_model_directory(write(tmp_path, labels=labels), PORT).categories == ("001", "b")
 
@@ -102,7 +102,7 @@ def with_an_alias_bomb(root: Path) -> None:
         (with_an_alias_bomb, "model_spec.yaml is not valid YAML: aliases are not supported"),
     ],
 )
-def test_what_is_no_whole_model_directory_is_refused(
+def test_incomplete_or_invalid_model_directories_are_refused(
     tmp_path: Path, make: Callable[[Path], None], reason: str
 ) -> None:
     make(tmp_path / "model directory")
@@ -122,7 +122,7 @@ def test_what_is_no_whole_model_directory_is_refused(
         ({"model": "a" * 5000}, "aaa is missing."),
     ],
 )
-def test_a_meta_that_does_not_lead_to_a_spec_is_refused(
+def test_a_meta_without_a_valid_reference_is_refused(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(InvalidModelDirectoryError, match=re.escape(reason)):
@@ -152,19 +152,19 @@ def test_a_meta_that_does_not_lead_to_a_spec_is_refused(
         (",label\n0,a\n", "model_spec.yaml says num_classes 2, but index_to_label.csv names 1."),
     ],
 )
-def test_a_label_map_that_is_none_is_refused(tmp_path: Path, labels: str | bytes, reason: str) -> None:
+def test_an_invalid_label_map_is_refused(tmp_path: Path, labels: str | bytes, reason: str) -> None:
     with pytest.raises(InvalidModelDirectoryError, match=re.escape(reason)):
         open_model_directory(write(tmp_path, labels=labels), PORT)
 
 
-def test_classes_of_one_name_are_told_apart_by_their_index(tmp_path: Path) -> None:
+def test_classes_of_the_same_name_are_distinguished_by_their_index(tmp_path: Path) -> None:
     # The designer names every gap between its category ids `Others`.
     labels = ",label\n0,Others\n1,a\n2,Others\n"
     root = write(tmp_path, lambda spec: params(spec).update(num_classes=3), labels=labels)
     assert open_model_directory(root, PORT).categories == ("Others (0)", "a", "Others (2)")
 
 
-def test_a_label_map_without_end_is_refused(tmp_path: Path) -> None:
+def test_an_oversized_label_map_is_refused(tmp_path: Path) -> None:
     root = write(tmp_path, labels=",label\n0,a\n1,b\n")
     with (root / "index_to_label.csv").open("ab") as file:
         file.truncate((16 << 20) + 1)
@@ -174,7 +174,7 @@ def test_a_label_map_without_end_is_refused(tmp_path: Path) -> None:
         open_model_directory(root, PORT)
 
 
-def test_nothing_that_a_directory_names_is_ever_imported(tmp_path: Path) -> None:
+def test_nothing_that_a_directory_names_is_imported(tmp_path: Path) -> None:
     imported: list[str] = []
     is_listening = True
 
@@ -190,7 +190,7 @@ def test_nothing_that_a_directory_names_is_ever_imported(tmp_path: Path) -> None
 
     hostile_model = write(tmp_path / "model", hostile)
     trained = write(tmp_path / "trained", hostile_normalizer, labels=",label\n0,a\n1,b\n")
-    sys.addaudithook(listen)  # cannot be taken away again, hence the flag
+    sys.addaudithook(listen)  # audit hooks cannot be removed, hence the flag
     try:
         with pytest.raises(InvalidModelDirectoryError, match=r"'marker_of_a_hostile_directory'"):
             open_model_directory(hostile_model, PORT)
@@ -204,7 +204,7 @@ def test_nothing_that_a_directory_names_is_ever_imported(tmp_path: Path) -> None
     assert not [name for name in imported if "hostile" in name or "antigravity" in name or "azureml" in name]
 
 
-def test_an_error_about_an_open_directory_names_port_and_place(tmp_path: Path) -> None:
+def test_an_error_about_an_open_directory_names_port_and_path(tmp_path: Path) -> None:
     error = open_model_directory(write(tmp_path), PORT).error("it is green.", "Paint it.")
     assert (
         str(error)

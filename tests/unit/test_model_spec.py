@@ -1,4 +1,4 @@
-"""What a model directory says of its network: what is accepted and what is refused."""
+"""The network in a model directory's spec: what is accepted and what is refused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from train_pytorch_model.errors import InvalidModelDirectoryError
 from train_pytorch_model.recipe import Recipe
 
 
-def test_the_family_tells_what_its_option_is(tmp_path: Path) -> None:
+def test_the_option_is_the_one_of_the_family(tmp_path: Path) -> None:
     def densenet(spec: dict[str, Any]) -> None:
         spec["flavor_extras"] |= {"module": DENSENET, "class": "DenseNet"}
         spec["flavor_extras"]["init_params"] = {
@@ -25,7 +25,7 @@ def test_the_family_tells_what_its_option_is(tmp_path: Path) -> None:
     assert (directory.architecture, directory.option, directory.is_pretrained) == ("densenet201", True, True)
 
 
-def test_init_params_may_name_the_architecture_only(tmp_path: Path) -> None:
+def test_init_params_may_name_only_the_architecture(tmp_path: Path) -> None:
     directory = open_changed(
         tmp_path, lambda spec: spec["flavor_extras"].update(init_params={"model_name": "resnet18"})
     )
@@ -49,7 +49,7 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         pytest.param(
             lambda spec: spec.update(flavor="pytorch"),
             "it is not a PyTorch model: model_spec.yaml says flavor None",
-            id="a flavor that is no mapping",
+            id="a flavor that is not a mapping",
         ),
         pytest.param(
             lambda spec: spec.update(flavor={}, model_type="pickle"),
@@ -69,12 +69,12 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         pytest.param(
             lambda spec: spec["flavor_extras"].update(init_params=[1]),
             "model_spec.yaml should have a mapping 'init_params' and has [1].",
-            id="init_params that are no mapping",
+            id="init_params that are not a mapping",
         ),
         pytest.param(
             lambda spec: spec["flavor_extras"].update({"module": "os", "class": "system"}),
             "model_spec.yaml names class 'system' of module 'os'. Supported are ResNet, DenseNet",
-            id="a module of its own",
+            id="an unsupported module",
         ),
         pytest.param(
             lambda spec: spec["flavor_extras"].update({"class": "DenseNet"}),
@@ -84,7 +84,7 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         pytest.param(
             lambda spec: spec["flavor_extras"].update({"module": [RESNET]}),
             f"model_spec.yaml names class 'ResNet' of module ['{RESNET}']. Supported are",
-            id="a module that is no text",
+            id="a module that is not a string",
         ),
         pytest.param(
             lambda spec: params(spec).update(model_name="densenet121"),
@@ -94,7 +94,7 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         pytest.param(
             lambda spec: params(spec).update(model_name={"a": 1}),
             "model_spec.yaml says model_name {'a': 1}. ResNet has",
-            id="an architecture that is no text",
+            id="an architecture that is not a string",
         ),
         pytest.param(
             lambda spec: params(spec).update(width=2, groups=3),
@@ -109,12 +109,12 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         pytest.param(
             lambda spec: params(spec).update(pretrained="yes"),
             "model_spec.yaml says pretrained 'yes', expected true or false.",
-            id="pretrained that is no boolean",
+            id="pretrained that is not a boolean",
         ),
         pytest.param(
             lambda spec: params(spec).update(zero_init_residual=1),
             "model_spec.yaml says zero_init_residual 1, expected true or false.",
-            id="an option that is no boolean",
+            id="an option that is not a boolean",
         ),
         pytest.param(
             lambda spec: spec.update(model_file="../model"),
@@ -135,12 +135,12 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         pytest.param(
             lambda spec: spec.update(recipe=None),
             "model_spec.yaml should have a mapping 'recipe' and has None.",
-            id="a recipe that is no mapping",
+            id="a recipe that is not a mapping",
         ),
         pytest.param(
             lambda spec: spec.update(label_map_file=["a.csv"]),
             "model_spec.yaml says label_map_file ['a.csv'], expected a file name.",
-            id="a label map that is no name",
+            id="a label map that is not a file name",
         ),
         pytest.param(
             lambda spec: spec.update(label_map_file="labels.csv"), "labels.csv is missing.", id="no label map"
@@ -158,7 +158,7 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         pytest.param(
             lambda spec: spec.update(inputs={"name": "image"}),
             "model_spec.yaml has no usable pre_processor in inputs: 0.",
-            id="inputs that are no list",
+            id="inputs that are not a list",
         ),
         pytest.param(
             lambda spec: spec.update(inputs=[{"pre_processor": {"class": "Pickled", "init_params": {}}}]),
@@ -176,7 +176,7 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_spec_that_is_no_network_of_ours_is_refused(
+def test_the_spec_of_an_unsupported_network_is_refused(
     tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str
 ) -> None:
     with pytest.raises(InvalidModelDirectoryError) as raised:

@@ -1,4 +1,4 @@
-"""What dry runs tell: how many images a step needs, and which convolutions are depthwise."""
+"""How many images a step needs, from a dry run, and which convolutions are depthwise."""
 
 import copy
 
@@ -13,20 +13,20 @@ from train_pytorch_model.networks.shapes import min_share
 
 
 @pytest.mark.parametrize(("side", "least"), [(32, 2), (33, 1), (64, 1)])
-def test_where_batch_norm_meets_one_pixel_a_step_takes_two_images(side: int, least: int) -> None:
+def test_a_step_needs_two_images_if_batch_norm_sees_one_pixel(side: int, least: int) -> None:
     network = build("resnet18", False, 3)
     before = copy.deepcopy(network.state_dict())
     assert min_share(network, side, side) == least
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def test_a_frozen_network_takes_one_image() -> None:
+def test_a_frozen_network_needs_only_one_image() -> None:
     network = build("resnet18", False, 3)
     freeze_backbone(network, "resnet18")
     assert min_share(network, 32, 32) == 1
 
 
-def test_images_too_small_for_the_network_are_named() -> None:
+def test_images_too_small_for_the_network_are_refused() -> None:
     network = build("densenet121", False, 2)
     with pytest.raises(
         ParameterError,
@@ -39,7 +39,7 @@ def test_images_too_small_for_the_network_are_named() -> None:
     ("architecture", "expected"),
     [("resnet18", 0), ("resnext50_32x4d", 0), ("mobilenet_v3_small", 11), ("convnext_tiny", 18)],
 )
-def test_filters_that_see_one_channel_each_are_depthwise(architecture: str, expected: int) -> None:
+def test_depthwise_convolutions_are_recognised(architecture: str, expected: int) -> None:
     with torch.device("meta"):
         network = build(architecture, False, 3)
     assert sum(map(is_depthwise, network.modules())) == expected

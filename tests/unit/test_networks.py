@@ -1,4 +1,4 @@
-"""Networks: what of them is trained, how their statistics follow, and the table of architectures."""
+"""Networks: trainable parameters, running statistics, and the table of architectures."""
 
 import copy
 from typing import Any
@@ -18,7 +18,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def test_of_a_frozen_backbone_only_the_head_is_trained_and_statistics_are_kept() -> None:
+def test_with_a_frozen_backbone_only_the_head_is_trained_and_statistics_are_kept() -> None:
     network = build("resnet18", False, 3)
     freeze_backbone(network, "resnet18")
     set_training_mode(network)
@@ -29,7 +29,7 @@ def test_of_a_frozen_backbone_only_the_head_is_trained_and_statistics_are_kept()
     assert network.training
 
 
-def test_without_freezing_batch_norms_follow_the_data() -> None:
+def test_without_freezing_running_statistics_follow_the_data() -> None:
     network = build("resnet18", False, 3)
     network.eval()
     set_training_mode(network)
@@ -42,7 +42,7 @@ def test_without_freezing_batch_norms_follow_the_data() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.class_name)
 def test_every_family_has_the_head_that_the_table_names(family: Any) -> None:
-    # Without memory where that works: RegNet looks at its numbers while it is built.
+    # Without memory where that works: RegNet reads the values of tensors while it is built.
     with torch.device("cpu" if family.class_name == "RegNet" else "meta"):
         network = build(family.architectures[0], False, 7)
     head = network.get_submodule(family.head)
@@ -51,7 +51,7 @@ def test_every_family_has_the_head_that_the_table_names(family: Any) -> None:
     assert [name for name, _ in network.named_parameters()][-1] == f"{family.head}.bias"
 
 
-def test_every_architecture_has_a_family_and_torchvision_knows_it() -> None:
+def test_every_architecture_has_one_family_and_is_known_to_torchvision() -> None:
     assert set(FAMILY_OF) <= set(torchvision.models.list_models(module=torchvision.models))
     assert len(FAMILY_OF) == sum(len(family.architectures) for family in FAMILIES)
 
@@ -72,10 +72,10 @@ def test_the_option_reaches_the_network() -> None:
         (0.01, 1000, 0.01),
         (0.01, 50, 0.03),
         (0.4, 1, 0.4),
-        (None, 1, None),  # the plain mean of all steps
+        (None, 1, None),  # the cumulative average of all steps
     ],
 )
-def test_running_statistics_follow_short_epochs(
+def test_short_epochs_raise_the_momentum_of_running_statistics(
     own: float | None, steps_per_epoch: int, momentum: float | None
 ) -> None:
     norm = nn.BatchNorm2d(3, momentum=own)
@@ -83,7 +83,7 @@ def test_running_statistics_follow_short_epochs(
     assert norm.momentum == momentum
 
 
-def test_those_of_depthwise_filters_follow_twice_as_fast() -> None:
+def test_depthwise_convolutions_double_the_momentum() -> None:
     norm = nn.BatchNorm2d(3)
     raise_momentum(nn.Sequential(nn.Conv2d(3, 3, 1, groups=3), norm), 20)
     assert norm.momentum == 0.15

@@ -1,4 +1,4 @@
-"""Networks on a CPU: which weights never meet an image, and what is computed in float32."""
+"""Networks on a CPU: which weights meet nothing but padding, and what is computed in float32."""
 
 import copy
 
@@ -24,7 +24,7 @@ def _one_thread() -> None:
 
 
 class OneConvolution(nn.Module):
-    """Of images of one size."""
+    """A network of a single convolution."""
 
     def __init__(self, size: int, stride: int, padding: tuple[int, int], dilation: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class OneConvolution(nn.Module):
 
 
 def gradient_of_garbage(convolution: nn.Conv2d) -> torch.Tensor:
-    """What arrives of a gradient that is NaN wherever it may be."""
+    """The gradient of the weight when the incoming gradient is NaN everywhere."""
     convolution.weight.grad = None
     (convolution.weight * torch.nan).sum().backward()  # type: ignore[no-untyped-call]
     assert convolution.weight.grad is not None
@@ -71,20 +71,20 @@ def test_the_gradient_is_zero_exactly_where_a_weight_meets_only_padding(
         ("regnet_y_400mf", MIN_EARLY_SIZE, True),
     ],
 )
-def test_the_smallest_early_images_meet_all_weights(name: str, side: int, meet_all: bool) -> None:
+def test_images_of_the_smallest_early_size_meet_all_weights(name: str, side: int, meet_all: bool) -> None:
     network = build(name, False, 3)
     keep_unseen_weights(network, side, side)
     assert any(parameter._backward_hooks for parameter in network.parameters()) is not meet_all
 
 
-def test_without_a_stride_nothing_is_done() -> None:
+def test_convolutions_without_a_stride_are_unchanged() -> None:
     network = OneConvolution(3, 1, (1, 1), 1)
     keep_unseen_weights(network, 1, 1)
     assert gradient_of_garbage(network.convolution).isnan().all()
 
 
 @pytest.mark.parametrize(("side", "kept"), [(33, 0), (32, 1), (16, 2), (8, 3)])
-def test_a_resnet_has_such_weights_from_32_pixels_down(side: int, kept: int) -> None:
+def test_a_resnet_has_unseen_weights_from_32_pixels_down(side: int, kept: int) -> None:
     network = build("resnet18", False, 3)
     keep_unseen_weights(network, side, side)
     strided = [m for m in network.modules() if isinstance(m, nn.Conv2d) and max(m.stride) > 1]
@@ -92,7 +92,7 @@ def test_a_resnet_has_such_weights_from_32_pixels_down(side: int, kept: int) -> 
     assert len(changed) == kept
 
 
-def test_only_depthwise_convolutions_leave_bfloat16() -> None:
+def test_only_depthwise_convolutions_compute_in_float32() -> None:
     network = build("mobilenet_v3_small", False, 3)
     names = list(network.state_dict())
     adapt_to_cpu(network, 64, 64)
@@ -116,7 +116,7 @@ def test_only_depthwise_convolutions_leave_bfloat16() -> None:
         patch.setattr(nn.Conv2d, "_conv_forward", noted)
         network(torch.rand(2, 3, 64, 64))
     assert computed == {False: {torch.bfloat16}, True: {torch.float32}}
-    assert returned == {torch.bfloat16}  # so that what follows is as fast as it was
+    assert returned == {torch.bfloat16}  # so that the following layers stay as fast
 
 
 def test_a_depthwise_convolution_has_the_gradients_of_float32() -> None:

@@ -1,4 +1,4 @@
-"""What all processes of a node need alike is made by one of them, and nothing remains of it."""
+"""A value that all processes of a node need is made by one of them, and its file is removed."""
 
 import json
 import mmap
@@ -26,7 +26,7 @@ THREE = Launch("train --epochs 2", 3)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each process makes its own")
 
-# One of several processes: says how often it made the thing, and what it has.
+# One of several processes: prints how often it made the value, and the value that it has.
 PROCESS = """
 import json, sys, time
 from pathlib import Path
@@ -49,13 +49,13 @@ try:
 except InvalidDatasetError as error:
     has = str(error)
 print(json.dumps([len(made), has]), flush=True)
-sys.stdin.read()  # all are alive until the last has it
+sys.stdin.read()  # all stay alive until the last has it
 """
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder, in which files of this module are only of this test."""
+    """A temporary folder of this test alone, for the shared files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path
@@ -72,7 +72,7 @@ def wait_until_it_is_being_made(folder: Path) -> None:
 
 
 def answers(processes: "list[subprocess.Popen[str]]") -> list[Any]:
-    """What each says; then they end."""
+    """What each of the processes prints; then they end."""
     said = []
     for process in processes:
         assert process.stdout is not None
@@ -92,7 +92,7 @@ def never() -> Any:
 
 
 def in_another_process(make: Callable[[], object]) -> None:
-    """In a process that is forked from this one, and killed as soon as it is done."""
+    """Call `make` in a forked process, which is killed as soon as it is done."""
     if (child := os.fork()) == 0:
         try:
             make()
@@ -102,31 +102,31 @@ def in_another_process(make: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
-def test_one_of_three_processes_makes_it_and_all_have_it(folder: Path) -> None:
+def test_one_of_three_processes_makes_the_value_and_all_have_it(folder: Path) -> None:
     said = answers([start(3, 0.2) for _ in range(3)])
     assert sorted(count for count, _ in said) == [0, 0, 1]
     assert [has for _, has in said] == [["'1.jpg'", "'\\udcff.jpg'"]] * 3
     assert list(folder.iterdir()) == []
 
 
-def test_all_are_refused_what_one_was_refused(folder: Path) -> None:
+def test_an_error_of_one_process_is_raised_in_all(folder: Path) -> None:
     said = answers([start(2, 0.2, "refuse") for _ in range(2)])
     assert sorted(count for count, _ in said) == [0, 1]
     assert {has for _, has in said} == {"Training dataset is not valid, reason: it is empty."}
     assert list(folder.iterdir()) == []
 
 
-def test_if_who_makes_it_is_killed_another_makes_it(folder: Path) -> None:
+def test_if_the_process_that_makes_it_is_killed_another_takes_over(folder: Path) -> None:
     first = start(2, 60)
     wait_until_it_is_being_made(folder)
     second = start(2)
     first.kill()
     first.communicate()
     assert answers([second]) == [[1, ["'1.jpg'", "'\\udcff.jpg'"]]]
-    assert list(folder.iterdir()) == []  # one of two has never read it: it goes with the process
+    assert list(folder.iterdir()) == []  # one of the two never read it: the file goes with its process
 
 
-def test_what_an_ended_process_has_made_is_made_anew(folder: Path) -> None:
+def test_the_value_of_an_ended_process_is_made_again(folder: Path) -> None:
     in_another_process(lambda: once_per_node(TWO, of("old")))
     (left,) = folder.iterdir()
     assert left.stat().st_size > 32
@@ -135,17 +135,17 @@ def test_what_an_ended_process_has_made_is_made_anew(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_what_killed_processes_have_left_goes_with_the_next_start(folder: Path) -> None:
+def test_files_left_by_killed_processes_are_removed_at_the_next_start(folder: Path) -> None:
     in_another_process(lambda: once_per_node(Launch("another command", 2), of("left")))
     (folder / "other file").touch()
     once_per_node(THREE, of("mine"))
     once_per_node(THREE, never)
-    assert len(list(folder.glob(f"{PREFIX}*"))) == 1  # mine, for the third
+    assert len(list(folder.glob(f"{PREFIX}*"))) == 1  # for the third process of this launch
     once_per_node(THREE, never)
     assert [path.name for path in folder.iterdir()] == ["other file"]
 
 
-def test_what_living_processes_share_stays_when_others_start(folder: Path) -> None:
+def test_files_of_living_processes_are_kept_when_others_start(folder: Path) -> None:
     once_per_node(TWO, of("first"))
     other = Launch("another command", 2)
     assert [once_per_node(other, of("second")) for _ in range(2)] == ["second"] * 2
@@ -171,14 +171,14 @@ def test_arrays_and_names_are_mapped_and_not_copied(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_who_is_no_process_of_the_launch_offers_what_it_has(folder: Path) -> None:
+def test_a_process_outside_the_launch_can_offer_its_value(folder: Path) -> None:
     with offered(TWO, "mine"):
         assert once_per_node(TWO, never) == "mine"
         assert len(list(folder.iterdir())) == 1
     assert list(folder.iterdir()) == []
 
 
-def test_nobody_takes_what_another_could_have_written(folder: Path) -> None:
+def test_a_file_that_other_users_may_write_is_not_used(folder: Path) -> None:
     once_per_node(TWO, of("first"))
     (path,) = folder.iterdir()
     path.chmod(0o622)
@@ -193,7 +193,9 @@ def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
     assert once_per_node(TWO, of("own")) == "own"
 
 
-def test_without_a_temporary_folder_each_makes_its_own(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_without_a_temporary_folder_each_process_makes_its_own(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "gone"))
     assert [once_per_node(TWO, of(value)) for value in ("first", "second")] == ["first", "second"]
 
@@ -204,7 +206,7 @@ def test_without_a_temporary_folder_each_makes_its_own(monkeypatch: pytest.Monke
     assert once_per_node(TWO, of("third")) == "third"
 
 
-def test_where_there_is_no_room_each_makes_its_own_without_waiting(folder: Path) -> None:
+def test_on_a_full_disk_each_process_makes_its_own_without_waiting(folder: Path) -> None:
     with files_of_at_most(10_000):
         values = [once_per_node(THREE, of(np.full(10_000, number))) for number in range(3)]
     assert [value[0] for value in values] == [0, 1, 2]
@@ -212,7 +214,7 @@ def test_where_there_is_no_room_each_makes_its_own_without_waiting(folder: Path)
     assert path.stat().st_size < 100
 
 
-def test_who_makes_it_is_waited_for_however_long_it_takes(
+def test_a_process_at_work_is_waited_for_however_long_it_takes(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     process = start(2, 1)
@@ -222,9 +224,7 @@ def test_who_makes_it_is_waited_for_however_long_it_takes(
     answers([process])
 
 
-def test_who_is_stopped_while_it_makes_it_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_a_stopped_process_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     process = start(2, 60)
     wait_until_it_is_being_made(folder)
     process.send_signal(signal.SIGSTOP)
@@ -234,7 +234,7 @@ def test_who_is_stopped_while_it_makes_it_is_not_waited_for(
     process.communicate()
 
 
-def test_what_a_process_has_mapped_stays_when_it_is_made_anew(folder: Path) -> None:
+def test_a_mapped_value_stays_valid_when_it_is_made_again(folder: Path) -> None:
     maker = start(3)
     assert maker.stdout is not None
     maker.stdout.readline()
@@ -246,7 +246,7 @@ def test_what_a_process_has_mapped_stays_when_it_is_made_anew(folder: Path) -> N
     assert len(list(folder.iterdir())) == 1
 
 
-def test_where_files_cannot_be_mapped_each_makes_its_own(
+def test_if_files_cannot_be_mapped_each_process_makes_its_own(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -257,7 +257,7 @@ def test_where_files_cannot_be_mapped_each_makes_its_own(
     assert len(list(folder.iterdir())) == 1
 
 
-def test_a_file_of_two_names_is_not_taken(folder: Path) -> None:
+def test_a_file_with_a_second_hard_link_is_not_used(folder: Path) -> None:
     once_per_node(TWO, of("first"))
     (path,) = folder.iterdir()
     os.link(path, folder / "another name")
@@ -266,7 +266,7 @@ def test_a_file_of_two_names_is_not_taken(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["locks", "processes"])
-def test_on_other_systems_each_makes_its_own(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+def test_on_other_systems_each_process_makes_its_own(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     if missing == "locks":
         monkeypatch.setattr(module, "fcntl", None)
     else:
@@ -274,7 +274,7 @@ def test_on_other_systems_each_makes_its_own(monkeypatch: pytest.MonkeyPatch, mi
     assert [once_per_node(TWO, of(value)) for value in ("first", "second")] == ["first", "second"]
 
 
-def test_a_fault_of_ours_is_not_shared(folder: Path) -> None:
+def test_unexpected_exceptions_are_not_shared(folder: Path) -> None:
     def fault() -> None:
         raise ValueError("a fault")
 
@@ -284,7 +284,7 @@ def test_a_fault_of_ours_is_not_shared(folder: Path) -> None:
     assert once_per_node(TWO, of("made")) == "made"
 
 
-def test_a_refusal_arrives_as_it_was() -> None:
+def test_a_shared_error_is_complete() -> None:
     def refuse() -> None:
         raise InvalidDatasetError('Training dataset "x"', "it is empty.", "Fill it.")
 

@@ -1,4 +1,4 @@
-"""What learns at which rate."""
+"""Learning rate and weight decay of each parameter."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("architecture", ["resnet18", "mobilenet_v3_small", "vit_b_16"])
-def test_of_all_layers_the_last_one_learns_faster(architecture: str) -> None:
+def test_only_the_head_has_a_higher_learning_rate(architecture: str) -> None:
     with torch.device("meta"):
         network = build(architecture, False, 3)
     head = network.get_submodule(FAMILY_OF[architecture].head)
@@ -38,12 +38,12 @@ def test_of_all_layers_the_last_one_learns_faster(architecture: str) -> None:
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(found)
 
 
-def test_without_a_new_head_all_have_the_rate_of_the_schedule() -> None:
+def test_without_a_new_head_all_have_the_scheduled_learning_rate() -> None:
     groups: list[dict[str, Any]] = make_optimizer(nn.Linear(3, 3)).param_groups
     assert [(group["lr_factor"], group["weight_decay"]) for group in groups] == [(1.0, 1e-4), (1.0, 0.0)]
 
 
-def test_a_step_moves_the_faster_parameters_further() -> None:
+def test_a_step_is_proportional_to_the_learning_rate_factor() -> None:
     def network() -> nn.Sequential:
         torch.manual_seed(0)
         return nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.Linear(4, 3))

@@ -1,4 +1,4 @@
-"""Directories that are whole or empty, and copies that read back as they were written."""
+"""Output directories that are complete or absent, and copies that read back as they were written."""
 
 import errno
 import os
@@ -69,7 +69,9 @@ def test_an_output_that_is_not_free_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_writing", [True, False])
-def test_the_trial_of_another_process_is_no_result(tmp_path: Path, by_writing: bool) -> None:
+def test_the_write_test_of_another_process_is_not_taken_for_a_result(
+    tmp_path: Path, by_writing: bool
+) -> None:
     (tmp_path / INCOMPLETE).touch()
     check_output(tmp_path, "--output", by_writing)
     for name in (INCOMPLETE, "data"):
@@ -78,7 +80,7 @@ def test_the_trial_of_another_process_is_no_result(tmp_path: Path, by_writing: b
         check_output(tmp_path, "--output", by_writing)
 
 
-def test_a_process_that_only_looks_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_without_writing_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "touch", lambda *_: pytest.fail("it has written"))
     monkeypatch.setattr(Path, "mkdir", lambda *_: pytest.fail("it has written"))
     check_output(tmp_path / "new", "--output", by_writing=False)
@@ -103,7 +105,7 @@ def test_a_full_disk_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_is_marked_until_its_meta_closes_it(tmp_path: Path) -> None:
+def test_a_directory_is_marked_incomplete_until_its_meta_is_written(tmp_path: Path) -> None:
     output = tmp_path / "deep/output"
     meta: dict[str, object] = {}
     with writing_directory(output, meta, "--output") as root:
@@ -139,7 +141,7 @@ def test_after_an_error_nothing_of_the_result_is_left(
     assert (tmp_path / "precious/data").exists()
 
 
-def test_what_is_taken_away_looks_unfinished_to_the_end(
+def test_a_directory_being_emptied_is_marked_incomplete_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "image").mkdir()
@@ -157,7 +159,7 @@ def test_what_is_taken_away_looks_unfinished_to_the_end(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_is_not_free_is_not_written(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_empty_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("mine")
     with (
         pytest.raises(OutputDirectoryError, match=r"is not empty: it holds data"),
@@ -199,14 +201,14 @@ def test_a_tree_is_copied_file_by_file_without_renames(
 
 
 @pytest.mark.parametrize("landed", [b"", b"wr", b"written and more", b"Written"])
-def test_what_a_mount_has_not_kept_is_noticed(
+def test_data_that_a_mount_has_not_kept_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, landed: bytes
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     for directory in (source, target):
         directory.mkdir()
     (source / "model").write_bytes(b"written")
-    # The bytes come later than the close, and others than were written.
+    # The mount ends up with other bytes than were written.
     monkeypatch.setattr(os, "fsync", lambda _: (target / "model").write_bytes(landed))
     pauses = Pauses(monkeypatch)
     with pytest.raises(OSError, match=r"the file reads back differently from what was written"):
@@ -214,12 +216,12 @@ def test_what_a_mount_has_not_kept_is_noticed(
     assert pauses.taken == list(READ_BACK_AFTER_S)
 
 
-def test_what_a_mount_shows_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_a_mount_shows_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     for directory in (source, target):
         directory.mkdir()
     (source / "model").write_bytes(b"written")
-    monkeypatch.setattr(os, "fsync", lambda _: (target / "model").unlink())  # it has no name yet
+    monkeypatch.setattr(os, "fsync", lambda _: (target / "model").unlink())  # the file is not visible yet
     copy = target / "model"
     pauses = Pauses(monkeypatch, {2: copy.touch, 3: lambda: copy.write_bytes(b"written")})
     copy_tree(source, target, last="manifest.json")
@@ -228,7 +230,7 @@ def test_what_a_mount_shows_late_is_waited_for(tmp_path: Path, monkeypatch: pyte
 
 
 class Pauses:
-    """Nobody waits; what a mount does meanwhile, by the number of the pause."""
+    """Replaces `time.sleep`: records the pauses, and does what a mount does during each, by its number."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, meanwhile: Mapping[int, Callable[[], object]] | None = None
@@ -253,7 +255,7 @@ class Pauses:
     ],
     ids=["first part", "second part", "second piece", "too short", "too long"],
 )
-def test_what_reads_back_otherwise_is_not_written(
+def test_a_file_that_reads_back_differently_is_not_kept(
     damage: Callable[[int], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = b"a" * (CHUNK_BYTES + 7), memoryview(b"bcd")

@@ -1,4 +1,4 @@
-"""A step whose images do not fit at once is the same step."""
+"""A training step in micro-batches is equivalent to one in a single batch."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def batch_of(count: int) -> Batch:
 
 
 class Network(nn.Module):
-    """Without batch norm, so that images do not depend on each other; keeps how many it was given."""
+    """Without batch norm, so that images are independent of each other; records its batch sizes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,11 +65,11 @@ def step_of(
         (4, 1, [4, 3]),
         (3, 1, [3, 2, 2]),
         (1, 1, [1] * 7),
-        (2, 2, [3, 2, 2]),  # not [2, 2, 2, 1], of which batch norm could not take the last
+        (2, 2, [3, 2, 2]),  # not [2, 2, 2, 1]: batch norm cannot take a single image
         (3, 3, [4, 3]),
     ],
 )
-def test_parts_of_a_batch_add_up_to_its_gradient(
+def test_micro_batches_add_up_to_the_gradient_of_the_batch(
     micro_batch: int | None, min_share: int, given: list[int]
 ) -> None:
     whole, parts = Network(), Network()
@@ -84,7 +84,7 @@ def test_parts_of_a_batch_add_up_to_its_gradient(
     assert sums[1].values[1:].tolist() == sums[0].values[1:].tolist()
 
 
-def test_an_empty_share_is_one_part() -> None:
+def test_an_empty_share_is_one_micro_batch() -> None:
     network = Network()
     step_of(network, 2)(
         Batch(*(batch_of(1).images[:0], batch_of(1).targets[:0]), np.arange(0), 4, {}), 0.1, Sums(CPU)
@@ -92,16 +92,16 @@ def test_an_empty_share_is_one_part() -> None:
     assert network.given == [0]
 
 
-def test_an_image_that_is_left_of_a_share_whose_others_are_unreadable_is_not_taken_alone() -> None:
+def test_a_share_that_unreadable_images_reduce_below_the_minimum_is_skipped() -> None:
     network, sums = Network(), Sums(CPU)
     before = network.linear.weight.detach().clone()
     step_of(network, None, min_share=2)(batch_of(1), 0.1, sums)
     assert network.given == [0]
     assert not sums.values.any()
-    torch.testing.assert_close(network.linear.weight, before, rtol=1e-4, atol=0)  # but for its decay
+    torch.testing.assert_close(network.linear.weight, before, rtol=1e-4, atol=0)  # except for weight decay
 
 
-class Nobody:
+class NoObserver:
     def after_step(self, loss_sum: torch.Tensor) -> None:
         pass
 
@@ -109,17 +109,17 @@ class Nobody:
         pass
 
 
-def test_an_epoch_of_which_nothing_is_left_reports_the_rate_of_its_last_step() -> None:
+def test_an_epoch_without_remaining_steps_reports_its_last_learning_rate() -> None:
     network = Network()
     step = step_of(network, None)
     state = TrainState(network, step.optimizer, step.scaler, 1, CPU)  # type: ignore[arg-type]
     state.position.steps_done = 5
     state.position.lr_factor = 0.5
-    report = train_one_epoch(step, [], lambda number: 0.1 * number, state, 10, Nobody())
+    report = train_one_epoch(step, [], lambda number: 0.1 * number, state, 10, NoObserver())
     assert report.lr == pytest.approx(0.2)
 
 
-def test_in_float16_a_step_that_overflows_is_left_out_and_the_next_is_taken() -> None:
+def test_a_float16_step_that_overflows_is_skipped_and_the_next_is_taken() -> None:
     network, plain = Network(), Network()
     before = network.linear.weight.detach().clone()
     step = step_of(network, 4, precision=FLOAT16)
@@ -136,7 +136,7 @@ def test_in_float16_a_step_that_overflows_is_left_out_and_the_next_is_taken() ->
 
 
 @pytest.mark.parametrize("precision", [PRECISION, Precision(torch.bfloat16, "of this test")])
-def test_other_formats_are_not_scaled(precision: Precision) -> None:
+def test_other_precisions_have_no_loss_scaling(precision: Precision) -> None:
     step = step_of(Network(), None, precision=precision)
     step(batch_of(7), 0.1, Sums(CPU))
     assert step.scaler.state_dict() == {}

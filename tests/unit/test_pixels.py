@@ -1,4 +1,4 @@
-"""Pixels by the fastest way, and how close they are to the best one."""
+"""Fast decoding and resizing, and how close the pixels are to the best quality."""
 
 import io
 from pathlib import Path
@@ -21,7 +21,7 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 
 
 def photograph(width: int, height: int) -> Image.Image:
-    """Smooth areas, hard edges and some noise."""
+    """A synthetic photograph of smooth areas, hard edges and some noise."""
     random = np.random.default_rng(0)
     y, x = np.mgrid[0:height, 0:width]
     rings = 90 * np.sign(np.sin(np.hypot(x - width / 3, y - height / 2) / (width / 40)))
@@ -36,13 +36,13 @@ def jpeg(image: Image.Image, **options: object) -> bytes:
 
 
 def psnr(one: Pixels, other: Pixels) -> float:
-    """Peak signal to noise ratio, in decibels; infinite for the same."""
+    """Peak signal-to-noise ratio in decibels; infinite for equal images."""
     error = np.square(one.astype(float) - other.astype(float)).mean()
     return float(10 * np.log10(255**2 / error)) if error else np.inf
 
 
 def best(data: bytes, short_side: int) -> Pixels:
-    """Decoded whole, and resized by Pillow's Lanczos filter, which keeps most."""
+    """Decoded at full size and resized by Pillow's Lanczos filter, which keeps the most detail."""
     whole = decode(io.BytesIO(data))
     return np.asarray(whole.resize(bounded(whole.size, short_side), Image.Resampling.LANCZOS))
 
@@ -58,7 +58,9 @@ def best(data: bytes, short_side: int) -> Pixels:
         pytest.param((768, 576), "JPEG", 27, id="a JPEG decoded at a quarter"),
     ],
 )
-def test_every_way_is_close_to_the_best_one(size: tuple[int, int], kind: str, decibels: float) -> None:
+def test_every_decoding_path_is_close_to_the_best_quality(
+    size: tuple[int, int], kind: str, decibels: float
+) -> None:
     data = encode(photograph(*size)) if kind == "PNG" else jpeg(photograph(*size))
     found = read_pixels(io.BytesIO(data), 96)
     assert found.shape == best(data, 96).shape
@@ -67,7 +69,7 @@ def test_every_way_is_close_to_the_best_one(size: tuple[int, int], kind: str, de
 
 
 @pytest.mark.parametrize("to", [(96, 128), (50, 33), (300, 420)])
-def test_resizing_is_pillows_bilinear_filter(to: tuple[int, int]) -> None:
+def test_resizing_matches_pillows_bilinear_filter(to: tuple[int, int]) -> None:
     image = photograph(250, 190)
     expected = np.asarray(image.resize(to[::-1], Image.Resampling.BILINEAR))
     resized = resize(np.array(image), *to)
@@ -89,23 +91,23 @@ def test_a_view_is_the_framed_image() -> None:
 
 @pytest.mark.parametrize("size", [(41, 31), (33, 90), (60, 40)])
 @pytest.mark.parametrize("framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5), Framing(64, 60, 0.875)])
-def test_training_sees_nearly_the_view_of_an_image(size: tuple[int, int], framing: Framing) -> None:
+def test_training_frames_nearly_match_the_inference_view(size: tuple[int, int], framing: Framing) -> None:
     image = ramp(*size)
     whole = Framing(framing.height, framing.width, 1.0)
     expected = view(image, framing).astype(int)
     for found in (framed(image, framing), framed(framed_at_most(image, framing), whole)):
         assert np.abs(found - expected).max() <= 6
-    assert np.abs(framed(image, whole) - expected).max() > 8  # what the crop leaves out would show
+    assert np.abs(framed(image, whole) - expected).max() > 8  # without the crop it differs visibly
 
 
-def test_a_window_of_the_size_is_cut_out_in_one_piece() -> None:
+def test_a_window_of_the_target_size_is_cropped_contiguously() -> None:
     image, framing = ramp(32, 32), Framing(28, 28, 0.875)
     for found in (framed(image, framing), framed_at_most(image, framing)):
         assert (found == image[2:30, 2:30]).all()
         assert found.flags.c_contiguous
 
 
-def test_what_is_kept_may_be_read_only() -> None:
+def test_pixels_may_be_read_only() -> None:
     image, framing = ramp(32, 32), Framing(16, 16, 1.0)
     image.flags.writeable = False  # PyTorch would warn, which is an error here
     assert framed(image, framing).shape == framed_at_most(image, framing).shape == (16, 16, 3)
@@ -113,7 +115,7 @@ def test_what_is_kept_may_be_read_only() -> None:
 
 @pytest.mark.parametrize("size", [(17, 16), (5, 3), (1, 1), (900, 2), (16, 16)])
 @pytest.mark.parametrize("framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5)])
-def test_images_of_a_few_pixels_are_seen_too(size: tuple[int, int], framing: Framing) -> None:
+def test_images_of_a_few_pixels_are_framed_too(size: tuple[int, int], framing: Framing) -> None:
     image = ramp(*size)
     assert framed(image, framing).shape == (framing.height, framing.width, 3)
     least = framed_at_most(image, framing)
@@ -122,17 +124,17 @@ def test_images_of_a_few_pixels_are_seen_too(size: tuple[int, int], framing: Fra
 
 
 def ramp(width: int, height: int) -> Pixels:
-    """Darkest in one corner, brightest in the opposite one."""
+    """A gradient: darkest in one corner, brightest in the opposite one."""
     values = np.linspace(0, 120, height)[:, None] + np.linspace(0, 120, width)
     return np.repeat(values[..., None], 3, axis=2).astype(np.uint8)
 
 
-def test_training_sees_nearly_the_view_of_a_photograph() -> None:
+def test_training_frames_of_a_photograph_nearly_match_the_inference_view() -> None:
     image, framing = np.asarray(photograph(450, 330)), Framing(224, 224, 0.875)
     assert psnr(framed(image, framing), view(image, framing)) > 30
 
 
-def test_a_file_is_read_by_its_path_too(tmp_path: Path) -> None:
+def test_files_can_be_read_by_path(tmp_path: Path) -> None:
     data = jpeg(photograph(90, 60))
     (tmp_path / "a.jpg").write_bytes(data)
     assert (read_pixels(tmp_path / "a.jpg", 32) == read_pixels(io.BytesIO(data), 32)).all()
@@ -141,7 +143,7 @@ def test_a_file_is_read_by_its_path_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("turned", [1, 3, 6])
-def test_pixels_are_upright(turned: int) -> None:
+def test_pixels_are_rotated_upright(turned: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = turned
     data = jpeg(photograph(90, 60), exif=exif)

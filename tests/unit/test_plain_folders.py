@@ -1,4 +1,4 @@
-"""Plain class folders."""
+"""Plain folders, one for each category."""
 
 import os
 import sys
@@ -43,19 +43,19 @@ def test_folders_are_categories_in_natural_order(tmp_path: Path) -> None:
         (["²", "٣", "2"], ["2", "٣", "²"]),
     ],
 )
-def test_names_come_in_natural_order(names: list[str], expected: list[str]) -> None:
+def test_names_sort_in_natural_order(names: list[str], expected: list[str]) -> None:
     assert sorted(names, key=natural_order) == expected
 
 
 @pytest.mark.parametrize(
     "suffix", [".jpg", ".JPEG", ".png", ".Ppm", ".bmp", ".pgm", ".tif", ".TIFF", ".webp"]
 )
-def test_suffixes_of_images_are_taken_in_any_case(tmp_path: Path, suffix: str) -> None:
+def test_image_suffixes_are_case_insensitive(tmp_path: Path, suffix: str) -> None:
     touch(tmp_path, f"a/x{suffix}", "b/y.png")
     assert read_plain_folders(tmp_path).file_names[0] == f"a/x{suffix}"
 
 
-def test_what_macos_has_packed_beside_the_folders_is_no_category(tmp_path: Path) -> None:
+def test_macos_metadata_folders_are_not_categories(tmp_path: Path) -> None:
     listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "b/2.jpg", "__MACOSX/a/._1.jpg"))
     assert listing.categories == ("a", "b")
     assert listing.ignored == {"hidden entries": 1}
@@ -69,7 +69,7 @@ def test_files_at_the_root_without_folders_are_unlabelled(tmp_path: Path) -> Non
     assert listing.columns == ("id",)
 
 
-def test_what_is_not_taken_is_counted_in_words(tmp_path: Path) -> None:
+def test_skipped_entries_are_counted_by_kind(tmp_path: Path) -> None:
     touch(
         tmp_path,
         "a/x.png",
@@ -115,19 +115,19 @@ def test_a_folder_without_images_is_a_category(tmp_path: Path) -> None:
     assert listing.class_indices.tolist() == [0]
 
 
-def test_names_of_any_script_are_categories(tmp_path: Path) -> None:
+def test_category_names_may_use_any_script(tmp_path: Path) -> None:
     touch(tmp_path, "猫/1.png", "großer Hund/1.png", "🙂/1.png")
     assert set(read_plain_folders(tmp_path).categories) == {"猫", "großer Hund", "🙂"}
 
 
-def test_names_that_look_the_same_are_refused(tmp_path: Path) -> None:
+def test_category_names_that_differ_only_in_unicode_form_are_refused(tmp_path: Path) -> None:
     touch(tmp_path, "caf\u00e9/1.png", "cafe\u0301/1.png")
     with pytest.raises(MalformedFileError, match=r"categories of the same name:\n  caf\u00e9\n$"):
         read_plain_folders(tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names themselves")
-def test_a_category_that_is_no_text_is_refused_and_a_file_name_that_is_none_is_taken(tmp_path: Path) -> None:
+def test_category_names_must_be_utf8_but_file_names_need_not(tmp_path: Path) -> None:
     touch(tmp_path, "a/caf\udce9.png", "b/1.png")
     assert list(read_plain_folders(tmp_path).file_names) == ["a/caf\udce9.png", "b/1.png"]
     touch(tmp_path, "caf\udce9/1.png")
@@ -135,6 +135,6 @@ def test_a_category_that_is_no_text_is_refused_and_a_file_name_that_is_none_is_t
         read_plain_folders(tmp_path)
 
 
-def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MalformedFileError, match=r"^gone cannot be listed: No such file or directory\.$"):
         read_plain_folders(tmp_path / "gone")

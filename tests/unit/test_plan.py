@@ -1,4 +1,4 @@
-"""Who takes which images when."""
+"""The plan of an epoch: which process takes which images at which step."""
 
 import math
 
@@ -15,7 +15,7 @@ from train_pytorch_model.data.plan import (
 )
 
 sizes = st.integers(1, 200)
-batch_sizes = st.integers(2, 33)  # training refuses a batch size below the least share
+batch_sizes = st.integers(2, 33)  # training refuses a batch size below the minimum share
 world_sizes = st.integers(1, 4)
 min_shares = st.integers(1, 2)
 
@@ -35,26 +35,26 @@ def images_of(plan: list[PlannedBatch]) -> list[int]:
 
 
 @given(sizes, batch_sizes, min_shares, world_sizes)
-def test_every_image_is_trained_exactly_once(
+def test_every_image_is_trained_on_exactly_once(
     num_images: int, batch_size: int, min_share: int, world_size: int
 ) -> None:
     seen = [
         index for plan in plans(num_images, batch_size, min_share, world_size) for index in images_of(plan)
     ]
-    # Batches of two images at most, of which one is left, or one image in all.
+    # One image is left over if batches have at most two images, or if it is the only one.
     left_out = min_share == 2 and num_images % 2 == 1 and (num_images == 1 or batch_size * world_size == 2)
     assert len(seen) == len(set(seen)) == num_images - left_out
     assert set(seen) <= set(range(num_images))
 
 
 @given(sizes, batch_sizes, min_shares, world_sizes)
-def test_no_share_is_below_the_least_nor_above_the_batch_size(
+def test_no_share_is_below_the_minimum_or_above_the_batch_size(
     num_images: int, batch_size: int, min_share: int, world_size: int
 ) -> None:
     shares = {
         len(batch.indices) for plan in plans(num_images, batch_size, min_share, world_size) for batch in plan
     }
-    most = max(batch_size, 2 * min_share - 1)  # three images cannot be shares of two
+    most = max(batch_size, 2 * min_share - 1)  # three images cannot be split into shares of two
     assert shares <= {0, *range(min_share, most + 1)}
 
 
@@ -79,7 +79,7 @@ def test_every_step_is_split_evenly(
 
 
 @given(sizes, batch_sizes, min_shares, world_sizes)
-def test_an_epoch_has_as_few_steps_as_it_can_and_all_have_as_many_images_or_one_less(
+def test_an_epoch_has_as_few_steps_as_possible_and_their_sizes_differ_by_at_most_one(
     num_images: int, batch_size: int, min_share: int, world_size: int
 ) -> None:
     plan, *_ = plans(num_images, batch_size, min_share, world_size)
@@ -89,7 +89,7 @@ def test_an_epoch_has_as_few_steps_as_it_can_and_all_have_as_many_images_or_one_
 
 
 @given(sizes, batch_sizes, min_shares, world_sizes, st.integers(0, 200))
-def test_what_is_left_of_an_epoch_is_the_end_of_its_plan(
+def test_a_resumed_epoch_continues_its_plan(
     num_images: int, batch_size: int, min_share: int, world_size: int, steps_done: int
 ) -> None:
     whole = plan_training(num_images, batch_size, min_share, 1, 0, 0, world_size)
@@ -109,10 +109,10 @@ def test_what_is_left_of_an_epoch_is_the_end_of_its_plan(
         pytest.param(5, 2, 1, 1, [[2, 2, 1]], id="a last batch of one"),
         pytest.param(11, 4, 1, 2, [[3, 3], [3, 2]], id="two processes"),
         pytest.param(9, 4, 1, 2, [[3, 2], [2, 2]], id="one image more than the batch of two processes"),
-        pytest.param(3, 4, 2, 2, [[3], [0]], id="too little for two shares of two"),
+        pytest.param(3, 4, 2, 2, [[3], [0]], id="too few for two shares of two"),
         pytest.param(13, 4, 2, 3, [[3, 2], [2, 2], [2, 2]], id="three processes"),
         pytest.param(2, 16, 1, 4, [[1], [1], [0], [0]], id="fewer images than processes"),
-        pytest.param(1, 16, 2, 1, [[]], id="nothing that can be trained"),
+        pytest.param(1, 16, 2, 1, [[]], id="too few for one step"),
     ],
 )
 def test_shares_of_every_step(
@@ -125,7 +125,7 @@ def test_shares_of_every_step(
     assert shares == expected
 
 
-def test_every_epoch_and_seed_has_an_order_of_its_own_and_always_the_same() -> None:
+def test_every_epoch_and_seed_has_its_own_reproducible_order() -> None:
     def order(epoch: int, seed: int) -> list[int]:
         return images_of(plans(100, 8, 1, 1, epoch, seed)[0])
 
@@ -159,12 +159,12 @@ def test_the_composition_of_validation_batches_does_not_depend_on_the_number_of_
     assert compositions(world_size) == compositions(1)
 
 
-def test_a_validation_batch_counts_its_own_images_only() -> None:
+def test_a_validation_batch_counts_only_its_own_images() -> None:
     batches = plan_validation(10, 4, rank=1, world_size=2)
     assert [batch.indices.tolist() for batch in batches] == [[4, 5, 6, 7]]
     assert [batch.global_count for batch in batches] == [4]
 
 
-def test_indices_are_of_the_type_that_numpy_selects_by() -> None:
+def test_indices_are_int64() -> None:
     assert plan_training(5, 2, 1, 1, 0, 0, 1)[0].indices.dtype == np.int64
     assert plan_validation(5, 2, 0, 1)[0].indices.dtype == np.int64

@@ -1,4 +1,4 @@
-"""The number format of a training step."""
+"""The precision of a training step."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ FORMATS = [("float32", torch.float32), ("bfloat16", torch.bfloat16), ("float16",
 
 @pytest.mark.parametrize(("requested", "dtype"), FORMATS)
 @pytest.mark.parametrize("device", [CPU, CUDA], ids=["cpu", "cuda"])
-def test_the_recipe_is_obeyed_on_any_hardware(
+def test_the_recipes_precision_is_used_on_any_hardware(
     requested: str, dtype: torch.dtype, device: torch.device
 ) -> None:
     chosen = choose_precision(requested, device)
@@ -30,7 +30,7 @@ def test_the_recipe_is_obeyed_on_any_hardware(
         (False, "float32 (this CPU has no bfloat16)"),
     ],
 )
-def test_a_cpu_takes_bfloat16_where_it_has_it(
+def test_a_cpu_uses_bfloat16_if_the_hardware_has_it(
     monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool, text: str
 ) -> None:
     monkeypatch.setattr(precision, "_cpu_has_bfloat16", lambda: has_bfloat16)
@@ -47,7 +47,7 @@ def test_a_cpu_takes_bfloat16_where_it_has_it(
         ((9, 0), "bfloat16 (Card computes it in hardware)"),
     ],
 )
-def test_a_gpu_takes_the_best_format_that_it_computes_in_hardware(
+def test_a_gpu_uses_the_best_precision_that_its_hardware_has(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], text: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Card")
@@ -65,7 +65,9 @@ def test_a_gpu_takes_the_best_format_that_it_computes_in_hardware(
         (None, False),
     ],
 )
-def test_bfloat16_is_read_from_the_flags_of_the_cpu(tmp_path: Path, text: str | None, expected: bool) -> None:
+def test_bfloat16_support_is_read_from_the_cpu_flags(
+    tmp_path: Path, text: str | None, expected: bool
+) -> None:
     path = tmp_path / "cpuinfo"
     if text is not None:
         path.write_text(text)
@@ -73,6 +75,6 @@ def test_bfloat16_is_read_from_the_flags_of_the_cpu(tmp_path: Path, text: str | 
 
 
 @pytest.mark.parametrize(("requested", "dtype"), FORMATS)
-def test_a_forward_pass_computes_in_the_chosen_format(requested: str, dtype: torch.dtype) -> None:
+def test_a_forward_pass_computes_in_the_chosen_precision(requested: str, dtype: torch.dtype) -> None:
     with choose_precision(requested, CPU).autocast(CPU):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype

@@ -1,4 +1,4 @@
-"""Downloads of torchvision's weights, from a server of the test's own."""
+"""Downloads of torchvision's weights, from a local server."""
 
 import hashlib
 import socket
@@ -21,7 +21,7 @@ ANSWER = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(CONTENT) + CONTE
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the file of the weights belongs."""
+    """The path of the weights in the cache."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     return tmp_path / "hub" / "checkpoints" / f"net-{SHA256_START}.pth"
@@ -29,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def server(answer: Callable[[socket.socket], object]) -> Iterator[tuple[Any, list[bytes]]]:
-    """(Weights at its address, what it was asked)."""
+    """(Weights at its address, the requests that it has received)."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -61,7 +61,7 @@ def test_weights_are_downloaded_once(cache: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_damaged_file_in_the_cache_is_downloaded_anew(cache: Path) -> None:
+def test_a_damaged_file_in_the_cache_is_downloaded_again(cache: Path) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_bytes(CONTENT[:100])
     with server(lambda connection: connection.sendall(ANSWER)) as (weights, _):
@@ -73,9 +73,9 @@ def test_a_damaged_file_in_the_cache_is_downloaded_anew(cache: Path) -> None:
     ("answer", "reason"),
     [
         pytest.param(b"HTTP/1.0 404 Not Found\r\n\r\n", "HTTP Error 404: Not Found", id="an error"),
-        pytest.param(b"no\r\n\r\n", "no\r\n", id="no HTTP"),
+        pytest.param(b"no\r\n\r\n", "no\r\n", id="not HTTP"),
         pytest.param(ANSWER[:-10], "invalid hash value", id="half a file"),
-        pytest.param(b"", "Remote end closed connection without response", id="nothing"),
+        pytest.param(b"", "Remote end closed connection without response", id="an empty response"),
     ],
 )
 def test_a_download_that_fails_is_an_error_and_leaves_nothing(
@@ -89,7 +89,7 @@ def test_a_download_that_fails_is_an_error_and_leaves_nothing(
     assert list(cache.parent.iterdir()) == []
 
 
-def test_a_server_that_falls_silent_is_given_up(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_that_stalls_times_out(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrained, "SILENCE_S", 0.2)
     over = threading.Event()
 
@@ -107,7 +107,7 @@ def test_a_server_that_falls_silent_is_given_up(cache: Path, monkeypatch: pytest
     assert list(cache.parent.iterdir()) == []
 
 
-def test_names_may_be_torchvisions_full_ones() -> None:
+def test_weights_may_be_given_by_torchvisions_full_name() -> None:
     best = pretrained.named_weights("resnet50", "DEFAULT")
     assert pretrained.named_weights("resnet50", "ResNet50_Weights.IMAGENET1K_V2") is best
     with pytest.raises(ParameterError, match=r"V3 is not known for a resnet50\. Known weights: IMAGE"):

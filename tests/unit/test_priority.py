@@ -1,4 +1,4 @@
-"""Threads that give way to the one that trains."""
+"""Threads that give way to the training thread."""
 
 import os
 import sys
@@ -20,14 +20,14 @@ def niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
-def test_turns_are_quick_for_a_while() -> None:
+def test_the_switch_interval_is_shortened_temporarily() -> None:
     before = sys.getswitchinterval()
     with short_switch_interval():
         assert sys.getswitchinterval() == pytest.approx(SWITCH_S, rel=0.01)
     assert sys.getswitchinterval() == before
 
 
-def test_a_work_has_quick_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_runs_with_a_short_switch_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     intervals = []
 
@@ -39,7 +39,7 @@ def test_a_work_has_quick_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own")
-def test_one_thread_steps_back() -> None:
+def test_the_priority_of_a_single_thread_is_lowered() -> None:
     before = niceness()
     with ThreadPoolExecutor(1, initializer=lower_priority) as pool:
         assert pool.submit(niceness).result() == max(before, NICENESS)
@@ -47,7 +47,9 @@ def test_one_thread_steps_back() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own")
-def test_what_sends_metrics_steps_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_that_sends_metrics_has_low_priority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
 
     def fail(*_: object) -> None:

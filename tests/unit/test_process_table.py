@@ -1,4 +1,4 @@
-"""What the system tells of other processes."""
+"""What the operating system reports about other processes."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ print(child.pid, child.wait() if sys.argv[1] else "", flush=True)
 """
 
 
-def test_a_process_has_a_start_as_long_as_it_lives() -> None:
+def test_a_process_has_a_start_time_as_long_as_it_lives() -> None:
     started = start_of(os.getpid())
     assert started is not None
     assert int(started) > 0
@@ -31,7 +31,7 @@ def test_a_process_has_a_start_as_long_as_it_lives() -> None:
     assert start_of(1 << 22) is None
 
 
-def test_a_stopped_process_is_told_from_one_that_runs() -> None:
+def test_a_stopped_process_is_distinguished_from_a_running_one() -> None:
     child = subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
@@ -42,7 +42,7 @@ def test_a_stopped_process_is_told_from_one_that_runs() -> None:
     assert start_of(child.pid) is not None
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert start_of(child.pid) is None  # nobody has asked for its status yet
+    assert start_of(child.pid) is None  # a zombie: nobody has waited for it yet
     assert not is_stopped(child.pid)
     child.communicate()
 
@@ -52,10 +52,10 @@ def test_a_process_ends_with_its_parent() -> None:
     assert parent.stdout is not None
     child = int(parent.stdout.readline().split()[0])
     parent.communicate()
-    while start_of(child) is not None:  # the system sees to it; the time limit of the test, else
+    while start_of(child) is not None:  # the system ends it; otherwise this test times out
         os.sched_yield()
 
 
-def test_a_process_whose_parent_has_gone_before_ends_at_once() -> None:
+def test_a_process_whose_parent_has_already_ended_ends_at_once() -> None:
     parent = subprocess.run([sys.executable, "-c", PARENT, "1"], capture_output=True, text=True, check=True)
     assert parent.stdout.split()[1] == str(128 + signal.SIGKILL)

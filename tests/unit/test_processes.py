@@ -1,4 +1,4 @@
-"""The inputs of a command are opened once on a node, however its processes were started."""
+"""The inputs of a command are opened once per node, however its processes were started."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ class Opener:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder."""
+    """A temporary folder of this test alone."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
@@ -63,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def opened_by(
     environments: Sequence[Mapping[str, str]], monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> list[str]:
-    """What processes of these environments have."""
+    """The inputs that processes with these environments get."""
     opener = Opener()
     found = []
     for environment in environments:
@@ -83,7 +83,7 @@ def opened_by(
         pytest.param([by_hand(0), by_hand(1)], id="by hand"),
     ],
 )
-def test_the_processes_of_a_node_have_what_one_has_opened(
+def test_the_processes_of_a_node_share_the_inputs_that_one_has_opened(
     environments: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     assert opened_by(environments, monkeypatch) == ["inputs 1", "inputs 1"]
@@ -94,19 +94,19 @@ def test_the_processes_of_a_node_have_what_one_has_opened(
     ("first", "second"),
     [
         pytest.param({}, {}, id="alone"),
-        pytest.param(torchrun(1), torchrun(2), id="of two nodes"),
-        pytest.param(torchrun(0), torchrun(0, TORCHELASTIC_RESTART_COUNT="1"), id="started again"),
-        pytest.param(torchrun(0), torchrun(1, MASTER_PORT="29501"), id="of two runs"),
-        pytest.param({"RANK": "0"}, {"RANK": "0"}, id="half launched"),
+        pytest.param(torchrun(1), torchrun(2), id="two nodes"),
+        pytest.param(torchrun(0), torchrun(0, TORCHELASTIC_RESTART_COUNT="1"), id="restarted"),
+        pytest.param(torchrun(0), torchrun(1, MASTER_PORT="29501"), id="two runs"),
+        pytest.param({"RANK": "0"}, {"RANK": "0"}, id="RANK alone"),
     ],
 )
-def test_other_processes_open_their_own(
+def test_unrelated_processes_open_their_own_inputs(
     first: dict[str, str], second: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert opened_by([first, second], monkeypatch) == ["inputs 1", "inputs 2"]
 
 
-def test_processes_of_another_command_or_folder_open_their_own(
+def test_processes_of_another_command_or_folder_open_their_own_inputs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -117,7 +117,7 @@ def test_processes_of_another_command_or_folder_open_their_own(
     assert opened_by([torchrun(1)], monkeypatch) == ["inputs 1"]
 
 
-def test_the_processes_that_this_one_starts_have_what_it_has_opened(
+def test_workers_share_the_inputs_of_the_process_that_starts_them(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -138,7 +138,7 @@ def test_the_processes_that_this_one_starts_have_what_it_has_opened(
     assert list(folder.iterdir()) == []
 
 
-def test_the_processes_of_a_node_are_refused_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_error_is_raised_in_all_processes_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise InvalidDatasetError("Training dataset", "it is empty.")
 

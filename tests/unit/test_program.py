@@ -1,4 +1,4 @@
-"""What all verbs share: booleans as Azure ML writes them, the programs beside this one, the end."""
+"""What all verbs share: Azure ML's booleans, command-line errors, activation, and how a process ends."""
 
 import os
 import signal
@@ -32,14 +32,14 @@ from train_pytorch_model.config import TrainConfig
         ("--random-horizontal-flip false", "--no-random-horizontal-flip"),
     ],
 )
-def test_a_boolean_with_a_value_is_a_switch(written: str, meant: str) -> None:
+def test_a_boolean_with_a_value_becomes_a_switch(written: str, meant: str) -> None:
     found = written.split()
     for command in (InitModel, InitTransformation):
         found = without_boolean_values(found, command)
     assert found == meant.split()
 
 
-def test_the_switches_of_a_command_are_its_own() -> None:
+def test_only_the_switches_of_the_command_are_converted() -> None:
     assert without_boolean_values(["--quiet", "True"], Train) == ["--quiet"]
     assert without_boolean_values(["--quiet", "True"], TrainConfig) == ["--quiet", "True"]
 
@@ -68,7 +68,7 @@ def test_a_command_line_without_a_verb_is_refused_in_one_message(
     assert message.count("\n") == 1
 
 
-def test_an_option_of_another_verb_is_told_with_that_verb(
+def test_an_option_of_another_verb_is_reported_with_that_verb(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["score", "--architecture=resnet18", "--pretrained", "--top-k", "3", "--no-such-option"]
@@ -101,7 +101,7 @@ def test_an_environment_that_is_not_active_is_activated_first(
     assert list(activation()) == []
 
 
-# Another process, as this one should not end.
+# For another process, because it ends the process that runs it.
 LEAVING = """
 import atexit, sys, threading, time
 from train_pytorch_model.commands.program import leave_after
@@ -130,7 +130,7 @@ leave_after(main)
 @pytest.mark.parametrize(
     ("end", "status"), [("pass", 0), ("sys.exit()", 0), ("sys.exit(3)", 3), ("sys.exit(False)", 0)]
 )
-def test_a_process_ends_without_taking_apart_what_it_has_loaded(end: str, status: int) -> None:
+def test_a_process_ends_without_finalising_its_objects(end: str, status: int) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", LEAVING.format(end=end)], capture_output=True, text=True, check=False
     )
@@ -146,7 +146,7 @@ def test_a_process_ends_without_taking_apart_what_it_has_loaded(end: str, status
         ("1 / 0", "ZeroDivisionError: division by zero\n", ""),
     ],
 )
-def test_a_fault_is_told_as_python_does(end: str, said: str, last: str) -> None:
+def test_unhandled_errors_are_reported_as_python_does(end: str, said: str, last: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", LEAVING.format(end=end)], capture_output=True, text=True, check=False
     )
@@ -155,7 +155,7 @@ def test_a_fault_is_told_as_python_does(end: str, said: str, last: str) -> None:
     assert ended.stderr.endswith(said)
 
 
-# A verb that is interrupted, and told to end by a further signal as it ends, at one of two moments.
+# A verb that is interrupted and receives another signal while it ends, at one of two moments.
 INTERRUPTED = """
 import atexit, os, signal
 from dataclasses import dataclass
@@ -191,7 +191,7 @@ STOPPED = "raise StoppedError(signal.SIGTERM, Path('checkpoints'), is_saved=True
     ids=["SIGINT", "SIGTERM", "stopped", "stopped, then SIGINT"],
 )
 @pytest.mark.parametrize("last", ["SIGINT", "SIGTERM"])
-def test_a_further_signal_ends_a_process_that_is_ending_in_silence(
+def test_another_signal_ends_a_process_that_is_ending_silently(
     first: str, further: str, said: str, last: str
 ) -> None:
     code = INTERRUPTED.format(first=first, further=further, last=last)
@@ -202,15 +202,15 @@ def test_a_further_signal_ends_a_process_that_is_ending_in_silence(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent")
-def test_a_signal_that_is_ignored_stays_so_to_the_end() -> None:
-    """As SIGHUP under nohup."""
+def test_ignored_signals_stay_ignored_to_the_end() -> None:
+    """Such as SIGHUP under nohup."""
     code = INTERRUPTED.format(first="raise KeyboardInterrupt", further="pass", last="SIGHUP")
     nohup = ["sh", "-c", 'trap "" HUP; exec "$0" -c "$1" verb', sys.executable, code]
     assert subprocess.run(nohup, capture_output=True, check=False).returncode == 130
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a shell closes the streams")
-def test_a_process_keeps_its_status_where_nobody_takes_what_it_says() -> None:
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell closes the stream")
+def test_a_process_keeps_its_exit_status_if_stderr_is_closed() -> None:
     code = LEAVING.format(end="sys.exit(3)")
     ended = subprocess.run(["sh", "-c", '"$0" -c "$1" 2>&-', sys.executable, code], check=False)
     assert ended.returncode == 3

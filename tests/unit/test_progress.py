@@ -1,4 +1,4 @@
-"""What a person sees of a run, on consoles of every kind."""
+"""The progress of a run, as shown on consoles of every kind."""
 
 import io
 import re
@@ -31,7 +31,7 @@ Show = Callable[[Terminal | Log], None]
 
 
 class Screen(io.TextIOWrapper):
-    """A console that keeps what is written."""
+    """A console that records what is written to it."""
 
     def __init__(self, encoding: str = "utf-8", is_terminal: bool = True) -> None:
         self._bytes = io.BytesIO()
@@ -49,7 +49,7 @@ class Screen(io.TextIOWrapper):
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Screen]:
-    """Makes a console of that many columns."""
+    """A function that makes a console of this many columns."""
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -65,7 +65,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Screen]:
 
 
 def plain(text: str) -> str:
-    """Without colours and movements."""
+    """The text without colours and cursor movements."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
@@ -92,7 +92,7 @@ def test_words_are_wrapped_on_a_narrow_terminal_and_commands_are_not(screen: Cal
     )
 
 
-def test_a_log_has_whole_lines(screen: Callable[..., Screen]) -> None:
+def test_a_log_does_not_wrap_lines(screen: Callable[..., Screen]) -> None:
     shown = screen(60, is_terminal=False)
     log = Log()
     log.tell(PLAN, "Steps")
@@ -114,7 +114,7 @@ def test_a_log_has_whole_lines(screen: Callable[..., Screen]) -> None:
         pytest.param(140, 6, 0, id="wide"),
     ],
 )
-def test_a_bar_shows_as_much_as_there_is_room_for(
+def test_a_bar_shows_as_many_facts_as_fit(
     columns: int, beside: int, below: int, screen: Callable[..., Screen]
 ) -> None:
     shown = screen(columns)
@@ -137,7 +137,7 @@ def test_a_bar_shows_as_much_as_there_is_room_for(
         pytest.param(140, 6, 1, id="wide"),
     ],
 )
-def test_an_epoch_is_one_line_of_a_usual_terminal(
+def test_an_epoch_is_one_line_on_a_usual_terminal(
     columns: int, facts: int, lines: int, screen: Callable[..., Screen]
 ) -> None:
     shown = screen(columns)
@@ -146,7 +146,7 @@ def test_an_epoch_is_one_line_of_a_usual_terminal(
     assert " ".join(shown.text.split()) == f"Epoch 10/50: {', '.join(EPOCH[:facts])}"
 
 
-def test_a_warning_keeps_its_lines(screen: Callable[..., Screen]) -> None:
+def test_a_warning_keeps_its_line_breaks(screen: Callable[..., Screen]) -> None:
     shown = screen(50)
     Terminal().warn(
         "2 images are left out:\n  Training dataset: 'a.png': " + "a long reason " * 3 + "\n  'b.png'"
@@ -159,9 +159,7 @@ def test_a_warning_keeps_its_lines(screen: Callable[..., Screen]) -> None:
     ]
 
 
-def test_no_colour_where_none_is_wanted(
-    screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_color_turns_colours_off(screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch) -> None:
     shown = screen()
     Terminal().warn("look")
     assert "\x1b[33m" in shown.text
@@ -173,7 +171,7 @@ def test_no_colour_where_none_is_wanted(
     assert not re.search(r"\x1b\[[0-9;]*m", shown.text.replace("\x1b[0m", ""))
 
 
-def test_a_console_without_the_letters_gets_others(
+def test_characters_that_the_console_cannot_show_are_replaced(
     screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stderr", Screen("ascii"))
@@ -188,7 +186,7 @@ def test_a_console_without_the_letters_gets_others(
     assert "\\u" not in plain(shown.text).partition("\n")[2]
 
 
-def test_what_is_told_goes_into_a_log_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_is_also_written_to_a_log_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "logs" / "rank_0.log"
     for is_main in (True, False):
         voice = Recorded(make_voice(is_main), path)

@@ -1,4 +1,4 @@
-"""What a trained directory shows of its training images."""
+"""The samples of training images in a trained directory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ def endless_number(image_list: Path) -> None:
         (Path.unlink, "No such file or directory"),
     ],
 )
-def test_a_list_that_cannot_be_read_any_more_keeps_no_model_from_being_written(
+def test_an_unreadable_image_list_does_not_prevent_writing_the_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None], reason: str
 ) -> None:
     images = open_three(tmp_path)

@@ -1,4 +1,4 @@
-"""Processes that prepare whole images: the batches that threads make, whatever becomes of a process."""
+"""Processes that prepare whole images give the same batches as threads, even if a process dies."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.recipe import Recipe
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="readers are processes of Linux")
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="reader processes require Linux")
 
 ALONE = World(0, 1, 0, 1, torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)
@@ -84,14 +84,14 @@ def assert_same(found: list[Batch], expected: list[Batch]) -> None:
         assert one.rejected == other.rejected
 
 
-def test_batches_are_those_that_threads_make(readers: Decoders, painted: ImageDirectory) -> None:
+def test_processes_prepare_the_same_batches_as_threads(readers: Decoders, painted: ImageDirectory) -> None:
     passes = [training_pass(painted, 1), training_pass(painted, 2), validation_pass(painted)]
     for current in passes:
         with Loader(NUM_READERS) as threads, Loader(NUM_READERS, readers) as loader:
             assert_same(list(loader.batches(current)), list(threads.batches(current)))
 
 
-def test_images_that_cannot_be_read_are_told_alike(
+def test_unreadable_images_are_rejected_as_by_threads(
     readers: Decoders, painted: ImageDirectory, tmp_path: Path
 ) -> None:
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
@@ -107,9 +107,7 @@ def test_images_that_cannot_be_read_are_told_alike(
     assert rejected == {3, 4, 17, 20}
 
 
-def test_a_decoded_image_is_there_for_all_readers_when_its_file_is_gone(
-    painted: ImageDirectory, tmp_path: Path
-) -> None:
+def test_cached_images_are_shared_by_all_readers(painted: ImageDirectory, tmp_path: Path) -> None:
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
     images = open_image_directory(root, "images")
     count = len(images)
@@ -127,9 +125,7 @@ def test_a_decoded_image_is_there_for_all_readers_when_its_file_is_gone(
             assert_same(list(loader.batches(validation_pass(images, caches))), validated)
 
 
-def test_a_reader_in_the_place_of_another_writes_over_nothing(
-    painted: ImageDirectory, tmp_path: Path
-) -> None:
+def test_a_restarted_reader_overwrites_nothing_in_the_cache(painted: ImageDirectory, tmp_path: Path) -> None:
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
     images = open_image_directory(root, "images")
     plan = CachePlan(len(images), len(images), MIN_CHUNK, None, "", 1)
@@ -148,7 +144,7 @@ def test_a_reader_in_the_place_of_another_writes_over_nothing(
             assert_same(list(loader.batches(training_pass(images, 2, caches))), expected[1])
 
 
-def test_an_image_that_crashes_its_reader_takes_none_of_those_beside_it(
+def test_an_image_that_crashes_its_reader_is_the_only_one_rejected(
     faulty: Decoders, painted: ImageDirectory, tmp_path: Path
 ) -> None:
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
@@ -163,14 +159,14 @@ def test_an_image_that_crashes_its_reader_takes_none_of_those_beside_it(
     assert sum(len(batch.indices) for batch in batches) == len(images) - 1
 
 
-def test_where_none_comes_up_the_threads_do_it(painted: ImageDirectory) -> None:
+def test_threads_prepare_images_if_no_reader_starts(painted: ImageDirectory) -> None:
     current = training_pass(painted, 1)
     with started("raise SystemExit(1)") as none, Loader(2) as threads, Loader(2, none) as loader:
         assert_same(list(loader.batches(current)), list(threads.batches(current)))
         assert none._all == []
 
 
-def test_readers_of_several_processes_have_files_of_their_own(tmp_path: Path) -> None:
+def test_readers_of_each_rank_write_to_their_own_cache_files(tmp_path: Path) -> None:
     worlds = [replace(ALONE, local_rank=rank, local_size=2) for rank in (0, 1)]
     plan = CachePlan(4, 0, 6 * MIN_CHUNK, tmp_path, "", 3)
     folder = Path(cache_plan._make_files(plan, worlds[0]))
@@ -183,7 +179,7 @@ def test_readers_of_several_processes_have_files_of_their_own(tmp_path: Path) ->
         written = first.opened(files, 2)(1, lambda: np.full((4, 5, 3), 7, np.uint8))
         again = second.opened(others, 0)(1, _never)
         assert (again == written).all()
-        assert second.opened(others, 3)(2, lambda: written).shape == (4, 5, 3)  # it only reads
+        assert second.opened(others, 3)(2, lambda: written).shape == (4, 5, 3)  # it can only read
         with pytest.raises(AssertionError):
             first.opened(files, 0)(2, _never)
 

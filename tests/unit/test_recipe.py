@@ -1,4 +1,4 @@
-"""The recipe: ranges, unknown entries, and the way through a file."""
+"""The recipe: ranges, unknown entries, and conversion to and from plain values."""
 
 import math
 from dataclasses import fields
@@ -49,7 +49,7 @@ from train_pytorch_model.recipe import Recipe
         ({"std": (0.5, 0.5, 0.5)}, "Recipe: mean and std should be given together; it is"),
     ],
 )
-def test_an_entry_out_of_range_is_named_with_its_rule(values: dict[str, Any], message: str) -> None:
+def test_an_entry_out_of_range_is_refused_with_its_range(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         Recipe(**values)
 
@@ -80,19 +80,19 @@ def test_all_entries_out_of_range_are_named_at_once() -> None:
         {"mean": (0.0, 0.5, 1.0), "std": (1.0, 1.0, 1.0)},
     ],
 )
-def test_entries_at_the_edge_of_their_range_are_taken(values: dict[str, Any]) -> None:
+def test_entries_at_the_limits_of_their_range_are_accepted(values: dict[str, Any]) -> None:
     recipe = Recipe(**values)
     assert {name: getattr(recipe, name) for name in values} == values
 
 
-def test_unknown_entries_are_named_beside_the_known_ones() -> None:
+def test_unknown_entries_are_listed_with_the_known_ones() -> None:
     with pytest.raises(ParameterError) as raised:
         Recipe.from_mapping({"mixup": 1, "image_size": 32, "cutout": 2})
     known = ", ".join(field.name for field in fields(Recipe))
     assert str(raised.value) == (f"Recipe: unknown entries:\n  mixup\n  cutout\nThe entries are {known}.")
 
 
-def test_keys_that_are_no_texts_are_unknown_entries() -> None:
+def test_keys_that_are_not_strings_are_unknown_entries() -> None:
     with pytest.raises(ParameterError, match=r"unknown entries:\n  3\n"):
         Recipe.from_mapping({3: "x"})  # type: ignore[dict-item]  # as YAML may give them
 
@@ -109,7 +109,7 @@ def test_keys_that_are_no_texts_are_unknown_entries() -> None:
         ({"image_size": 2}, "Recipe: image_size should be from 8 to 4096; it is 2."),
     ],
 )
-def test_an_entry_of_the_wrong_kind_is_named(entries: dict[str, Any], message: str) -> None:
+def test_an_entry_of_the_wrong_type_is_named(entries: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         Recipe.from_mapping(entries)
 
@@ -153,6 +153,6 @@ def test_an_entry_of_the_wrong_kind_is_named(entries: dict[str, Any], message: s
         ),
     ],
 )
-def test_a_recipe_survives_the_way_through_plain_values(recipe: Recipe, mapping: dict[str, Any]) -> None:
+def test_a_recipe_survives_a_round_trip_through_plain_values(recipe: Recipe, mapping: dict[str, Any]) -> None:
     assert recipe.as_mapping() == mapping
     assert Recipe.from_mapping(mapping) == recipe

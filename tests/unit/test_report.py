@@ -1,4 +1,4 @@
-"""The report of a training: complete, bounded, and safe with names of any kind."""
+"""The training report: complete, bounded in size, and safe with any names."""
 
 import math
 from collections.abc import Sequence
@@ -29,21 +29,21 @@ CHARTS = ("Loss", "Accuracy", "Learning rate", "Images per second")
 
 
 def page_of(report: Report) -> Page:
-    """The report as a browser takes it."""
+    """The report, rendered and parsed."""
     return Page(render_report(report))
 
 
-LEARNED_BY_HEART = [
+OVERFIT = [
     record | {"Train error": 0.1, "Top 1 accuracy": 0.6} for record in make_history((1.2, 0.7, 0.4, 0.5))
 ]
 
 
 def training_of(*counts: int) -> DataSet:
-    """Training images of each category."""
+    """A training dataset with these numbers of images per category."""
     return DataSet("Training dataset", "training", np.array(counts), {})
 
 
-def test_every_part_is_there_and_every_link_leads_to_one() -> None:
+def test_every_section_is_present_and_every_link_leads_to_one() -> None:
     page = page_of(make_report())
     assert page.unclosed == []
     assert [section["id"] for section in page.all("section")] == list(SECTIONS)
@@ -55,7 +55,7 @@ def test_every_part_is_there_and_every_link_leads_to_one() -> None:
     assert all(image["alt"] for image in page.all("img"))
 
 
-def test_a_report_needs_nothing_from_outside() -> None:
+def test_a_report_loads_no_external_resources() -> None:
     page = page_of(make_report())
     sources = [
         str(value)
@@ -67,7 +67,7 @@ def test_a_report_needs_nothing_from_outside() -> None:
     assert not {"link", "iframe", "object", "embed", "base"} & {tag for tag, _ in page.elements}
 
 
-def test_it_tells_what_was_done_and_how_it_went() -> None:
+def test_a_report_states_the_settings_and_results() -> None:
     page = page_of(make_report())
     for text in (
         *("Training report: resnet18", "3 categories", "1 May 2026, 12:00 UTC"),
@@ -89,17 +89,17 @@ def test_it_tells_what_was_done_and_how_it_went() -> None:
     )
 
 
-def test_the_curves_are_drawn_without_a_script() -> None:
+def test_curves_are_drawn_as_static_svg() -> None:
     page = page_of(make_report())
     paths = [path["d"] for path in page.all("path") if "d" in path]
-    assert len(paths) == 6  # loss and accuracy of training and of validation, rate, speed
+    assert len(paths) == 6  # training and validation loss and accuracy, learning rate, speed
     assert all(str(path).startswith("M") and str(path).count("L") == 3 for path in paths)
     titles = page.texts("title")
     assert "Epoch 3: validation 0.4" in titles
     assert "Epoch 4: training 87.5%" in titles
 
 
-def test_one_epoch_makes_a_report() -> None:
+def test_a_run_of_one_epoch_has_a_report() -> None:
     page = page_of(make_report(losses=(0.7,)))
     assert page.unclosed == []
     assert "Epoch 1: validation 0.7" in page.texts("title")
@@ -107,7 +107,7 @@ def test_one_epoch_makes_a_report() -> None:
     assert "nan" not in page.html.lower().replace("nanos", "")
 
 
-def test_epochs_without_a_finite_loss_are_gaps_and_are_told() -> None:
+def test_epochs_without_a_finite_loss_are_gaps_with_a_note() -> None:
     page = page_of(make_report(losses=(math.nan, 0.9, math.inf, 0.5, 0.4)))
     assert "The validation loss was not finite in 2 of 5 epochs." in page.text
     assert "Best epoch 5 of 5" in page.text
@@ -120,7 +120,7 @@ def test_epochs_without_a_finite_loss_are_gaps_and_are_told() -> None:
     assert len([title for title in page.texts("title") if ": validation 0." in title]) == 3
 
 
-def test_skewed_categories_are_told_with_the_option_against_it() -> None:
+def test_imbalanced_categories_are_noted_with_the_option_to_balance_them() -> None:
     page = page_of(make_report(advice=[imbalance(np.array([400, 40, 41]), Recipe())]))
     assert "The largest category has 10 times as many training images as the smallest." in page.text
     assert "init-model --balance-classes" in page.texts("code")
@@ -128,7 +128,7 @@ def test_skewed_categories_are_told_with_the_option_against_it() -> None:
 
 
 @pytest.mark.parametrize("count", [len(HOSTILE), 40])
-def test_names_are_text_and_nothing_else(count: int) -> None:
+def test_names_are_escaped(count: int) -> None:
     names = [*HOSTILE, *(f"{index}{HOSTILE[index % len(HOSTILE)]}" for index in range(count - len(HOSTILE)))]
     plain = [f"category {index}" for index in range(count)]
 
@@ -155,13 +155,13 @@ def test_names_are_text_and_nothing_else(count: int) -> None:
     ]
 
 
-def test_a_name_that_is_no_text_does_not_stop_the_page() -> None:
+def test_a_name_that_is_not_valid_unicode_is_escaped() -> None:
     html = render_report(make_report(("a\udcff", "b", "c")))
     assert "a\\udcff" in html
     html.encode("utf-8")
 
 
-def test_a_thousand_categories_and_epochs_stay_small() -> None:
+def test_a_report_of_a_thousand_categories_and_epochs_stays_small() -> None:
     names = [f"category {index:04}" for index in range(1000)]
     losses = [1 + 1 / (epoch + 1) for epoch in range(3000)]
     bad_images = [BadImage("Training dataset", f"{index}.png", "a", "no image") for index in range(5000)]
@@ -187,7 +187,7 @@ def test_the_table_of_categories_has_their_training_images() -> None:
     assert "1,234" in page.texts("td")
 
 
-def test_problems_of_the_data_are_named() -> None:
+def test_problems_in_the_data_are_listed() -> None:
     bad = [BadImage("Validation dataset", "red/1.png", "red", "it is truncated")]
     page = page_of(
         make_report(
@@ -216,7 +216,7 @@ def test_problems_of_the_data_are_named() -> None:
         ({"rollbacks": 2}, "The loss was not finite 2 times: training rolled back"),
         ({"advice": ["Few images. `init-model`"]}, "Few images. init-model"),
         (
-            {"history": LEARNED_BY_HEART},
+            {"history": OVERFIT},
             "its accuracy was 90% on the training images, but 60% on the validation images.",
         ),
         (
@@ -225,7 +225,7 @@ def test_problems_of_the_data_are_named() -> None:
         ),
     ],
 )
-def test_what_one_should_know_is_noted(changes: dict[str, object], note: str) -> None:
+def test_notes_appear_only_when_they_apply(changes: dict[str, object], note: str) -> None:
     assert note in page_of(make_report(**changes)).text  # type: ignore[arg-type]
     assert note not in page_of(make_report(training=training_of(20, 21, 22))).text
 
@@ -245,7 +245,9 @@ def test_a_good_model_needs_no_advice() -> None:
         ({"label_smoothing": 0.1, "balance_classes": True}, "label smoothing and class balancing"),
     ],
 )
-def test_a_training_loss_that_is_another_function_is_told(changes: dict[str, Any], told: str | None) -> None:
+def test_a_training_loss_that_differs_from_the_validation_loss_is_noted(
+    changes: dict[str, Any], told: str | None
+) -> None:
     report = make_report()
     text = page_of(replace(report, recipe=replace(report.recipe, **changes))).text
     assert (f"The recipe has {told}, so the training loss is a different function" in text) == (
@@ -254,7 +256,7 @@ def test_a_training_loss_that_is_another_function_is_told(changes: dict[str, Any
     assert ("to the end." in text) == (told is not None)
 
 
-def test_few_categories_are_all_listed_by_their_images() -> None:
+def test_few_categories_are_all_listed_ordered_by_their_images() -> None:
     balance = balance_of(np.array([5, 20, 10]), np.array([1, 40, 0]), ("a", "b", "c"))
     assert [(row.category, row.training, row.validation) for row in balance.rows] == [
         *(("b", 20, 40), ("c", 10, 0), ("a", 5, 1))
@@ -265,7 +267,7 @@ def test_few_categories_are_all_listed_by_their_images() -> None:
     assert (balance.smallest, balance.largest, balance.rest, balance.profile) == (5, 20, 0, None)
 
 
-def test_of_many_categories_the_largest_and_the_smallest_are_listed() -> None:
+def test_only_the_largest_and_smallest_of_many_categories_are_listed() -> None:
     count = MAX_BALANCE + 1
     balance = balance_of(np.arange(count), np.ones(count, int), [str(index) for index in range(count)])
     assert [row.training for row in balance.rows] == list(range(count - 1, count - 1 - MAX_ENDS, -1))
@@ -275,6 +277,6 @@ def test_of_many_categories_the_largest_and_the_smallest_are_listed() -> None:
     assert balance.profile is not None
 
 
-def test_a_budget_without_any_time_is_drawn() -> None:
+def test_a_budget_of_zero_seconds_is_rendered() -> None:
     page = page_of(make_report(budget=TimeBudget(0.0, 0.0, 0.0, 0.0)))
     assert "Training was compute-bound: 0% of its time was spent waiting for images." in page.text

@@ -1,4 +1,4 @@
-"""The folder of a run that is going on, was interrupted, or has failed."""
+"""The folder of a run in progress, interrupted or failed."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ FINGERPRINT = {"parameters": "--epochs 5 --batch-size 16", "training_dataset": "
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    """Of an output that is not there yet; begun, and with a checkpoint."""
+    """The folder of a started run with a checkpoint; its output does not exist yet."""
     folder = RunFolder.beside(tmp_path / "trained")
     folder.make()
     folder.begin(FINGERPRINT, fresh=False)
@@ -29,24 +29,24 @@ def run(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def test_it_lies_beside_the_output(run: RunFolder, tmp_path: Path) -> None:
+def test_the_folder_is_next_to_the_output(run: RunFolder, tmp_path: Path) -> None:
     assert run.root == tmp_path / "trained.run"
 
 
-def test_in_an_azure_job_it_is_where_a_restarted_job_finds_it(
+def test_in_an_azure_job_the_folder_is_in_outputs_which_survives_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AZUREML_RUN_ID", "a-run")
     assert RunFolder.beside(tmp_path / "trained").root == Path("outputs/train_pytorch_model")
 
 
-def test_every_epoch_is_a_line(tmp_path: Path) -> None:
+def test_metrics_have_a_line_per_epoch(tmp_path: Path) -> None:
     write_metrics(tmp_path / METRICS, [{"epoch": 1, "Valid loss": 0.5}, {"epoch": 2, "Valid loss": 0.25}])
     lines = (tmp_path / METRICS).read_text().splitlines()
     assert [json.loads(line)["Valid loss"] for line in lines] == [0.5, 0.25]
 
 
-def test_the_same_run_goes_on_with_what_it_has(run: RunFolder) -> None:
+def test_the_same_run_resumes_with_its_files(run: RunFolder) -> None:
     token = run.token
     run.check_resumable(FINGERPRINT)
     run.begin(FINGERPRINT, fresh=False)
@@ -55,7 +55,7 @@ def test_the_same_run_goes_on_with_what_it_has(run: RunFolder) -> None:
     assert run.token == token != ""
 
 
-def test_another_run_is_refused_with_what_differs(run: RunFolder) -> None:
+def test_a_different_run_is_refused_with_the_differences(run: RunFolder) -> None:
     other = FINGERPRINT | {"parameters": "--epochs 6 --batch-size 16", "training_dataset": "xy"}
     with pytest.raises(OutputDirectoryError) as raised:
         run.check_resumable(other)
@@ -75,17 +75,17 @@ def test_a_run_of_another_version_is_refused(run: RunFolder) -> None:
         run.check_resumable(FINGERPRINT)
 
 
-def test_begun_anew_nothing_of_the_old_run_is_left(run: RunFolder) -> None:
+def test_fresh_removes_everything_but_the_token(run: RunFolder) -> None:
     token = run.token
     run.write_micro_batch(4)
     run.mlflow_run.write_text("id")
     run.begin({"parameters": "other"}, fresh=True)
     assert [path.name for path in run.root.iterdir()] == ["config.json"]
-    assert run.token == token  # what the run before has left unfinished in the output is known by it
+    assert run.token == token  # it identifies the previous run's unfinished output
     assert run.read_micro_batch({"parameters": "other"}, fresh=False) is None
 
 
-def test_without_a_checkpoint_there_is_nothing_to_go_on_from(run: RunFolder) -> None:
+def test_without_a_checkpoint_a_different_run_starts_over(run: RunFolder) -> None:
     (run.checkpoints / "000001-00000000.json").unlink()
     run.check_resumable({"parameters": "other"})
     run.begin({"parameters": "other"}, fresh=False)
@@ -94,7 +94,7 @@ def test_without_a_checkpoint_there_is_nothing_to_go_on_from(run: RunFolder) -> 
 
 
 @pytest.mark.parametrize(("fingerprint", "is_kept"), [(FINGERPRINT, True), ({"parameters": "other"}, False)])
-def test_a_run_that_begins_once_more_stays_the_same_in_mlflow(
+def test_only_a_restart_of_the_same_run_keeps_its_mlflow_run(
     run: RunFolder, fingerprint: dict[str, str], is_kept: bool
 ) -> None:
     (run.checkpoints / "000001-00000000.json").unlink()
@@ -104,7 +104,7 @@ def test_a_run_that_begins_once_more_stays_the_same_in_mlflow(
 
 
 @pytest.mark.parametrize(("text", "images"), [("8", 8), ("0", 1), ("many", None)])
-def test_what_fitted_into_memory_is_remembered(run: RunFolder, text: str, images: int | None) -> None:
+def test_the_micro_batch_is_read_from_its_file(run: RunFolder, text: str, images: int | None) -> None:
     assert run.read_micro_batch(FINGERPRINT, fresh=False) is None
     (run.root / "micro_batch").write_text(text)
     assert run.read_micro_batch(FINGERPRINT, fresh=False) == images
@@ -114,7 +114,7 @@ def test_what_fitted_into_memory_is_remembered(run: RunFolder, text: str, images
     ("fingerprint", "fresh", "images"),
     [(FINGERPRINT, False, 4), (FINGERPRINT, True, None), ({"parameters": "other"}, False, None)],
 )
-def test_it_is_remembered_without_a_checkpoint_and_for_this_run_alone(
+def test_the_micro_batch_is_kept_for_the_same_run_only_even_without_a_checkpoint(
     run: RunFolder, fingerprint: dict[str, str], fresh: bool, images: int | None
 ) -> None:
     (run.checkpoints / "000001-00000000.json").unlink()
@@ -124,7 +124,7 @@ def test_it_is_remembered_without_a_checkpoint_and_for_this_run_alone(
     assert run.read_micro_batch(fingerprint, fresh=False) == images
 
 
-def test_a_failure_names_the_last_checkpoint(run: RunFolder) -> None:
+def test_a_failure_is_recorded_with_the_last_checkpoint(run: RunFolder) -> None:
     run.fail(TrainingError("It has failed."), rank=1)
     run.fail(TrainingError("It has failed elsewhere."), rank=2)
     status = json.loads((run.root / "status.json").read_text())
@@ -137,7 +137,7 @@ def test_a_failure_names_the_last_checkpoint(run: RunFolder) -> None:
     assert not (run.root / "status.json").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "trained.run").touch()
     with pytest.raises(OutputDirectoryError) as raised:
         RunFolder.beside(tmp_path / "trained").make()
@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_checkpoints_that_cannot_be_listed_are_no_reason_to_begin_anew(tmp_path: Path) -> None:
+def test_checkpoints_that_cannot_be_listed_are_an_error_not_a_new_start(tmp_path: Path) -> None:
     run = RunFolder.beside(tmp_path / "trained")
     run.root.mkdir()
     run.checkpoints.touch()
@@ -157,7 +157,7 @@ def test_checkpoints_that_cannot_be_listed_are_no_reason_to_begin_anew(tmp_path:
     )
 
 
-def test_what_was_begun_with_is_written_again_when_it_is_lost(run: RunFolder) -> None:
+def test_lost_config_and_metrics_are_written_again(run: RunFolder) -> None:
     token = run.token
     run.keep(FINGERPRINT, token, [{"epoch": 1}])
     for path in (run.root / "config.json", run.metrics_path):
@@ -168,7 +168,7 @@ def test_what_was_begun_with_is_written_again_when_it_is_lost(run: RunFolder) ->
     assert run.metrics_path.read_text() == '{"epoch": 1}\n'
 
 
-def test_what_is_not_of_the_run_stays_when_it_is_removed(run: RunFolder) -> None:
+def test_removing_the_folder_keeps_files_of_the_user(run: RunFolder) -> None:
     (run.root / "notes.txt").write_text("mine")
     run.remove()
     assert [path.name for path in run.root.iterdir()] == ["notes.txt"]
@@ -177,7 +177,7 @@ def test_what_is_not_of_the_run_stays_when_it_is_removed(run: RunFolder) -> None
     assert not run.root.exists()
 
 
-def test_an_azure_job_is_told_the_failure_in_the_designers_terms(
+def test_an_azure_job_gets_the_failure_in_the_designers_terms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

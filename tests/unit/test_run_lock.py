@@ -1,4 +1,4 @@
-"""One run at a time, and no lock that outlives its holder."""
+"""The run lock: one run at a time, and no lock outlives its holder."""
 
 import itertools
 import json
@@ -39,14 +39,14 @@ def leave_lock(folder: Path, **content: Any) -> dict[str, Any]:
 
 
 def take(folder: Path) -> dict[str, Any]:
-    """What the lock says while it is held."""
+    """Take and release the lock; returns its content while it was held."""
     with run_lock(folder, FLAG):
         held: dict[str, Any] = json.loads((folder / LOCK).read_text())
     assert not (folder / LOCK).exists()
     return held
 
 
-def test_a_lock_says_who_holds_it_and_goes_with_its_holder(tmp_path: Path) -> None:
+def test_a_lock_names_its_holder_and_is_removed_with_it(tmp_path: Path) -> None:
     held = take(tmp_path)
     assert (held["host"], held["pid"]) == (socket.gethostname(), os.getpid())
     assert held["started"] == start_of(os.getpid())
@@ -63,11 +63,11 @@ def test_a_second_run_is_refused_and_leaves_the_lock(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no /proc tells what lives")
-def test_a_holder_that_is_gone_has_left_at_once(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="requires /proc")
+def test_the_lock_of_a_dead_process_or_zombie_is_taken_at_once(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     zombie_started = start_of(ended.pid)
-    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has asked for its status
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # dead, but not yet reaped
     leave_lock(tmp_path, pid=ended.pid, started=zombie_started)
     assert take(tmp_path)["pid"] == os.getpid()
     ended.wait()
@@ -75,19 +75,19 @@ def test_a_holder_that_is_gone_has_left_at_once(tmp_path: Path) -> None:
     assert take(tmp_path)["pid"] == os.getpid()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no /proc tells what lives")
-def test_another_process_of_the_same_number_is_not_the_holder(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="requires /proc")
+def test_another_process_with_the_same_pid_is_not_the_holder(tmp_path: Path) -> None:
     leave_lock(tmp_path, pid=os.getpid(), started="12345")
     assert take(tmp_path)["token"] != "theirs"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'"text"', b"{}", b'{"pid": "x"}'])
-def test_a_lock_that_nobody_can_have_written_whole_is_replaced(tmp_path: Path, content: bytes) -> None:
+def test_a_malformed_lock_is_replaced(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LOCK).write_bytes(content)
     assert take(tmp_path)["pid"] == os.getpid()
 
 
-def test_a_silent_holder_on_another_host_is_waited_for_and_told(tmp_path: Path) -> None:
+def test_the_lock_of_a_silent_holder_on_another_host_is_taken_after_a_wait(tmp_path: Path) -> None:
     leave_lock(tmp_path, host="elsewhere")
     said: list[str] = []
     with run_lock(tmp_path, FLAG, said.append):
@@ -119,7 +119,7 @@ def test_the_holder_beats(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_beating")
-def test_a_lock_that_was_lost_is_neither_beaten_nor_taken_away(tmp_path: Path) -> None:
+def test_a_lock_lost_to_another_run_is_neither_updated_nor_removed(tmp_path: Path) -> None:
     with run_lock(tmp_path, FLAG):
         with module._undisturbed(tmp_path):
             theirs = leave_lock(tmp_path)
@@ -129,7 +129,7 @@ def test_a_lock_that_was_lost_is_neither_beaten_nor_taken_away(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("_beating")
-def test_a_lock_that_vanished_is_not_made_again(tmp_path: Path) -> None:
+def test_a_lock_that_vanished_is_not_created_again(tmp_path: Path) -> None:
     with run_lock(tmp_path, FLAG):
         with module._undisturbed(tmp_path):
             (tmp_path / LOCK).unlink()
@@ -137,12 +137,14 @@ def test_a_lock_that_vanished_is_not_made_again(tmp_path: Path) -> None:
         assert not (tmp_path / LOCK).exists()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no /proc tells what lives")
-def test_of_many_that_find_a_stale_lock_one_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="requires /proc")
+def test_only_one_of_many_contenders_gets_a_stale_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     unlink, delays = Path.unlink, itertools.count()
 
     def unlink_late(path: Path, missing_ok: bool = False) -> None:
-        # As on a busy machine: what was stale may be another's by then.
+        # As on a busy machine: by then the stale lock may have been replaced by another's.
         time.sleep(5 * module.POLL_S * next(delays))
         unlink(path, missing_ok)
 

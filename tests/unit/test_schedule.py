@@ -1,4 +1,4 @@
-"""The learning rate of every step."""
+"""The learning-rate schedule: warmup and polynomial decay."""
 
 import pytest
 
@@ -17,20 +17,20 @@ from train_pytorch_model.loop.schedule import PolynomialSchedule
         pytest.param(1, 1, [1.0], id="a single step of warmup"),
     ],
 )
-def test_every_step_has_its_rate(warmup_steps: int, total_steps: int, expected: list[float]) -> None:
+def test_learning_rate_of_every_step(warmup_steps: int, total_steps: int, expected: list[float]) -> None:
     schedule = PolynomialSchedule(1.0, warmup_steps, total_steps)
     assert [schedule(step) for step in range(total_steps)] == pytest.approx(expected, rel=1e-12)
 
 
-def test_rates_are_proportional_to_the_peak() -> None:
+def test_learning_rates_are_proportional_to_the_peak() -> None:
     one, eight = PolynomialSchedule(0.001, 3, 10), PolynomialSchedule(0.008, 3, 10)
     assert [eight(step) for step in range(10)] == pytest.approx([8 * one(step) for step in range(10)])
 
 
-def test_the_step_after_the_last_would_have_zero() -> None:
+def test_the_learning_rate_is_zero_one_step_after_the_last() -> None:
     assert PolynomialSchedule(0.1, 2, 6)(6) == 0
 
 
-def test_no_step_of_a_run_has_zero() -> None:
+def test_no_step_of_a_run_has_a_learning_rate_of_zero() -> None:
     schedule = PolynomialSchedule(0.1, 5, 1000)
     assert min(schedule(step) for step in range(1000)) > 0

@@ -1,4 +1,4 @@
-"""Streams of randomness."""
+"""Seeds derived from the run's seed and a purpose."""
 
 import pytest
 
@@ -6,16 +6,16 @@ from train_pytorch_model.seeds import derive_seed
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**64, -(10**40)])
-def test_any_integer_gives_a_seed_that_every_library_takes(seed: int) -> None:
+def test_any_integer_gives_a_seed_valid_for_every_library(seed: int) -> None:
     assert 0 <= derive_seed(seed, "order", 3) < 2**63
 
 
 def test_a_seed_is_the_same_on_every_machine() -> None:
-    # A changed value changes every run that was ever made with the same parameters.
+    # If this value changes, no earlier run can be reproduced with the same parameters.
     assert derive_seed(1, "order", 0) == 8401410035462850704
 
 
-def test_purposes_and_seeds_have_streams_of_their_own() -> None:
+def test_every_combination_of_seed_purpose_and_numbers_is_unique() -> None:
     seeds = {
         derive_seed(seed, purpose, epoch, index)
         for seed in (-1, 0, 1)
@@ -26,5 +26,5 @@ def test_purposes_and_seeds_have_streams_of_their_own() -> None:
     assert len(seeds) == 3 * 2 * 10 * 10
 
 
-def test_neighbouring_numbers_are_told_apart() -> None:
+def test_numbers_with_the_same_concatenation_give_different_seeds() -> None:
     assert derive_seed(1, "augmentation", 1, 12) != derive_seed(1, "augmentation", 11, 2)

@@ -1,4 +1,4 @@
-"""Splitting: every image once, each category by the fraction, both directories or neither."""
+"""Splitting: every image is in one part, categories are split by the fraction, both outputs or neither."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ PORT = "Input image directory"
 
 
 def of_classes(class_indices: list[int], num_categories: int) -> ImageDirectory:
-    """A directory of which nothing is on disk."""
+    """An image directory that does not exist on disk."""
     names = PackedNames.pack(f"{index}.png" for index in range(len(class_indices)))
     categories = tuple(f"c{index}" for index in range(num_categories))
     listing = Listing(names, np.asarray(class_indices, dtype=np.int32), categories, ("id",), {})
@@ -40,7 +40,7 @@ def write_split(images: ImageDirectory, outputs: tuple[Path, Path], fraction: fl
     write_parts(split(images, fraction, seed=1, stratified=True), outputs, Silence())
 
 
-# ── Which image is where ─────────────────────────────────────────────────────────────────────────
+# ── Assignment to parts ──────────────────────────────────────────────────────────────────────────
 
 
 @given(
@@ -49,7 +49,7 @@ def write_split(images: ImageDirectory, outputs: tuple[Path, Path], fraction: fl
     seed=st.integers(),
     stratified=st.booleans(),
 )
-def test_every_image_is_in_one_of_the_parts(
+def test_every_image_is_in_exactly_one_part(
     class_indices: list[int], fraction: float, seed: int, stratified: bool
 ) -> None:
     images = of_classes(class_indices, 7)
@@ -78,32 +78,32 @@ def test_every_image_is_in_one_of_the_parts(
         ([10, 20, 30], 0.8, [8, 16, 24]),
         ([12, 12, 12], 0.75, [9, 9, 9]),
         ([10] * 10, 0.85, [9] * 5 + [8] * 5),  # 85 of 100
-        ([7, 9, 5], 0.5, [4, 4, 2]),  # 10.5 of 21 is rounded to even; of equal remainders the first goes up
+        ([7, 9, 5], 0.5, [4, 4, 2]),  # 10.5 of 21 rounds to even; of equal remainders the first rounds up
         ([2, 2, 100], 0.99, [1, 1, 99]),
         ([2, 2, 100], 0.01, [1, 1, 1]),
         ([1, 1, 1, 1], 0.5, [1, 1, 0, 0]),
         ([1, 1], 0.999999, [1, 0]),
         ([1, 1], 0.000001, [1, 0]),
         ([0, 1, 4], 0.5, [0, 0, 2]),
-        ([100], 0.29, [29]),  # 28.999999999999996
-        ([1000], 0.7, [700]),  # 700.0000000000001 would not do either
+        ([100], 0.29, [29]),  # 0.29 * 100 is 28.999999999999996
+        ([1000], 0.7, [700]),  # exactly 700.0
         ([0, 2], 5e-324, [0, 1]),
     ],
 )
-def test_each_category_is_split_by_the_fraction_as_nearly_as_can_be(
+def test_each_category_is_split_as_close_to_the_fraction_as_possible(
     sizes: list[int], fraction: float, counts: list[int]
 ) -> None:
     assert first_counts(np.asarray(sizes), fraction).tolist() == counts
 
 
-def test_the_same_seed_gives_the_same_parts_and_another_one_others() -> None:
+def test_parts_depend_on_the_seed() -> None:
     images = of_classes([0, 1] * 50, 2)
     first = [split(images, 0.5, seed, stratified=True)[0].rows.tolist() for seed in (1, 1, 2, -1, 10**30)]
     assert first[0] == first[1]
     assert len({tuple(rows) for rows in first}) == 4
 
 
-def test_a_category_is_not_cut_at_its_end() -> None:
+def test_a_category_is_shuffled_before_it_is_split() -> None:
     first, _ = split(of_classes([0] * 100, 1), 0.5, seed=1, stratified=True)
     assert 10 < sum(row < 50 for row in first.rows) < 40
 
@@ -113,7 +113,7 @@ def test_images_without_categories_are_split_as_a_whole() -> None:
     assert [len(part) for part in split(images, 0.8, seed=1, stratified=True)] == [8, 2]
 
 
-def test_the_whole_is_split_whatever_the_categories() -> None:
+def test_an_unstratified_split_ignores_categories() -> None:
     images = of_classes([0] * 50 + [1] * 50, 2)
     firsts = [split(images, 0.5, seed, stratified=False)[0].class_counts().tolist() for seed in range(10)]
     assert {sum(counts) for counts in firsts} == {50}
@@ -125,7 +125,7 @@ def test_the_whole_is_split_whatever_the_categories() -> None:
     fraction=st.floats(0, 1, exclude_min=True, exclude_max=True),
     stratified=st.booleans(),
 )
-def test_the_rows_of_a_file_are_in_one_part(files: list[int], fraction: float, stratified: bool) -> None:
+def test_rows_of_the_same_file_stay_in_one_part(files: list[int], fraction: float, stratified: bool) -> None:
     images = of_classes([file % 3 for file in files], 3)
     images = replace(images, file_names=PackedNames.pack(f"{file}.png" for file in files))
     parts = split(images, fraction, 1, stratified)
@@ -137,7 +137,7 @@ def test_the_rows_of_a_file_are_in_one_part(files: list[int], fraction: float, s
 
 
 @pytest.mark.parametrize("rows", [[0], [0, 0, 0]])
-def test_one_image_is_not_split(rows: list[int]) -> None:
+def test_a_single_image_cannot_be_split(rows: list[int]) -> None:
     images = of_classes([0], 1).select(np.asarray(rows))
     with pytest.raises(InvalidDatasetError) as raised:
         split(images, 0.5, seed=1, stratified=True)
@@ -147,11 +147,11 @@ def test_one_image_is_not_split(rows: list[int]) -> None:
     )
 
 
-# ── What is written ──────────────────────────────────────────────────────────────────────────────
+# ── Written directories ──────────────────────────────────────────────────────────────────────────
 
 
 def write_classic(root: Path) -> ImageDirectory:
-    """Rows with columns of their own, an empty category, gaps in the ids, one file of two rows."""
+    """A classic directory with a custom column, an empty category, gaps in ids, and two rows of one file."""
     images = [
         (f"{index % 2}_{index}.png", encode(paint("red", index, (6, 5))), "ab"[index % 2])
         for index in range(8)
@@ -179,7 +179,7 @@ def lines_of(root: Path) -> list[str]:
     return (root / "images.lst").read_text().splitlines()
 
 
-def test_rows_schema_and_files_are_kept(tmp_path: Path) -> None:
+def test_rows_schema_and_files_are_preserved(tmp_path: Path) -> None:
     images = write_classic(tmp_path / "in")
     outputs = (tmp_path / "1", tmp_path / "2")
     write_split(images, outputs, 0.6)
@@ -198,7 +198,7 @@ def test_rows_schema_and_files_are_kept(tmp_path: Path) -> None:
         assert [list(sample) for sample in samples] == [["image", "id", "category", "camera"]] * 3
 
 
-def test_two_rows_of_one_file_may_be_in_one_part(tmp_path: Path) -> None:
+def test_two_rows_of_one_file_are_written_to_one_part(tmp_path: Path) -> None:
     images = write_classic(tmp_path / "in")
     parts = (images.select(np.asarray([0, 8])), images.select(np.arange(1, 8)))
     write_parts(parts, (tmp_path / "1", tmp_path / "2"), Silence())
@@ -222,7 +222,7 @@ def test_plain_folders_become_image_directories(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_neither_is_left_where_one_cannot_be_written(
+def test_neither_output_is_left_if_one_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     images = open_image_directory(paint_folders(tmp_path / "in", 4), PORT)
@@ -241,7 +241,7 @@ def test_neither_is_left_where_one_cannot_be_written(
     assert [output.exists() for output in outputs] == [False, False]
 
 
-def test_an_output_that_holds_something_is_left_alone_and_there_is_no_other(tmp_path: Path) -> None:
+def test_an_output_that_is_not_empty_is_refused_and_neither_is_written(tmp_path: Path) -> None:
     images = open_image_directory(paint_folders(tmp_path / "in", 4), PORT)
     (tmp_path / "2").mkdir()
     (tmp_path / "2/mine").write_text("mine")
@@ -251,7 +251,7 @@ def test_an_output_that_holds_something_is_left_alone_and_there_is_no_other(tmp_
     assert (tmp_path / "2/mine").read_text() == "mine"
 
 
-def test_an_image_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_image_leaves_no_output(tmp_path: Path) -> None:
     images = open_image_directory(paint_folders(tmp_path / "in", 4), PORT)
     (tmp_path / "in/green/2.png").unlink()
     with pytest.raises(InvalidDatasetError) as raised:
@@ -263,7 +263,7 @@ def test_an_image_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> None:
     assert [*tmp_path.glob("[12]")] == []
 
 
-def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_leaves_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = open_image_directory(paint_folders(tmp_path / "in", 4), PORT)
 
     def interrupt(*_: object) -> None:
@@ -275,7 +275,7 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert [*tmp_path.glob("[12]")] == []
 
 
-def test_a_row_that_names_the_list_itself_is_refused(tmp_path: Path) -> None:
+def test_a_row_that_names_the_image_list_as_its_file_is_refused(tmp_path: Path) -> None:
     images = write_classic(tmp_path / "in")
     text = (images.root / "images.lst").read_text().replace("image/1_1.png", "images.lst")
     (images.root / "images.lst").write_text(text)

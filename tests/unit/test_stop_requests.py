@@ -1,4 +1,4 @@
-"""Signals are noted, the second ends, and so does the end of the grace."""
+"""Stop requests: the first signal is recorded, a second or the end of the grace period ends the process."""
 
 import os
 import signal
@@ -13,20 +13,20 @@ from train_pytorch_model.loop.stop_requests import StoppedError, StopRequests, s
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The exit statuses of ends that did not take place, and what waits for one."""
+    """The exit statuses with which the process would have ended."""
     statuses: list[int] = []
     monkeypatch.setattr(module, "_end", lambda number: statuses.append(128 + number))
     return statuses
 
 
-def test_nobody_asks_at_first() -> None:
+def test_initially_no_stop_is_requested() -> None:
     requests = StopRequests()
     assert requests.signal is None
     assert not requests.wait(0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_noted_without_disturbing_what_runs(number: signal.Signals) -> None:
+def test_a_signal_is_recorded_and_the_handler_restored(number: signal.Signals) -> None:
     handler = signal.getsignal(number)
     with stop_requests() as requests:
         os.kill(os.getpid(), number)
@@ -35,7 +35,7 @@ def test_a_signal_is_noted_without_disturbing_what_runs(number: signal.Signals) 
     assert signal.getsignal(number) is handler
 
 
-def test_other_signals_go_where_they_went() -> None:
+def test_other_signals_reach_their_own_handlers() -> None:
     heard = threading.Event()
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.set())
     try:
@@ -47,7 +47,7 @@ def test_other_signals_go_where_they_went() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_signals_that_come_together_are_one_request(ends: list[int]) -> None:
+def test_signals_in_quick_succession_are_one_request(ends: list[int]) -> None:
     requests = StopRequests()
     requests.ask(signal.SIGINT)
     requests.ask(signal.SIGTERM)
@@ -64,7 +64,7 @@ def test_the_second_request_ends_the_process(ends: list[int], monkeypatch: pytes
     assert ends == [130]
 
 
-def test_the_grace_ends_and_knows_the_longest_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_grace_period_is_extended_by_the_longest_step(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     monkeypatch.setattr(module, "_end", lambda _: over.set())
     monkeypatch.setattr(module, "GRACE_S", -5.0)
@@ -75,7 +75,7 @@ def test_the_grace_ends_and_knows_the_longest_step(monkeypatch: pytest.MonkeyPat
     requests.close()
 
 
-def test_who_finds_its_own_end_is_not_ended(ends: list[int]) -> None:
+def test_a_process_that_ends_by_itself_is_not_ended(ends: list[int]) -> None:
     requests = StopRequests()
     requests.ask(signal.SIGTERM)
     requests.close()
@@ -84,7 +84,7 @@ def test_who_finds_its_own_end_is_not_ended(ends: list[int]) -> None:
     assert ends == []
 
 
-def test_what_is_said_depends_on_what_was_saved() -> None:
+def test_the_message_depends_on_whether_a_checkpoint_was_saved() -> None:
     saved = StoppedError(signal.SIGTERM, Path("run/checkpoints"), is_saved=True)
     assert saved.code == 143
     assert saved.message == (

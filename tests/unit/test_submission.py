@@ -1,4 +1,4 @@
-"""What is checked before anything is sent: no azure in here."""
+"""Checks before anything is submitted, which do not need the Azure packages."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,11 +37,11 @@ T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
         "abfss://files@storage.dfs.core.windows.net/flowers",
     ],
 )
-def test_what_is_in_the_cloud_is_passed_as_it_is(text: str) -> None:
+def test_cloud_references_are_passed_unchanged(text: str) -> None:
     assert Reference.parse(text, "--data") == Reference(text, None)
 
 
-def test_a_folder_gets_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_folder_becomes_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert Reference.parse("flowers/training", "--data") == Reference(
         f"{tmp_path}/flowers/training", tmp_path / "flowers" / "training"
@@ -64,7 +64,7 @@ def test_a_folder_gets_its_absolute_path(tmp_path: Path, monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_other_references_are_refused(text: str, message: str) -> None:
+def test_invalid_references_are_refused(text: str, message: str) -> None:
     with pytest.raises(ParameterError) as caught:
         Reference.parse(text, "--data")
     assert str(caught.value).startswith(message)
@@ -81,20 +81,20 @@ def find(start: Path, config: Path | None = None, **flags: str) -> Workspace:
     return Workspace.find({**FLAGS, **flags}, config, {}, start)
 
 
-def test_flags_come_before_the_environment_and_that_before_a_file(tmp_path: Path) -> None:
+def test_flags_override_the_environment_and_that_the_config_file(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG)
     environment = {"AZUREML_ARM_RESOURCEGROUP": "group", "AZUREML_ARM_WORKSPACE_NAME": "workspace"}
     found = Workspace.find({**FLAGS, "workspace_name": "mine"}, None, environment, tmp_path)
     assert found == Workspace("s", "group", "mine")
 
 
-def test_the_end_of_a_command_line_names_all_of_the_workspace_and_can_be_copied() -> None:
+def test_workspace_flags_are_complete_and_quoted_for_a_shell() -> None:
     assert Workspace("s-1", "flowers(test)", "w").flags() == (
         "--subscription s-1 --resource-group 'flowers(test)' --workspace-name w"
     )
 
 
-def test_a_config_file_that_is_named_comes_before_the_environment(tmp_path: Path) -> None:
+def test_an_explicit_config_file_overrides_the_environment(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(
         '{"subscription_id": "", "resource_group": "g", "workspace_name": "w"}'
     )
@@ -107,21 +107,21 @@ def test_a_config_file_that_is_named_comes_before_the_environment(tmp_path: Path
 
 
 @pytest.mark.parametrize("place", ["config.json", ".azureml/config.json", "../config.json"])
-def test_a_config_file_is_found_here_and_above(place: str, tmp_path: Path) -> None:
+def test_a_config_file_is_found_in_this_directory_and_its_parents(place: str, tmp_path: Path) -> None:
     start = tmp_path / "project" / "folder"
     (start / ".azureml").mkdir(parents=True)
     (start / place).write_text(CONFIG)
     assert find(start) == Workspace("s", "g", "w")
 
 
-def test_a_config_file_of_another_program_is_passed_over(tmp_path: Path) -> None:
+def test_a_config_file_of_another_program_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"architectures": ["ResNet"]}')
     assert find(tmp_path / "model") == Workspace("s", "g", "w")
 
 
-def test_a_config_file_can_be_named(tmp_path: Path) -> None:
+def test_a_config_file_can_be_given_explicitly(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(CONFIG)
     assert find(tmp_path / "nowhere", tmp_path / "other.json", workspace_name="v") == Workspace("s", "g", "v")
 
@@ -132,7 +132,7 @@ def test_flags_alone_read_no_file(tmp_path: Path) -> None:
     assert Workspace.find(flags, None, {}, tmp_path) == Workspace("s", "g", "w")
 
 
-def test_a_workspace_that_nobody_names_is_asked_for(tmp_path: Path) -> None:
+def test_missing_parts_of_the_workspace_are_listed(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"resource_group": "g", "workspace_name": ""}')
     with pytest.raises(ParameterError) as caught:
         find(tmp_path)
@@ -151,7 +151,7 @@ def test_a_workspace_that_nobody_names_is_asked_for(tmp_path: Path) -> None:
         ('{"subscription_id": 7}', "--config {path}: config.json is not as expected: Expected `str`"),
     ],
 )
-def test_a_config_file_that_is_none_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
+def test_an_invalid_config_file_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     if content is not None:
         path.write_text(content)
@@ -163,7 +163,7 @@ def test_a_config_file_that_is_none_is_refused(content: str | None, message: str
             find(tmp_path)
 
 
-# ── Refusals ─────────────────────────────────────────────────────────────────────────────────────
+# ── Submissions and clusters ─────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_config_file_that_is_none_is_refused(content: str | None, message: str
         ({"cluster": "azureml:gpu"}, "--compute 'azureml:gpu' is not a cluster name: "),
     ],
 )
-def test_nodes_that_cannot_be_are_refused(nodes: dict[str, Any], message: str) -> None:
+def test_invalid_nodes_are_refused(nodes: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError) as caught:
         submission(nodes=Nodes(**({"cluster": "gpu-cluster"} | nodes)))
     assert str(caught.value).startswith(message)
@@ -257,7 +257,7 @@ def test_a_submission_that_cannot_work_is_refused(changes: dict[str, Any], messa
         ("name: mine", " has no list of dependencies."),
     ],
 )
-def test_a_conda_file_that_is_none_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
+def test_an_invalid_conda_file_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "conda.yaml"
     if content is not None:
         path.write_text(content)
@@ -267,7 +267,7 @@ def test_a_conda_file_that_is_none_is_refused(content: str | None, message: str,
     assert str(caught.value).endswith(message)
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ParameterError) as caught:
         submission(
             pretrained=True, nodes=Nodes(cluster="gpu", instance_count=0), environment=Environment("mine")
@@ -307,7 +307,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         ),
     ],
 )
-def test_what_a_cluster_cannot_do_is_told(
+def test_requests_beyond_a_cluster_are_reported(
     cluster: Cluster, nodes: dict[str, Any], gpus: int | None, message: str
 ) -> None:
     assert list(cluster.problems(Nodes(cluster=cluster.name, **nodes), gpus)) == [message]
@@ -322,11 +322,11 @@ def test_what_a_cluster_cannot_do_is_told(
         (Cluster("k8s", "kubernetes"), {"process_count": 4}, None),
     ],
 )
-def test_what_a_cluster_can_do_passes(cluster: Cluster, nodes: dict[str, Any], gpus: int | None) -> None:
+def test_requests_within_a_cluster_pass(cluster: Cluster, nodes: dict[str, Any], gpus: int | None) -> None:
     assert list(cluster.problems(Nodes(cluster=cluster.name, **nodes), gpus)) == []
 
 
-def test_a_maximum_for_a_cluster_that_exists_is_ignored_aloud() -> None:
+def test_max_nodes_of_an_existing_cluster_is_ignored_with_a_warning() -> None:
     cluster = Cluster("gpu", "amlcompute", T4, 2)
     assert cluster.ignored(Nodes(cluster="gpu", max_nodes=3)) == (
         "gpu exists and has at most 2 nodes; --max-nodes is ignored."
@@ -335,7 +335,7 @@ def test_a_maximum_for_a_cluster_that_exists_is_ignored_aloud() -> None:
     assert cluster.ignored(Nodes(cluster="gpu")) == ""
 
 
-def test_a_new_cluster_has_a_gpu_and_takes_the_job() -> None:
+def test_a_new_cluster_has_gpus_and_enough_nodes_for_the_job() -> None:
     nodes = Nodes(cluster="gpu", instance_count=4)
     assert (nodes.new_vm_size, nodes.new_max_nodes) == (DEFAULT_VM_SIZE, 4)
     assert known_gpus(DEFAULT_VM_SIZE) == 1

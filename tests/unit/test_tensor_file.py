@@ -1,4 +1,4 @@
-"""Tensors written piece by piece, as the safetensors library reads them."""
+"""Tensor files, written piece by piece, are valid safetensors."""
 
 import pytest
 import safetensors.torch
@@ -8,7 +8,7 @@ from train_pytorch_model.checkpoints import tensor_file as module
 from train_pytorch_model.checkpoints.tensor_file import tensor_file
 
 
-def test_the_library_reads_what_is_written() -> None:
+def test_safetensors_reads_a_tensor_file() -> None:
     generator = torch.Generator().manual_seed(0)
     tensors = {
         f"{number} “{dtype}” \n": (torch.rand(2, 3, generator=generator) * 100 - 50).to(dtype)
@@ -22,23 +22,23 @@ def test_the_library_reads_what_is_written() -> None:
         assert torch.equal(read[name], tensor)
 
 
-def test_no_tensors_are_a_file_too() -> None:
+def test_a_file_without_tensors_is_valid() -> None:
     assert safetensors.torch.load(b"".join(tensor_file({}))) == {}
 
 
-def test_nothing_is_copied() -> None:
+def test_tensors_are_not_copied() -> None:
     tensor = torch.zeros(4)
     _, piece = tensor_file({"tensor": tensor})
     tensor += 1
     assert bytes(piece) == torch.ones(4).numpy().tobytes()
 
 
-def test_numbers_begin_at_multiples_of_their_size() -> None:
+def test_data_are_aligned_to_their_item_size() -> None:
     header, *pieces = tensor_file({"a": torch.ones(3, dtype=torch.int8), "b": torch.ones(1)})
     assert len(header) % 8 == 0
     assert [len(piece) for piece in pieces] == [4, 3]
 
 
-def test_what_does_not_lie_in_one_piece_is_refused() -> None:
+def test_a_tensor_that_is_not_contiguous_is_refused() -> None:
     with pytest.raises(RuntimeError):
         tensor_file({"turned": torch.ones(2, 3).T})

@@ -1,4 +1,4 @@
-"""The command that draws README's terminal, on what Rich writes."""
+"""The script that draws the README's terminal picture, run on real output of Rich."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,9 @@ terminal.say("the end")
 """
 
 
-def test_it_is_the_last_moment_with_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picture_is_the_last_frame_with_a_progress_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     picture = tmp_path / "terminal.svg"
     command = [sys.executable, str(tmp_path / "program.py")]

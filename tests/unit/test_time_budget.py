@@ -1,11 +1,11 @@
-"""Where the time of a run went."""
+"""The time budget of a run."""
 
 import pytest
 
 from train_pytorch_model.time_budget import EpochTimes, budget_of, duration
 
 
-def test_the_parts_add_up_to_the_whole() -> None:
+def test_parts_add_up_to_the_total() -> None:
     budget = budget_of([EpochTimes(10.0, 4.0, 2.0), EpochTimes(20.0, 5.0, 3.0)], 50.0)
     assert (budget.computing_s, budget.waiting_s, budget.validation_s) == (21.0, 9.0, 5.0)
     assert budget.rest_s == 15.0
@@ -13,7 +13,7 @@ def test_the_parts_add_up_to_the_whole() -> None:
     assert budget.waiting_share == pytest.approx(0.3)
 
 
-def test_clocks_that_disagree_leave_no_negative_time() -> None:
+def test_times_are_never_negative() -> None:
     budget = budget_of([EpochTimes(1.0, 1.5, 0.5)], 1.0)
     assert (budget.computing_s, budget.rest_s) == (0.0, 0.0)
 
@@ -28,7 +28,7 @@ def test_clocks_that_disagree_leave_no_negative_time() -> None:
         ),
     ],
 )
-def test_the_verdict_names_what_limited_the_speed(waiting_s: float, verdict: str) -> None:
+def test_the_verdict_names_the_bottleneck(waiting_s: float, verdict: str) -> None:
     assert budget_of([EpochTimes(10.0, waiting_s, 1.0)], 11.0).verdict.startswith(verdict)
 
 
@@ -36,5 +36,5 @@ def test_the_verdict_names_what_limited_the_speed(waiting_s: float, verdict: str
     ("seconds", "text"),
     [(0.4, "0 s"), (59.4, "59 s"), (185, "3 min 05 s"), (7620, "2 h 07 min"), (360000, "100 h 00 min")],
 )
-def test_durations_are_written_for_people(seconds: float, text: str) -> None:
+def test_durations_are_human_readable(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -1,4 +1,4 @@
-"""A tracking server may refuse, hang or die: the training neither fails nor waits for it."""
+"""A tracking server that refuses, hangs or dies neither fails nor delays the training."""
 
 import json
 import threading
@@ -20,7 +20,7 @@ RECORD = {"epoch": 1, "step": 4, "Train loss": 0.5, "Learning rate": 0.1}
 
 
 class Voice(Silence):
-    """Keeps warnings."""
+    """Records warnings."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -30,7 +30,7 @@ class Voice(Silence):
 
 
 class Server(ThreadingHTTPServer):
-    """As much of MLflow's as a run needs; `fault` may answer instead."""
+    """A minimal MLflow server: as much as a run needs. `fault` replaces its answers."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -113,7 +113,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server.shutdown()
     server.server_close()
     thread.join()
-    for left in threading.enumerate():  # a tracker that nobody waits for would find the next test's server
+    for left in threading.enumerate():  # a leftover tracker would reach the next test's server
         if left.name == "mlflow":
             left.join(60)
             assert not left.is_alive()
@@ -131,7 +131,7 @@ def record(epoch: int) -> dict[str, float]:
 
 
 def log_and_raise(error: BaseException, tmp_path: Path) -> None:
-    """A run that ends otherwise than by its end."""
+    """Log an epoch, then end the run by an exception."""
     with suppress(type(error)), tracking(tmp_path) as (tracker, _):
         tracker.log(record(1))
         raise error
@@ -157,7 +157,7 @@ def test_a_run_sends_its_epochs_and_ends(server: Server, tmp_path: Path) -> None
     assert (tmp_path / "mlflow_run").read_text() == "r1"
 
 
-def test_a_run_that_goes_on_sends_nothing_twice(server: Server, tmp_path: Path) -> None:
+def test_a_resumed_run_sends_no_epoch_twice(server: Server, tmp_path: Path) -> None:
     log_and_raise(SystemExit(143), tmp_path)
     assert "FINISHED" not in server.statuses
     assert "FAILED" not in server.statuses
@@ -169,13 +169,13 @@ def test_a_run_that_goes_on_sends_nothing_twice(server: Server, tmp_path: Path) 
     assert server.calls.count("runs/create") == 1
 
 
-def test_a_run_that_fails_is_told(server: Server, tmp_path: Path) -> None:
+def test_a_failed_run_is_marked_as_failed(server: Server, tmp_path: Path) -> None:
     log_and_raise(ValueError("ours"), tmp_path)
     assert server.statuses[-1] == "FAILED"
 
 
 @pytest.mark.parametrize("fault", [401, 403, 429, 500, "dies", "hangs"])
-def test_a_server_in_trouble_is_one_warning(
+def test_a_faulty_server_causes_one_warning(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int | str
 ) -> None:
     server.fault = fault
@@ -189,7 +189,7 @@ def test_a_server_in_trouble_is_one_warning(
     assert voice.warnings[0].endswith("); metrics.jsonl has them.")
 
 
-def test_a_server_that_is_not_there_is_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_causes_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with tracking(tmp_path) as (tracker, voice):
@@ -200,7 +200,7 @@ def test_a_server_that_is_not_there_is_one_warning(tmp_path: Path, monkeypatch: 
 def test_logging_does_not_wait_for_a_server_that_hangs(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the end waits no longer than it says, though the call goes on."""
+    """Nor does closing wait longer than `CLOSING_S`, although the call is still in progress."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "50")
     monkeypatch.setattr(module, "CLOSING_S", 0.2)
     server.fault = "hangs"
@@ -215,7 +215,7 @@ def test_logging_does_not_wait_for_a_server_that_hangs(
     ]
 
 
-def test_what_a_server_has_missed_is_sent_at_the_end(server: Server, tmp_path: Path) -> None:
+def test_metrics_that_the_server_missed_are_sent_at_the_end(server: Server, tmp_path: Path) -> None:
     with tracking(tmp_path) as (tracker, voice):
         tracker.log(record(1))
         deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""A state that is taken back is the state that it was, to the bit, on any number of processes."""
+"""Snapshots restore the training state bit for bit, on any number of processes."""
 
 import json
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def train(state: TrainState, steps: int = 1, rank: int = 0) -> None:
 
 
 def trained_state(rank: int = 0, is_scaled: bool = False) -> TrainState:
-    """With something in everything."""
+    """A state in which every part has content."""
     state = make_state(is_scaled)
     train(state, 2, rank)
     state.best.observe(1, Metrics(0.25, 0.5, 1.0, 7), state.network)
@@ -61,7 +61,7 @@ def trained_state(rank: int = 0, is_scaled: bool = False) -> TrainState:
 
 
 def everything(state: TrainState) -> dict[str, Any]:
-    """All of it, to be compared."""
+    """The complete state, for comparison."""
     momenta = [state.optimizer.state[parameter][MOMENTUM_BUFFER] for parameter in state.network.parameters()]
     return {
         "network": {name: value.tolist() for name, value in state.network.state_dict().items()},
@@ -80,7 +80,7 @@ def everything(state: TrainState) -> dict[str, Any]:
 
 
 def through_a_file(checkpoint: Checkpoint) -> Checkpoint:
-    """As it comes back from disk, where keys of JSON are texts."""
+    """The checkpoint as it is read from disk, where JSON turns keys into strings."""
     return Checkpoint(checkpoint.tensors, json.loads(json.dumps(checkpoint.values)))
 
 
@@ -95,7 +95,7 @@ def alone(snapshot: Snapshot) -> Snapshot:
 
 @pytest.mark.parametrize("is_from_a_file", [False, True])
 @pytest.mark.parametrize("is_scaled", [False, True])
-def test_a_state_comes_back_exactly_and_goes_on_alike(is_from_a_file: bool, is_scaled: bool) -> None:
+def test_a_restored_state_is_identical_and_trains_identically(is_from_a_file: bool, is_scaled: bool) -> None:
     state = trained_state(is_scaled=is_scaled)
     snapshot = state.snapshot()
     before = everything(state)
@@ -124,7 +124,7 @@ def test_a_snapshot_does_not_change_with_the_state() -> None:
     assert json.dumps(snapshot.values) == history
 
 
-def test_a_state_without_momentum_or_best_epoch_comes_back_without() -> None:
+def test_a_state_without_momentum_or_best_epoch_is_restored_without_them() -> None:
     state = make_state()
     snapshot = alone(state.snapshot())
     train(state)
@@ -139,7 +139,7 @@ def test_a_state_without_momentum_or_best_epoch_comes_back_without() -> None:
     assert state.patience.previous_loss == float("inf")
 
 
-def test_a_scaler_stays_as_it_is_where_the_run_had_none_and_the_other_way_round() -> None:
+def test_a_scaler_is_unchanged_if_either_run_has_none() -> None:
     unscaled, scaled = trained_state(), trained_state(is_scaled=True)
     of_unscaled, of_scaled = alone(unscaled.snapshot()), alone(scaled.snapshot())
     scale = scaled.scaler.state_dict()
@@ -149,7 +149,7 @@ def test_a_scaler_stays_as_it_is_where_the_run_had_none_and_the_other_way_round(
     assert unscaled.scaler.state_dict() == {}
 
 
-def test_saved_weights_are_the_same_bytes_before_and_after_a_file() -> None:
+def test_best_weights_keep_their_order_and_layout_through_a_checkpoint() -> None:
     state = trained_state()
     other = make_state()
     snapshot = alone(state.snapshot())
@@ -159,7 +159,7 @@ def test_saved_weights_are_the_same_bytes_before_and_after_a_file() -> None:
     assert strides[0] == strides[1]
 
 
-# ── Which checkpoints are taken ──────────────────────────────────────────────────────────────────
+# ── Checks of checkpoints ────────────────────────────────────────────────────────────────────────
 
 
 def whole() -> Checkpoint:
@@ -177,7 +177,7 @@ def without(mapping: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in mapping.items() if key != name}
 
 
-def test_a_checkpoint_of_the_same_network_is_taken() -> None:
+def test_a_checkpoint_of_the_same_network_is_accepted() -> None:
     make_state().check(whole())
 
 
@@ -206,12 +206,12 @@ def test_a_checkpoint_of_the_same_network_is_taken() -> None:
         pytest.param(
             Checkpoint(whole().tensors, {**whole().values, "position": {"epoch": "one"}}),
             "its values are not those of a run: Expected `int`, got `str`",
-            id="a text for a number",
+            id="a string for a number",
         ),
         pytest.param(
             Checkpoint(whole().tensors, {**whole().values, "best": {"epoch": 1, "metrics": {"loss": 1}}}),
             "its values are not those of a run: ",
-            id="metrics that are none",
+            id="invalid metrics",
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_a_checkpoint_of_something_else_is_refused(checkpoint: Checkpoint, reaso
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_one_value_that_is_not_finite_is_found_anywhere(value: float) -> None:
+def test_a_single_non_finite_value_is_found_in_weights_and_statistics(value: float) -> None:
     state = trained_state()
     assert state.is_finite()
     state.network.get_buffer("1.running_var")[2] = value
@@ -236,18 +236,18 @@ def test_one_value_that_is_not_finite_is_found_anywhere(value: float) -> None:
 # ── Several processes ────────────────────────────────────────────────────────────────────────────
 
 
-class Told(World):
-    """One of several processes, told what the others have said."""
+class FakeWorld(World):
+    """One of several processes, with given results of its collectives."""
 
-    def __init__(self, rank: int, size: int, said: list[Any]) -> None:
+    def __init__(self, rank: int, size: int, results: list[Any]) -> None:
         super().__init__(rank, size, rank, size, CPU)
-        object.__setattr__(self, "_said", said)
+        object.__setattr__(self, "_results", results)
 
     def gather(self, values: Any) -> Any:  # noqa: ARG002
-        return cast(Any, self)._said[0]
+        return cast(Any, self)._results[0]
 
     def gather_on_main(self, values: Any) -> Any:  # noqa: ARG002
-        return cast(Any, self)._said[1]
+        return cast(Any, self)._results[1]
 
     def broadcast(self, value: T) -> T:
         return value
@@ -257,16 +257,16 @@ def gathered(states: list[TrainState]) -> Checkpoint:
     snapshots = [state.snapshot() for state in states]
     rejected = [item for s in snapshots for item in s.values["position"]["rejected"].items()]
     owns = [dict(snapshot.own) for snapshot in snapshots]
-    checkpoint = gather(snapshots[0], Told(0, len(states), [rejected, owns]))
+    checkpoint = gather(snapshots[0], FakeWorld(0, len(states), [rejected, owns]))
     assert checkpoint is not None
     return through_a_file(checkpoint)
 
 
-def test_each_process_gets_its_own_statistics_and_sums_back() -> None:
+def test_each_process_gets_back_its_own_statistics_and_sums() -> None:
     states = [trained_state(rank) for rank in range(3)]
     checkpoint = gathered(states)
     for rank, state in enumerate(states):
-        snapshot = scatter(checkpoint, Told(rank, 3, []))
+        snapshot = scatter(checkpoint, FakeWorld(rank, 3, []))
         assert snapshot is not None
         assert torch.equal(snapshot.own["sums"], state.sums.values)
         assert torch.equal(snapshot.own["statistics"], state.snapshot().own["statistics"])
@@ -274,10 +274,10 @@ def test_each_process_gets_its_own_statistics_and_sums_back() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_another_number_of_processes_shares_means_and_keeps_the_totals(size: int) -> None:
+def test_another_number_of_processes_gets_mean_statistics_and_the_same_total_sums(size: int) -> None:
     states = [trained_state(rank) for rank in range(3)]
     checkpoint = gathered(states)
-    snapshots = [scatter(checkpoint, Told(rank, size, [])) for rank in range(size)]
+    snapshots = [scatter(checkpoint, FakeWorld(rank, size, [])) for rank in range(size)]
     own = [snapshot.own for snapshot in snapshots if snapshot is not None]
     total = torch.stack([state.sums.values for state in states]).sum(dim=0)
     assert torch.equal(torch.stack([each["sums"] for each in own]).sum(dim=0), total)
@@ -285,9 +285,9 @@ def test_another_number_of_processes_shares_means_and_keeps_the_totals(size: int
     assert all(torch.equal(each["statistics"], mean) for each in own)
 
 
-def test_where_there_is_no_checkpoint_nobody_gets_one() -> None:
+def test_without_a_checkpoint_no_process_gets_a_snapshot() -> None:
     assert scatter(None, World(0, 1, 0, 1, CPU)) is None
 
 
-def test_only_the_main_process_holds_the_whole() -> None:
-    assert gather(trained_state().snapshot(), Told(1, 2, [[], []])) is None
+def test_only_the_main_process_gets_the_gathered_checkpoint() -> None:
+    assert gather(trained_state().snapshot(), FakeWorld(1, 2, [[], []])) is None

@@ -1,4 +1,4 @@
-"""A trainer's epochs: what it shows the network, and what it knows about the validation images."""
+"""A trainer's epochs: image sizes, resuming, and the validation results of the best epoch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ TRAINED = StepReport(step=1, lr=0.0, metrics=Metrics(0.0, 0.0, 0.0, 1), images_p
 
 @pytest.fixture
 def trainer(tmp_path: Path) -> Trainer:
-    """Of 12 images, and 9 for validation: the first cannot be decoded."""
+    """A trainer with 12 training and 9 validation images, the first of which cannot be decoded."""
     InitModel(
         output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=Recipe(precision="float32")
     ).run()
@@ -46,7 +46,7 @@ def trainer(tmp_path: Path) -> Trainer:
     return Trainer(TrainConfig(batch_size=4, epochs=3), inputs, ALONE, Silence())
 
 
-def test_a_network_trains_on_smaller_images_than_it_is_judged_by(tmp_path: Path) -> None:
+def test_training_images_can_be_smaller_than_validation_images(tmp_path: Path) -> None:
     recipe = Recipe(image_size=(64, 80), training_size=(32, 48), augmentation="random-resized-crop")
     InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
     images = paint_folders(tmp_path / "images", 4)
@@ -58,13 +58,13 @@ def test_a_network_trains_on_smaller_images_than_it_is_judged_by(tmp_path: Path)
     trainer.network.register_forward_pre_hook(
         lambda network, given: seen.append((network.training, given[0].shape[2:]))
     )
-    with trainer.loader(None) as loader:  # which keeps what it has decoded
+    with trainer.loader(None) as loader:  # which caches decoded images
         for _ in range(2):
             trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
     assert set(seen) == {(True, (32, 48)), (False, (64, 80))}
 
 
-def test_a_network_trains_on_smaller_images_before_its_last_epochs(tmp_path: Path) -> None:
+def test_early_epochs_train_on_smaller_images(tmp_path: Path) -> None:
     recipe = Recipe(image_size=96, early_size=(64, 80), augmentation="random-resized-crop")
     InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
     images = paint_folders(tmp_path / "images", 4)
@@ -78,7 +78,7 @@ def test_a_network_trains_on_smaller_images_before_its_last_epochs(tmp_path: Pat
             (trainer.state.position.epoch, network.training, tuple(given[0].shape[2:]))
         )
     )
-    with trainer.loader(None) as loader:  # which has read the first batches of the next epoch ahead
+    with trainer.loader(None) as loader:  # which prefetches the first batches of the next epoch
         for _ in range(3):
             trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
     assert {each for each in seen if each[1]} == {
@@ -89,10 +89,10 @@ def test_a_network_trains_on_smaller_images_before_its_last_epochs(tmp_path: Pat
     assert {size for _, is_training, size in seen if not is_training} == {(96, 96)}
 
 
-def test_a_run_goes_on_where_images_become_larger(tmp_path: Path) -> None:
+def test_a_run_resumes_exactly_where_images_become_larger(tmp_path: Path) -> None:
     recipe = Recipe(image_size=96, early_size=64, augmentation="none", precision="float32")
     InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
-    images = paint_folders(tmp_path / "images", 4, size=(200, 160))  # what is kept of them has 180 x 144
+    images = paint_folders(tmp_path / "images", 4, size=(200, 160))  # cached at 180 x 144
     inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
 
     def begun() -> Trainer:
@@ -108,14 +108,14 @@ def test_a_run_goes_on_where_images_become_larger(tmp_path: Path) -> None:
         whole.close_epoch(whole.train(loader, lambda _: None), whole.validate(loader))
     resumed = begun()
     resumed.state.restore(between)
-    with resumed.loader(None) as loader:  # which has not kept anything of the first epoch
+    with resumed.loader(None) as loader:  # whose cache has nothing of the first epoch
         resumed.close_epoch(resumed.train(loader, lambda _: None), resumed.validate(loader))
     assert whole.state.best.epoch == resumed.state.best.epoch
     for name, value in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], value), name
 
 
-def test_boxes_are_the_same_after_a_resume_within_an_epoch(tmp_path: Path) -> None:
+def test_cutmix_boxes_are_the_same_after_a_resume_within_an_epoch(tmp_path: Path) -> None:
     InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small").run()
     images = paint_folders(tmp_path / "images", 8)
     given = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
@@ -141,7 +141,7 @@ def test_boxes_are_the_same_after_a_resume_within_an_epoch(tmp_path: Path) -> No
     assert not torch.equal(without[-1].shared[head], whole[-1].shared[head])
 
 
-def test_a_run_is_as_long_as_its_images_are_large() -> None:
+def test_remaining_time_is_proportional_to_the_pixels() -> None:
     length = RunLength(images=8, pixels=[100, 100, 300], steps_per_epoch=2, is_on_cpu=True)
     assert [length.rest_s(epoch, step_s=1.0, waited_s=0.0) for epoch in (1, 2, 3)] == [8.0, 6.0, 0.0]
     assert [length.rest_s(epoch, step_s=1.0, waited_s=1.0) for epoch in (1, 2, 3)] == [4.0, 2.0, 0.0]
@@ -151,20 +151,20 @@ def columns(outcomes: Outcomes) -> list[list[float]]:
     return [column.tolist() for column in vars(outcomes).values()]
 
 
-def test_a_look_is_at_the_images_that_were_given_whatever_was_left_out(trainer: Trainer) -> None:
+def test_results_of_the_best_epoch_keep_the_places_of_the_given_images(trainer: Trainer) -> None:
     with Loader(1) as loader:
         for loss in (2.0, 1.0):  # the second time without the image, and better
             validated = trainer.validate(loader)
             assert validated.images == 8
             trainer.close_epoch(TRAINED, Metrics(loss, validated.top1, validated.top5, 8))
         assert trainer.state.best.epoch == 2
-        look = trainer.results_of_best("Report", loader, lambda: None)
-    assert look.places.tolist() == list(range(1, 9))
-    assert look.outcomes.targets.tolist() == trainer.inputs.validation.class_indices[1:].tolist()
-    assert look.rejected == {}
+        results = trainer.results_of_best("Report", loader, lambda: None)
+    assert results.places.tolist() == list(range(1, 9))
+    assert results.outcomes.targets.tolist() == trainer.inputs.validation.class_indices[1:].tolist()
+    assert results.rejected == {}
 
 
-def test_a_look_taken_again_is_the_one_that_was_kept(trainer: Trainer) -> None:
+def test_results_are_kept_until_the_report(trainer: Trainer) -> None:
     with Loader(1) as loader:
         validated = trainer.validate(loader)
         trainer.close_epoch(TRAINED, validated)
@@ -175,15 +175,15 @@ def test_a_look_taken_again_is_the_one_that_was_kept(trainer: Trainer) -> None:
         trainer.validate(loader)
         trainer.close_epoch(TRAINED, Metrics(np.inf, 0.0, 0.0, 8))
         assert trainer.results_of_best("Report", loader, lambda: None) is kept
-        trainer._results.clear()  # as in a run that goes on
+        trainer._results.clear()  # as in a resumed run
         again = trainer.results_of_best("Report", loader, lambda: None)
     assert again.places.tolist() == kept.places.tolist()
-    # Without the image that was rejected meanwhile, the batches are others, and so is the rounding.
+    # The batches lack the image rejected in the meantime, so the rounding differs.
     for first, second in zip(columns(kept.outcomes), columns(again.outcomes), strict=True):
         assert second == pytest.approx(first, rel=1e-6)
 
 
-def test_memory_that_runs_out_in_validation_is_told_as_in_training(
+def test_running_out_of_memory_in_validation_is_reported_as_in_training(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exhausted(_: object) -> None:
@@ -195,15 +195,13 @@ def test_memory_that_runs_out_in_validation_is_told_as_in_training(
     assert raised.value.images_at_once == 2
 
 
-@pytest.mark.parametrize("name", ["blue/1.png", "red/3.png"])  # the last as well
-def test_an_epoch_that_is_taken_up_in_its_validation_leaves_out_no_other_image(
-    trainer: Trainer, name: str
-) -> None:
+@pytest.mark.parametrize("name", ["blue/1.png", "red/3.png"])  # also the last image
+def test_an_epoch_resumed_in_its_validation_leaves_out_the_same_images(trainer: Trainer, name: str) -> None:
     torn = trainer.inputs.training.root / name
     torn.write_bytes(torn.read_bytes()[:-900])
     with Loader(1) as loader:
         trainer.train(loader, lambda _: None)
-        state = trainer.state.snapshot()  # what a checkpoint after the training has
+        state = trainer.state.snapshot()  # as in a checkpoint after the training part of the epoch
         left_out = list(trainer.state.position.left_out["training"])
         assert [trainer.inputs.training.file_names[place] for place in left_out] == [name]
         for _ in range(2):
@@ -213,7 +211,7 @@ def test_an_epoch_that_is_taken_up_in_its_validation_leaves_out_no_other_image(
             assert [bad.file_name for bad in trainer.state.position.bad_images] == [name]
 
 
-def test_a_rollback_keeps_the_time_that_it_has_cost(trainer: Trainer) -> None:
+def test_a_rollback_keeps_the_elapsed_time_and_halves_the_learning_rate(trainer: Trainer) -> None:
     good = trainer.state.snapshot()
     trainer.state.position.run_s = 3600.0
     trainer.roll_back(good, NotFiniteError("A loss"))
@@ -226,10 +224,10 @@ def test_a_rollback_keeps_the_time_that_it_has_cost(trainer: Trainer) -> None:
     [
         (False, Recipe(), True),
         (True, Recipe(), False),
-        (False, Recipe(freeze_backbone=True), False),  # its batch norms do not take part in what is trained
+        (False, Recipe(freeze_backbone=True), False),  # the frozen backbone's batch norms are not trained
     ],
 )
-def test_only_weights_that_know_nothing_are_changed(
+def test_only_weights_trained_from_scratch_are_rescaled(
     trainer: Trainer, tmp_path: Path, is_pretrained: bool, recipe: Recipe, shortened: bool
 ) -> None:
     first = torchvision.models.mobilenet_v3_small().state_dict()
@@ -247,7 +245,7 @@ def test_only_weights_that_know_nothing_are_changed(
     assert torch.equal(own[name], given[name]) is not shortened
 
 
-def test_the_statistics_of_short_epochs_are_quick(trainer: Trainer) -> None:
+def test_batch_norm_momentum_is_raised_for_short_epochs(trainer: Trainer) -> None:
     norms = [module for module in trainer.network.modules() if isinstance(module, nn.BatchNorm2d)]
     assert trainer.steps_per_epoch == 3
     assert {norm.momentum for norm in norms} == {0.3}

@@ -1,4 +1,4 @@
-"""Transformation directories: the classic form, what is refused and in which words."""
+"""Transformation directories: the classic form, refusals and their messages."""
 
 import json
 from pathlib import Path
@@ -49,7 +49,7 @@ def parse(tmp_path: Path, *entries: Any) -> tuple[Operation, ...]:
 
 
 def refusal(path: Path) -> str:
-    """What is said of it, without the words that are always there."""
+    """The reason for refusing it, without the fixed start and end of the message."""
     with pytest.raises(InvalidTransformationDirectoryError) as raised:
         open_transformation(path, PORT)
     text = str(raised.value)
@@ -70,7 +70,7 @@ def test_a_classic_directory_is_read(tmp_path: Path) -> None:
     assert str(transformation) == "Resize, CenterCrop, ColorJitter, RandomRotation"
 
 
-def test_its_list_alone_is_read_too(tmp_path: Path) -> None:
+def test_the_bare_json_file_is_read_too(tmp_path: Path) -> None:
     directory = write(tmp_path / "classic", '[["Grayscale", {}]]')
     assert open_transformation(directory / "_transforms.json", PORT).operations == (Grayscale(),)
 
@@ -85,18 +85,18 @@ def test_its_list_alone_is_read_too(tmp_path: Path) -> None:
         ([8, None, False, [1, 2, 3], "edge"], RandomCrop(8, fill=[1, 2, 3], padding_mode="edge")),
     ],
 )
-def test_arguments_are_a_number_a_list_or_a_mapping(
+def test_arguments_may_be_a_number_a_list_or_a_mapping(
     tmp_path: Path, arguments: Any, operation: Operation
 ) -> None:
     assert parse(tmp_path, ["RandomCrop", arguments]) == (operation,)
 
 
-def test_an_empty_list_does_nothing(tmp_path: Path) -> None:
+def test_an_empty_list_has_no_operations(tmp_path: Path) -> None:
     assert parse(tmp_path) == ()
     assert str(open_transformation(tmp_path / "list.json", PORT)) == "no operation"
 
 
-def test_inference_leaves_out_what_is_random(tmp_path: Path) -> None:
+def test_inference_omits_random_operations(tmp_path: Path) -> None:
     needed = (
         "Resize",
         "CenterCrop",
@@ -146,10 +146,10 @@ def test_the_classic_form_is_written(tmp_path: Path) -> None:
     assert open_transformation(tmp_path / "new", PORT).operations == tuple(operations)
 
 
-# ── What is refused ──────────────────────────────────────────────────────────────────────────────
+# ── Refusals ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_path_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none") == "there is no such directory or file."
 
 
@@ -170,11 +170,11 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         ("- 1\n", "_meta.yaml should hold a mapping of keys to values but holds a list."),
     ],
 )
-def test_another_directory_is_refused(tmp_path: Path, meta: str, reason: str) -> None:
+def test_a_directory_of_another_type_is_refused(tmp_path: Path, meta: str, reason: str) -> None:
     assert refusal(write(tmp_path / "other", "[]", meta)) == reason
 
 
-def test_a_directory_that_lacks_something_is_refused(tmp_path: Path) -> None:
+def test_an_incomplete_directory_is_refused(tmp_path: Path) -> None:
     directory = write(tmp_path / "half", "[]")
     (directory / "_transforms.json").unlink()
     assert refusal(directory) == "_transforms.json is missing."
@@ -185,7 +185,7 @@ def test_a_directory_that_lacks_something_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[", '"Resize"', "[" * 100_000, "\xff"])
-def test_what_is_no_list_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_json_list_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "list.json").write_text(text, encoding="latin-1")
     assert refusal(tmp_path / "list.json").startswith("list.json is not as expected: ")
 
@@ -251,12 +251,12 @@ def test_too_many_operations_are_refused(tmp_path: Path) -> None:
         (["RandomHorizontalFlip", 1.5], "RandomHorizontalFlip: Expected `float` <= 1.0 - at `$.p`"),
     ],
 )
-def test_an_entry_that_cannot_be_used_is_named(tmp_path: Path, entry: Any, reason: str) -> None:
+def test_an_invalid_entry_is_named_with_the_reason(tmp_path: Path, entry: Any, reason: str) -> None:
     directory = write(tmp_path / "wrong", json.dumps([["Resize", 8], entry]))
     assert refusal(directory) == f"_transforms.json cannot be used:\n  entry 2: {reason}.\n"
 
 
-def test_all_wrong_entries_are_named_at_once(tmp_path: Path) -> None:
+def test_up_to_ten_invalid_entries_are_listed(tmp_path: Path) -> None:
     directory = write(tmp_path / "wrong", json.dumps([["A", 1]] * 12))
     reason = refusal(directory)
     assert reason.count("unknown operation") == 10

@@ -1,4 +1,4 @@
-"""Transforming a directory: its classic form, whatever the threads do, and what cannot be transformed."""
+"""Transforming a directory: the classic form, randomness, and images that cannot be transformed."""
 
 import base64
 import io
@@ -26,7 +26,7 @@ PORT = "Input image directory"
 
 
 class Heard(Silence):
-    """Keeps the warnings."""
+    """Records warnings."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -36,7 +36,7 @@ class Heard(Silence):
 
 
 class Interrupting(Silence):
-    """Ctrl-C as soon as an image is written."""
+    """Raises KeyboardInterrupt as soon as an image is written."""
 
     @contextmanager
     def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:  # noqa: ARG002
@@ -69,7 +69,7 @@ def open_painted(tmp_path: Path, per_category: int = 2, size: tuple[int, int] = 
 
 
 def write_directory(root: Path, rows: list[dict[str, Any]], columns: list[dict[str, Any]]) -> ImageDirectory:
-    """An ImageDirectory of those rows with a painted image for each."""
+    """Write and open an ImageDirectory with these rows, painting an image for each."""
     for index, row in enumerate(rows):
         path = root / row["image_info"]["file_name"]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,10 +100,10 @@ def pixels(root: Path) -> dict[str, bytes]:
     }
 
 
-# ── A directory ──────────────────────────────────────────────────────────────────────────────────
+# ── The output directory ─────────────────────────────────────────────────────────────────────────
 
 
-def test_the_result_has_the_classic_form(tmp_path: Path) -> None:
+def test_the_output_has_the_classic_form(tmp_path: Path) -> None:
     rows = [
         {"image_info": {"file_name": "image/2_29.jpg", "width": 32}, "category": "b", "id": 29},
         {"image_info": {"file_name": "image/0_3.png"}, "category": "a", "id": 3},
@@ -140,7 +140,7 @@ def test_the_result_has_the_classic_form(tmp_path: Path) -> None:
     assert (samples[0]["id"], samples[0]["category"]) == (29, "b")
 
 
-def test_other_columns_stay_and_sizes_that_are_no_more_do_not(tmp_path: Path) -> None:
+def test_other_columns_are_kept_but_outdated_sizes_are_dropped(tmp_path: Path) -> None:
     image_info = {"id": 9, "file_name": "image/a.png", "width": 32, "height": 32}
     rows = [{"image_info": image_info, "id": 7, "town": "Köln", "boxes": [[1, 2, 3, 4]]}]
     columns = [
@@ -203,10 +203,10 @@ def test_no_two_images_get_the_same_file(tmp_path: Path) -> None:
     assert len(pixels(tmp_path / "out")) == len(rows)
 
 
-def test_the_pixels_are_the_upright_rgb_images_and_nothing_else_is_kept(tmp_path: Path) -> None:
+def test_images_are_written_upright_in_rgb_without_metadata(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     exif = Image.Exif()
-    exif[0x0112] = 6  # turn by 90 degrees
+    exif[0x0112] = 6  # orientation: rotate by 90 degrees
     image = paint("blue", 3, (20, 10))
     image.save(tmp_path / "in/a.png", exif=exif, icc_profile=b"profile")
     run(open_image_directory(tmp_path / "in", PORT), tmp_path / "out")
@@ -223,7 +223,7 @@ RANDOM = (ops.RandomResizedCrop(8), ops.ColorJitter(0.5), ops.RandomHorizontalFl
 
 
 @pytest.mark.parametrize("threads", [1, 7])
-def test_the_result_depends_on_the_seed_and_not_on_threads(
+def test_the_output_depends_on_the_seed_and_not_on_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     images = open_painted(tmp_path, 12)
@@ -236,7 +236,7 @@ def test_the_result_depends_on_the_seed_and_not_on_threads(
     assert len(changed) == 24
 
 
-def test_what_is_drawn_for_an_image_does_not_depend_on_others(tmp_path: Path) -> None:
+def test_randomness_of_an_image_does_not_depend_on_other_images(tmp_path: Path) -> None:
     images = open_painted(tmp_path, 4)
     run(images, tmp_path / "all", *RANDOM)
     run(images.select(np.asarray([1, 6])), tmp_path / "some", *RANDOM)
@@ -244,7 +244,7 @@ def test_what_is_drawn_for_an_image_does_not_depend_on_others(tmp_path: Path) ->
     assert len(pixels(tmp_path / "some")) == 2
 
 
-def test_the_callers_random_numbers_are_left_alone(tmp_path: Path) -> None:
+def test_the_global_random_state_is_unchanged(tmp_path: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -252,10 +252,10 @@ def test_the_callers_random_numbers_are_left_alone(tmp_path: Path) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-# ── What cannot be transformed ───────────────────────────────────────────────────────────────────
+# ── Images that cannot be transformed ────────────────────────────────────────────────────────────
 
 
-def test_images_that_cannot_be_read_are_left_out_and_listed(tmp_path: Path) -> None:
+def test_unreadable_images_are_left_out_and_listed(tmp_path: Path) -> None:
     images = open_painted(tmp_path, 3)
     data = images.path(1).read_bytes()
     images.path(1).write_bytes(data[: len(data) // 2])
@@ -275,7 +275,7 @@ def test_images_that_cannot_be_read_are_left_out_and_listed(tmp_path: Path) -> N
     )
 
 
-def test_an_image_that_does_not_fit_is_left_out_and_listed(tmp_path: Path) -> None:
+def test_an_image_too_small_for_an_operation_is_left_out_and_listed(tmp_path: Path) -> None:
     images = open_painted(tmp_path, 3)
     paint("red", 0, (7, 10)).save(images.path(4))
     assert run(images, tmp_path / "out", ops.RandomCrop(8), voice=Heard()) == 5
@@ -285,7 +285,7 @@ def test_an_image_that_does_not_fit_is_left_out_and_listed(tmp_path: Path) -> No
     )
 
 
-def test_where_nothing_can_be_read_there_is_no_output(tmp_path: Path) -> None:
+def test_without_a_readable_image_there_is_no_output(tmp_path: Path) -> None:
     images = open_painted(tmp_path, 1)
     for index in range(2):
         images.path(index).write_bytes(b"no image")
@@ -294,7 +294,7 @@ def test_where_nothing_can_be_read_there_is_no_output(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_where_nothing_fits_the_transformation_is_to_blame(tmp_path: Path) -> None:
+def test_if_an_operation_fits_no_image_the_transformation_is_refused(tmp_path: Path) -> None:
     images = open_painted(tmp_path, 2)
     with pytest.raises(InvalidTransformationDirectoryError) as raised:
         run(images, tmp_path / "out", ops.RandomCrop(20))
@@ -308,7 +308,7 @@ def test_where_nothing_fits_the_transformation_is_to_blame(tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_where_most_are_damaged_the_images_are_to_blame(tmp_path: Path) -> None:
+def test_if_most_images_are_damaged_the_dataset_is_refused(tmp_path: Path) -> None:
     images = open_painted(tmp_path, 3)
     for index in (1, 2, 3):
         images.path(index).write_bytes(b"no image")
@@ -316,7 +316,7 @@ def test_where_most_are_damaged_the_images_are_to_blame(tmp_path: Path) -> None:
         run(images, tmp_path / "out", ops.RandomCrop(20))
 
 
-def test_an_interrupted_transformation_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_transformation_leaves_no_output(tmp_path: Path) -> None:
     images = open_painted(tmp_path, 20)
     with pytest.raises(KeyboardInterrupt):
         run(images, tmp_path / "out", voice=Interrupting())

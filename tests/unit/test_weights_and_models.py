@@ -1,4 +1,4 @@
-"""Weights files, and networks made of them."""
+"""Weights files, and networks loaded from them."""
 
 import copy
 import pickle
@@ -46,7 +46,7 @@ def untrained(untrained_resnet18: Path) -> ModelDirectory:
 
 @pytest.fixture
 def state(resnet18: nn.Module) -> dict[str, Tensor]:
-    """Its weights under their own names, in a mapping of the test's own."""
+    """The state dict of `resnet18`, in a new dict that the test may change."""
     return dict(resnet18.state_dict())
 
 
@@ -58,7 +58,7 @@ def saved(path: Path, value: object, **options: Any) -> Path:
 # ── Reading a weights file ───────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "the older form"])
+@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy format"])
 def test_a_state_dict_is_read_without_its_prefix(tmp_path: Path, is_zip: bool) -> None:
     state = OrderedDict({"model.fc.weight": torch.eye(2), "out_linear_model.bias": torch.ones(2)})
     path = saved(tmp_path / "model", state, _use_new_zipfile_serialization=is_zip)
@@ -67,7 +67,7 @@ def test_a_state_dict_is_read_without_its_prefix(tmp_path: Path, is_zip: bool) -
     assert torch.equal(found["fc.weight"], torch.eye(2))
 
 
-def test_the_prefix_goes_on_as_it_comes_off(tmp_path: Path, state: dict[str, Tensor]) -> None:
+def test_the_prefix_is_added_and_removed_again(tmp_path: Path, state: dict[str, Tensor]) -> None:
     path = saved(tmp_path / "model", with_prefix(state))
     assert all(name.startswith("model.") for name in torch.load(path, weights_only=True))
     assert list(read_state_dict(path, LIMIT)) == list(state)
@@ -101,7 +101,7 @@ def test_code_in_a_weights_file_never_runs(tmp_path: Path, form: str) -> None:
         assert marker.exists()
 
 
-def test_a_pickled_network_says_how_to_save_it(tmp_path: Path) -> None:
+def test_a_pickled_network_is_refused_with_how_to_save_it(tmp_path: Path) -> None:
     path = saved(tmp_path / "model", nn.Linear(1, 1))
     with pytest.raises(
         WeightsError, match=r"which is never loaded. Save a state dict: torch.save\(model.state_dict\(\), …\)"
@@ -109,7 +109,7 @@ def test_a_pickled_network_says_how_to_save_it(tmp_path: Path) -> None:
         read_state_dict(path, LIMIT)
 
 
-def test_a_checkpoint_of_a_training_says_where_its_state_dicts_are(tmp_path: Path) -> None:
+def test_a_training_checkpoint_is_refused_with_where_its_state_dicts_are(tmp_path: Path) -> None:
     state = {"fc.weight": torch.ones(1)}
     checkpoint = {"model": state, "optimizer": {"state": {}}, "model_ema": state, "epoch": 3}
     with pytest.raises(WeightsError) as raised:
@@ -120,8 +120,8 @@ def test_a_checkpoint_of_a_training_says_where_its_state_dicts_are(tmp_path: Pat
     )
 
 
-@pytest.mark.parametrize("length", [72, 0x80], ids=["plain", "as a pickle begins"])
-def test_a_safetensors_file_says_how_to_write_it_anew(tmp_path: Path, length: int) -> None:
+@pytest.mark.parametrize("length", [72, 0x80], ids=["plain", "starts like a pickle"])
+def test_a_safetensors_file_is_refused_with_how_to_convert_it(tmp_path: Path, length: int) -> None:
     header = b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'.ljust(length)
     (tmp_path / "model").write_bytes(length.to_bytes(8, "little") + header + bytes(4))
     with pytest.raises(WeightsError, match=r"^it is a safetensors file, .* torch\.save\(safetensors\.torch"):
@@ -138,15 +138,22 @@ def test_a_safetensors_file_says_how_to_write_it_anew(tmp_path: Path, length: in
         {1: torch.ones(1)},
         None,
     ],
-    ids=["a list", "a tensor", "a number", "a number beside", "a name that is none", "nothing"],
+    ids=[
+        "a list",
+        "a tensor",
+        "a number",
+        "a number besides tensors",
+        "a key that is not a string",
+        "nothing",
+    ],
 )
-def test_what_is_no_state_dict_is_refused(tmp_path: Path, value: object) -> None:
+def test_a_value_that_is_not_a_state_dict_is_refused(tmp_path: Path, value: object) -> None:
     with pytest.raises(WeightsError, match=r"^it is not a state dict \(names to tensors\)\.$"):
         read_state_dict(saved(tmp_path / "model", value), LIMIT)
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense" * 10, b"PK\x03\x04", b"\x80\x02."])
-def test_what_torch_did_not_save_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_a_file_not_written_by_torch_save_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "model").write_bytes(data)
     with pytest.raises(WeightsError) as raised:
         read_state_dict(tmp_path / "model", LIMIT)
@@ -154,14 +161,14 @@ def test_what_torch_did_not_save_is_refused(tmp_path: Path, data: bytes) -> None
     assert "\n" not in str(raised.value)
 
 
-def test_half_a_weights_file_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_weights_file_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "model", {"a": torch.ones(1000)})
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(WeightsError, match=r"^it is not a torch.save file, or is incomplete\.$"):
         read_state_dict(path, LIMIT)
 
 
-def test_more_bytes_than_the_network_can_have_are_not_read(tmp_path: Path) -> None:
+def test_a_file_larger_than_the_network_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "model").write_bytes(bytes(1001))
     with pytest.raises(
         WeightsError, match=r"^the file has 1,001 bytes; the architecture has at most 1,000\.$"
@@ -169,7 +176,7 @@ def test_more_bytes_than_the_network_can_have_are_not_read(tmp_path: Path) -> No
         read_state_dict(tmp_path / "model", 1000)
 
 
-def test_a_network_in_double_precision_is_within_its_limit(resnet18: nn.Module) -> None:
+def test_the_size_limit_allows_double_precision(resnet18: nn.Module) -> None:
     doubles = copy.deepcopy(resnet18).double()
     assert sum(value.nbytes for value in doubles.state_dict().values()) < max_bytes(resnet18)
 
@@ -177,7 +184,7 @@ def test_a_network_in_double_precision_is_within_its_limit(resnet18: nn.Module) 
 # ── The designer's second head ───────────────────────────────────────────────────────────────────
 
 
-def test_two_linear_layers_become_one_that_computes_the_same() -> None:
+def test_two_linear_layers_are_folded_into_an_equivalent_one() -> None:
     torch.manual_seed(0)
     inner, outer = nn.Linear(64, 1000), nn.Linear(1000, 3)
     state = {"fc.weight": inner.weight, "fc.bias": inner.bias, "other": torch.ones(1)}
@@ -190,7 +197,7 @@ def test_two_linear_layers_become_one_that_computes_the_same() -> None:
     assert torch.allclose(features @ folded["fc.weight"].T + folded["fc.bias"], both, atol=1e-5)
 
 
-def test_a_trained_classic_network_predicts_as_with_both_layers(tmp_path: Path) -> None:
+def test_a_classic_network_with_two_heads_predicts_as_before_folding(tmp_path: Path) -> None:
     torch.manual_seed(1)
     inner, outer = build("resnet18", False, 1000), nn.Linear(1000, 3)
     state = with_prefix(inner.state_dict())
@@ -207,7 +214,7 @@ def test_a_trained_classic_network_predicts_as_with_both_layers(tmp_path: Path) 
     assert found == pytest.approx(expected.numpy(), abs=1e-5)
 
 
-def test_without_a_second_head_the_state_is_as_it_was() -> None:
+def test_without_a_second_head_the_state_is_unchanged() -> None:
     state = {"fc.weight": torch.ones(2, 2), "fc.bias": torch.ones(2)}
     assert fold_extra_head(state, "fc") == state
 
@@ -255,7 +262,7 @@ def test_all_weights_are_loaded(tmp_path: Path, state: dict[str, Tensor]) -> Non
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.module."])
-def test_weights_of_a_network_inside_of_another_are_loaded(
+def test_weights_of_a_wrapped_network_are_loaded(
     tmp_path: Path, state: dict[str, Tensor], prefix: str
 ) -> None:
     inside = {"n_averaged": torch.tensor(3), **{prefix + name: value for name, value in state.items()}}
@@ -265,7 +272,7 @@ def test_weights_of_a_network_inside_of_another_are_loaded(
 
 
 def as_torchvision_wrote_it(architecture: str, network: nn.Module) -> dict[str, Tensor]:
-    """The weights with the names that they have in torchvision's own files, older than its networks."""
+    """The state dict with the older names of torchvision's published weights files."""
     names: dict[str, tuple[str, Callable[[re.Match[str]], str]]] = {
         "densenet121": (r"(denselayer\d+\.(?:norm|conv))([12]\.)", lambda found: f"{found[1]}.{found[2]}"),
         "vit_b_32": (r"mlp\.([03])\.", lambda found: f"mlp.linear_{1 + int(found[1]) // 3}."),
@@ -277,7 +284,7 @@ def as_torchvision_wrote_it(architecture: str, network: nn.Module) -> dict[str, 
 
 
 @pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "vit_b_32"])
-def test_torchvisions_own_files_are_loaded(tmp_path: Path, architecture: str) -> None:
+def test_published_torchvision_weights_are_loaded(tmp_path: Path, architecture: str) -> None:
     given = build(architecture, False, 3)
     file = saved(tmp_path / "weights.pth", as_torchvision_wrote_it(architecture, given))
     network = build(architecture, False, 3)
@@ -303,7 +310,7 @@ def test_a_head_for_other_categories_is_replaced_and_the_other_weights_are_kept(
 
 
 @pytest.mark.parametrize("num_classes", [3, 5, 1000])
-def test_a_trained_model_whose_head_is_not_of_its_categories_is_refused(
+def test_a_trained_model_whose_head_does_not_match_its_categories_is_refused(
     num_classes: int, tmp_path: Path, untrained: ModelDirectory
 ) -> None:
     saved(tmp_path / "model", with_prefix(build("resnet18", False, 5).state_dict()))
@@ -313,7 +320,7 @@ def test_a_trained_model_whose_head_is_not_of_its_categories_is_refused(
     assert "model: its head has 5 classes; index_to_label.csv names 3." in str(raised.value)
 
 
-def test_a_head_for_as_many_categories_is_kept(untrained: ModelDirectory) -> None:
+def test_a_head_for_the_same_number_of_categories_is_kept(untrained: ModelDirectory) -> None:
     before = read_state_dict(untrained.weights_path, LIMIT)
     assert torch.equal(build_model(untrained, 1000).state_dict()["fc.weight"], before["fc.weight"])
 
@@ -327,7 +334,7 @@ def test_a_head_for_as_many_categories_is_kept(untrained: ModelDirectory) -> Non
             id="a missing weight",
         ),
         pytest.param(
-            lambda state: state.update(extra=torch.ones(1)), "extra is unexpected.", id="one too many"
+            lambda state: state.update(extra=torch.ones(1)), "extra is unexpected.", id="an extra weight"
         ),
         pytest.param(
             lambda state: state.update({"conv1.weight": torch.ones(64, 3, 3, 3)}),
@@ -337,7 +344,7 @@ def test_a_head_for_as_many_categories_is_kept(untrained: ModelDirectory) -> Non
         pytest.param(
             lambda state: state.update({"bn1.bias": torch.ones(64, dtype=torch.int64)}),
             "bn1.bias has dtype torch.int64, expected torch.float32.",
-            id="another kind of number",
+            id="another dtype",
         ),
         pytest.param(
             lambda state: state.update({"fc.weight": torch.ones(3, 100)}),
@@ -347,7 +354,7 @@ def test_a_head_for_as_many_categories_is_kept(untrained: ModelDirectory) -> Non
         pytest.param(
             lambda state: state.update({"fc.weight": torch.ones(7, 512)}),
             "fc.weight has shape (7, 512), expected (3, 512).",
-            id="a head that does not fit itself",
+            id="a head whose weight and bias disagree",
         ),
         pytest.param(
             lambda state: state.update({"fc.weight": torch.ones(512)}),
@@ -363,7 +370,7 @@ def test_a_head_for_as_many_categories_is_kept(untrained: ModelDirectory) -> Non
         ),
     ],
 )
-def test_weights_of_another_network_are_listed(
+def test_mismatched_weights_are_listed_and_nothing_is_loaded(
     tmp_path: Path,
     resnet18: nn.Module,
     state: dict[str, Tensor],
@@ -392,7 +399,9 @@ def test_the_error_names_the_directory_and_the_architecture(
     assert message.endswith("more. The weights of a resnet18 are expected.")
 
 
-def test_weights_of_half_precision_are_loaded_in_single(tmp_path: Path, state: dict[str, Tensor]) -> None:
+def test_half_precision_weights_are_loaded_in_single_precision(
+    tmp_path: Path, state: dict[str, Tensor]
+) -> None:
     halves = {name: v.half() if v.is_floating_point() else v for name, v in state.items()}
     network = fresh()
     load_weights(network, "resnet18", saved(tmp_path / "model", halves))

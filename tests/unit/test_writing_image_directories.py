@@ -1,4 +1,4 @@
-"""Image directories as they are written: the classic form, byte by byte."""
+"""Writing image directories: the classic form, byte for byte."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ from train_pytorch_model.formats.image_directory import (
 from train_pytorch_model.formats.schema import image_samples, image_schema
 
 
-def test_a_written_directory_is_the_classic_form_byte_by_byte(tmp_path: Path) -> None:
+def test_a_written_directory_has_the_classic_form_byte_for_byte(tmp_path: Path) -> None:
     root = write_three(tmp_path / "data")
     assert sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()) == [
         "_meta.yaml",
@@ -45,7 +45,7 @@ def test_a_written_directory_is_the_classic_form_byte_by_byte(tmp_path: Path) ->
     )
 
 
-def test_the_schema_declares_image_id_and_category_byte_by_byte(tmp_path: Path) -> None:
+def test_the_schema_declares_image_id_and_category_byte_for_byte(tmp_path: Path) -> None:
     root = write_three(tmp_path / "data")
     assert (
         (root / "_schema.json").read_bytes()
@@ -113,7 +113,7 @@ def test_samples_are_the_first_rows_with_the_image_as_base64(tmp_path: Path) -> 
     assert [list(sample) for sample in samples] == [["image", "id", "category"]] * 3
 
 
-def test_no_more_images_are_read_than_are_shown(tmp_path: Path) -> None:
+def test_samples_read_no_more_rows_than_needed(tmp_path: Path) -> None:
     image = tmp_path / "a.ppm"
     image.write_bytes(b"P6 1 1 255\nabc")
     rows = iter([(image, {"id": index}) for index in range(10)])
@@ -121,21 +121,21 @@ def test_no_more_images_are_read_than_are_shown(tmp_path: Path) -> None:
     assert len(list(rows)) >= 6
 
 
-def test_a_large_image_is_shown_reduced(tmp_path: Path) -> None:
+def test_a_large_sample_image_is_reduced(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (600, 400, 3), dtype=np.uint8)
     data = encode(Image.fromarray(noise))
     write_image_directory(tmp_path / "data", [("0_0.png", data, "a")], ["a"], "--output")
     assert len((tmp_path / "data/_samples.json").read_bytes()) < len(data) / 4
 
 
-def test_a_sample_that_is_reduced_carries_no_words_of_its_image(tmp_path: Path) -> None:
+def test_a_reduced_sample_carries_no_comment_of_its_image(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (400, 400, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "a.jpg", comment="a secret" * 1000)
     (sample,) = image_samples([(tmp_path / "a.jpg", {})])
     assert b"secret" not in base64.b64decode(sample["image"])
 
 
-def test_an_image_that_cannot_be_shown_is_no_sample(tmp_path: Path) -> None:
+def test_an_unreadable_image_is_not_sampled(tmp_path: Path) -> None:
     images = [("0_0.png", b"x" * 100_000, "a"), ("0_1.ppm", b"P6 1 1 255\nabc", "a")]
     write_image_directory(tmp_path / "data", images, ["a"], "--output")
     samples = json.loads((tmp_path / "data/_samples.json").read_bytes())
@@ -154,7 +154,7 @@ def test_an_unlabelled_directory_has_no_category_anywhere(tmp_path: Path) -> Non
     assert list(directory.read_rows()) == [{"id": 0}]
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_a_written_directory_is_read_back(tmp_path: Path) -> None:
     directory = open_three(tmp_path)
     assert directory.categories == ("große", "b")
     assert list(directory.file_names) == ["image/0_0.png", "image/1_1.png", "image/0_2.png"]
@@ -166,7 +166,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     ]
 
 
-def test_files_come_in_any_order_and_rows_in_theirs(tmp_path: Path) -> None:
+def test_files_may_be_written_in_any_order_and_rows_keep_theirs(tmp_path: Path) -> None:
     rows = [image_row(f"image/x/{index}.ppm", index, "a") for index in (0, 1)]
     with writing_image_directory(tmp_path / "data", image_schema(["a"]), "--output") as writer:
         for row in reversed(rows):
@@ -177,7 +177,7 @@ def test_files_come_in_any_order_and_rows_in_theirs(tmp_path: Path) -> None:
     assert list(directory.file_names) == ["image/x/0.ppm", "image/x/1.ppm"]
 
 
-def test_a_schema_of_other_names_is_written_by_them(tmp_path: Path) -> None:
+def test_a_schema_with_other_column_names_is_honoured(tmp_path: Path) -> None:
     image = {"name": "photo", "type": "Bytes", "properties": {"mime_type": "image/png", "image_ref": "where"}}
     columns = [{"name": "shelf", "type": "Numeric"}, image]
     row = {"shelf": 3, "where": {"file_name": "p/1.ppm", "width": 1}, "unknown": 0}
@@ -191,7 +191,7 @@ def test_a_schema_of_other_names_is_written_by_them(tmp_path: Path) -> None:
     assert list(open_image_directory(tmp_path / "data", PORT).read_rows()) == [{"shelf": 3}]
 
 
-def test_a_disk_that_is_full_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_output(tmp_path: Path) -> None:
     def fill(path: Path) -> None:
         with writing_image_directory(path, image_schema([]), "--output") as writer:
             writer.place(image_row("image/0.png", 0, None)).write_bytes(b"")

@@ -1,4 +1,4 @@
-"""Model directories as they are written: the classic form, byte by byte."""
+"""Writing model directories: the classic form, byte for byte."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ def time_fixed(text: str) -> str:
     return re.sub(r"time_created: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+0000\n", "time_created: …\n", text)
 
 
-def test_an_untrained_spec_is_the_classic_form_byte_by_byte(tmp_path: Path) -> None:
+def test_an_untrained_spec_has_the_classic_form_byte_for_byte(tmp_path: Path) -> None:
     meta = write_spec(tmp_path, architecture="resnet18", option=False, is_pretrained=False, recipe=Recipe())
     assert list(meta.items()) == [("type", "ModelDirectory"), ("extension", {}), ("model", "model_spec.yaml")]
     assert time_fixed((tmp_path / "model_spec.yaml").read_text()) == (
@@ -45,7 +45,7 @@ def test_an_untrained_spec_is_the_classic_form_byte_by_byte(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["model_spec.yaml"]
 
 
-def test_a_trained_spec_is_the_classic_form_with_our_recipe_byte_by_byte(tmp_path: Path) -> None:
+def test_a_trained_spec_is_the_classic_form_plus_the_recipe_byte_for_byte(tmp_path: Path) -> None:
     recipe = Recipe(image_size=(32, 48), mean=HALF, std=HALF)
     meta = write_spec(
         tmp_path,
@@ -99,7 +99,7 @@ def test_a_trained_spec_is_the_classic_form_with_our_recipe_byte_by_byte(tmp_pat
     assert (tmp_path / "index_to_label.csv").read_bytes() == ',label\n0,a\n1,"b,c"\n2,größe\n'.encode()
 
 
-def test_a_family_without_an_option_writes_and_reads_none(tmp_path: Path) -> None:
+def test_a_family_without_an_option_is_written_and_read_without_one(tmp_path: Path) -> None:
     meta = write_spec(tmp_path, architecture="vit_b_16", option=False, is_pretrained=True, recipe=Recipe())
     write_yaml(tmp_path / "_meta.yaml", meta)
     (tmp_path / "model").touch()
@@ -114,14 +114,14 @@ def test_a_family_without_an_option_writes_and_reads_none(tmp_path: Path) -> Non
     assert (directory.architecture, directory.option, directory.is_pretrained) == ("vit_b_16", False, True)
 
 
-def test_the_time_of_creation_is_a_text_without_a_colon_in_its_zone(tmp_path: Path) -> None:
+def test_the_creation_time_is_a_string_with_a_utc_offset_without_a_colon(tmp_path: Path) -> None:
     write_spec(tmp_path, architecture="resnet18", option=False, is_pretrained=False, recipe=Recipe())
     time = yaml.safe_load((tmp_path / "model_spec.yaml").read_text())["time_created"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+0000", time)
 
 
 @pytest.mark.parametrize(("architecture", "option"), [("resnext50_32x4d", True), ("densenet161", False)])
-def test_what_is_written_is_read_again(tmp_path: Path, architecture: str, option: bool) -> None:
+def test_a_written_spec_is_read_back(tmp_path: Path, architecture: str, option: bool) -> None:
     recipe = Recipe(image_size=64, augmentation="none", mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
     categories = ("001", "a, b", 'with "quotes"', "two\nlines", "größe", "")
     meta = write_spec(
@@ -161,5 +161,5 @@ def test_what_is_written_is_read_again(tmp_path: Path, architecture: str, option
         (["nan", "1"], ["nan", "1"]),
     ],
 )
-def test_names_that_the_classic_reader_would_change_are_known(names: list[str], renamed: list[str]) -> None:
+def test_names_that_the_classic_reader_would_change_are_found(names: list[str], renamed: list[str]) -> None:
     assert renamed_by_type_inference(names) == renamed

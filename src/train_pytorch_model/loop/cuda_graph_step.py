@@ -37,7 +37,7 @@ def can_be_captured(network: nn.Module) -> bool:
 
 
 @dataclass(frozen=True)
-class _Recording:
+class _CapturedStep:
     """A captured step for one batch size, with its static inputs and output."""
 
     graph: torch.cuda.CUDAGraph
@@ -69,8 +69,8 @@ class CudaGraphStep:
         self._image_size = torch.Size()
         """(H, W) of the current images; steps on them are keyed by batch size."""
         self._taken: Counter[int] = Counter()
-        self._recordings: dict[int, _Recording] = {}
-        self._can_record = can_be_captured(step.model)
+        self._captured: dict[int, _CapturedStep] = {}
+        self._can_capture = can_be_captured(step.model)
         self._can_compile, self._is_long = True, False
         self._steps: dict[int, TrainStep] = {}  # the compiled ones
         self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
@@ -89,7 +89,7 @@ class CudaGraphStep:
         size = len(batch.targets)
         if size != batch.global_count:
             return self._compute(self._step, batch, sums)
-        if self._taken[size] >= WARMUP_STEPS and size not in self._recordings:
+        if self._taken[size] >= WARMUP_STEPS and size not in self._captured:
             self._prepare(batch, sums)
         if self._taken[size] < WARMUP_STEPS:
             self._taken[size] += 1
@@ -102,22 +102,22 @@ class CudaGraphStep:
         self._taken.clear()
         self._steps.clear()
         self._is_long, self._timed = False, []
-        self._drop_recordings()
+        self._drop_captured()
 
-    def _drop_recordings(self) -> None:
-        if self._recordings:
+    def _drop_captured(self) -> None:
+        if self._captured:
             torch.cuda.synchronize(self._step.world.device)  # one of them may still be running
-            self._recordings.clear()
+            self._captured.clear()
 
     def _take(self, batch: Batch, sums: Sums) -> Tensor:
         """Take a step after warmup: replay its graph if there is one."""
-        recording = self._recordings.get(len(batch.targets))
-        if recording is None:
+        captured = self._captured.get(len(batch.targets))
+        if captured is None:
             return self._compute(self._steps.get(len(batch.targets), self._step), batch, sums)
-        recording.images.copy_(batch.images)
-        recording.targets.copy_(batch.targets)
-        recording.graph.replay()
-        return recording.loss_sum
+        captured.images.copy_(batch.images)
+        captured.targets.copy_(batch.targets)
+        captured.graph.replay()
+        return captured.loss_sum
 
     def _compute(self, step: TrainStep, batch: Batch, sums: Sums) -> Tensor:
         """Take a step without a graph, on the capture stream: libraries allocate workspaces per stream."""
@@ -139,10 +139,10 @@ class CudaGraphStep:
                 self._steps[size] = replace(self._step, model=network)
                 self._taken[size] = 0  # it warms up again
                 return
-        if self._can_record:
-            self._record(batch, sums)
+        if self._can_capture:
+            self._capture(batch, sums)
 
-    def _record(self, batch: Batch, sums: Sums) -> None:
+    def _capture(self, batch: Batch, sums: Sums) -> None:
         """Capture the step for this batch size, without executing it, unless that takes too much memory.
 
         A capture that fails cannot be undone: it would leave PyTorch in capture mode. So memory is checked
@@ -153,15 +153,15 @@ class CudaGraphStep:
         free, total = torch.cuda.mem_get_info(device)
         needed = torch.cuda.max_memory_allocated(device)
         if needed > min(free, MAX_MEMORY_SHARE * total):
-            self._can_record = False
+            self._can_capture = False
             return
         graph = torch.cuda.CUDAGraph()
         static = replace(batch, images=batch.images.clone(), targets=batch.targets.clone())
         # One memory pool for all graphs: nothing in it is needed from one step to the next.
-        pool = next((recording.graph.pool() for recording in self._recordings.values()), None)
+        pool = next((captured.graph.pool() for captured in self._captured.values()), None)
         with torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"):
             loss_sum = self._steps.get(size, self._step)(static, self._lr, sums)
-        self._recordings[size] = _Recording(graph, static.images, static.targets, loss_sum)
+        self._captured[size] = _CapturedStep(graph, static.images, static.targets, loss_sum)
 
     def _take_timed(self, take: Callable[[], Tensor]) -> Tensor:
         """Take a step; once the GPU has run the first ones, their times tell whether training is long."""
@@ -180,5 +180,5 @@ class CudaGraphStep:
             self._timed = None
             if self._can_compile and step_s * self._steps_left() >= COMPILING_PAYS_S:
                 self._is_long = True
-                self._drop_recordings()
+                self._drop_captured()
         return loss_sum

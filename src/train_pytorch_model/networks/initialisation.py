@@ -50,17 +50,17 @@ def initialise_from_scratch(
         for layer in network.get_submodule(family.head.rpartition(".")[0]).children():
             if isinstance(layer, nn.Linear) and layer is not head:
                 _scale(layer.weight, math.sqrt(2 / layer.in_features))
-        length = HEAD_NORM * min(1.0, math.sqrt(HEAD_FEATURES / head.in_features))
+        norm = HEAD_NORM * min(1.0, math.sqrt(HEAD_FEATURES / head.in_features))
         if family.class_name in LARGE_HEADS:
-            length = LARGE_HEAD_NORM
+            norm = LARGE_HEAD_NORM
         elif epochs >= MIN_ZERO_HEAD_EPOCHS or epochs * images_per_category >= MIN_ZERO_HEAD_SAMPLES:
-            length = 0.0
-        _scale(head.weight, length / math.sqrt(head.in_features))
+            norm = 0.0
+        _scale(head.weight, norm / math.sqrt(head.in_features))
         head.bias.zero_()
     rescale_filters(network, math.sqrt(peak_lr / min(MAX_RATE, RATE_PER_IMAGE * batch_size)))
 
 
-def rescale_filters(network: nn.Module, length: float) -> None:
+def rescale_filters(network: nn.Module, filter_norm: float) -> None:
     """Rescale every filter before a batch norm of its own to this norm, at least `MIN_NORM`.
 
     The running statistics are rescaled as well, so the network computes the same as before, up to rounding.
@@ -68,17 +68,17 @@ def rescale_filters(network: nn.Module, length: float) -> None:
     """
     layers = [module for module in network.modules() if not list(module.children())]
     with torch.no_grad():
-        for layer, norm in pairwise(layers):
-            if not (isinstance(layer, nn.Conv2d) and isinstance(norm, _BatchNorm)):
+        for layer, batch_norm in pairwise(layers):
+            if not (isinstance(layer, nn.Conv2d) and isinstance(batch_norm, _BatchNorm)):
                 continue
             # In a DenseNet, some batch norms also normalise earlier layers' features.
-            if layer.out_channels == norm.num_features:
+            if layer.out_channels == batch_norm.num_features:
                 own = torch.linalg.vector_norm(layer.weight, dim=(1, 2, 3))
-                factor = torch.where(own > 0, max(length, MIN_NORM) / own, 1.0)
+                factor = torch.where(own > 0, max(filter_norm, MIN_NORM) / own, 1.0)
                 layer.weight.mul_(factor[:, None, None, None])
-                if norm.running_mean is not None and norm.running_var is not None:
-                    norm.running_mean.mul_(factor)
-                    norm.running_var.mul_(factor**2)
+                if batch_norm.running_mean is not None and batch_norm.running_var is not None:
+                    batch_norm.running_mean.mul_(factor)
+                    batch_norm.running_var.mul_(factor**2)
 
 
 def _scale(weight: Tensor, deviation: float) -> None:
