@@ -118,7 +118,7 @@ def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
 
     assert [process.returncode for process in ended] == [0, 0], ended
     assert "Azure ML has started 2 processes per node, on 1 node; no more are started." in ended[0].stdout
-    assert "8 images a step = batch size 4 x 2 processes" in ended[0].stdout
+    assert "8 images per step = batch size 4 x 2 processes" in ended[0].stdout
     said = "".join(process.stdout + process.stderr for process in ended)
     assert said.count("Warning") == 1  # about too few images
     assert "Train PyTorch Model" not in ended[1].stdout  # older torch versions print gloo's messages
@@ -232,7 +232,7 @@ def test_the_processes_of_one_node_form_one_world(
     ended = start([process | port for process in job(1, per_node, HERE)], tmp_path, *arguments)
     assert {process.returncode for process in ended} == {0}, ended
     assert note in ended[0].stdout
-    assert f"{4 * per_node} images a step = batch size 4 x {per_node} process" in ended[0].stdout
+    assert f"{4 * per_node} images per step = batch size 4 x {per_node} process" in ended[0].stdout
     assert "".join(process.stdout for process in ended).count("Train PyTorch Model ") == 1
 
 

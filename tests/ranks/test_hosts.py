@@ -117,7 +117,7 @@ def together(
 def test_two_nodes_started_by_azure_ml_train_together(together: tuple[Path, str]) -> None:
     output, text = together
     assert (output / "_meta.yaml").is_file()
-    assert "4 images a step = batch size 2 x 2 processes" in text
+    assert "4 images per step = batch size 2 x 2 processes" in text
     assert text.count(f"Epoch {EPOCHS}/{EPOCHS}: ") == 1
 
 
@@ -128,7 +128,7 @@ def test_two_nodes_started_by_mpi_connect(
     processes = start_as_azure_does(hosts, command, tmp_path, mpi_job)
     assert [process.wait() for process in processes] == [0, 0], said(tmp_path)
     assert "MPI has started 2 processes, 1 on this node." in said(tmp_path)
-    assert said(tmp_path).count("4 images a step = batch size 2 x 2 processes") == 1
+    assert said(tmp_path).count("4 images per step = batch size 2 x 2 processes") == 1
 
 
 def test_two_nodes_of_two_processes_started_by_azure_ml_connect(
@@ -138,7 +138,7 @@ def test_two_nodes_of_two_processes_started_by_azure_ml_connect(
     processes = start_as_azure_does(hosts, command, tmp_path, per_node=2)
     assert [process.wait() for process in processes] == [0] * 4, said(tmp_path)
     assert "Azure ML has started 2 processes per node, on 2 nodes; no more are started." in said(tmp_path)
-    assert said(tmp_path).count("8 images a step = batch size 2 x 4 processes") == 1
+    assert said(tmp_path).count("8 images per step = batch size 2 x 4 processes") == 1
 
 
 def test_two_nodes_train_the_same_model_under_torchrun(

@@ -100,7 +100,7 @@ def test_torchrun_trains_with_two_processes(
     assert [entry.name for entry in tmp_path.iterdir()] == ["trained"]
     metrics = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert [(record["epoch"], record["step"]) for record in metrics] == [(1, 2)]
-    assert "8 images a step = batch size 4 x 2 processes" in ended.stdout
+    assert "8 images per step = batch size 4 x 2 processes" in ended.stdout
     assert "Peak LR     0.002 = learning rate 0.001 x 2 processes" in ended.stdout
     for line in ("Train PyTorch Model ", "Epoch 1/1: ", "The trained model is in "):
         assert ended.stdout.count(line) == 1
@@ -160,7 +160,7 @@ def test_the_agents_of_two_nodes_connect_and_train_together(
     said = [node.communicate() for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
     assert (output / "_meta.yaml").is_file()
-    assert "8 images a step = batch size 4 x 2 processes" in said[0][0]
+    assert "8 images per step = batch size 4 x 2 processes" in said[0][0]
     assert said[0][0].count("Epoch 1/1: ") == 1
     assert said[1][0] == ""
 
