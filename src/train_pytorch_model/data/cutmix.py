@@ -1,4 +1,8 @@
-"""CutMix (Yun et al., 2019): in some batches, a box of each image shows another image, and counts as such."""
+"""CutMix (Yun et al., 2019): in some batches, a box of each image shows another image, and counts as such.
+
+torchvision's `v2.CutMix` draws from PyTorch's global CPU generator, which is not seeded at each step of a run
+on a GPU: a resumed run would draw other boxes.
+"""
 
 import math
 from dataclasses import replace
