@@ -164,6 +164,7 @@ def test_labels_of_small_images_are_smoothed_in_long_training(
         (Recipe(), {"is_pretrained": True}, 14, 0.0),
         (Recipe(), {"is_pretrained": True}, 15, 0.5),
         (Recipe(mean=HALF, std=HALF), {"trained": True}, 15, 0.5),
+        (Recipe(mean=HALF, std=HALF), {"trained": True, "is_pretrained": True}, 15, 0.5),
         (Recipe(), {}, 30, 0.0),
         (Recipe(freeze_backbone=True), {"is_pretrained": True}, 30, 0.0),
         (Recipe(cutmix=0.0), {"is_pretrained": True}, 30, 0.0),

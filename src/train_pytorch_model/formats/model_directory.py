@@ -97,7 +97,9 @@ class ModelDirectory:
 
     def is_fine_tuned_for(self, categories: Sequence[str]) -> bool:
         """Whether training for these categories is fine-tuning: the weights are trained, but for others."""
-        return self.is_pretrained or (self.is_trained and self.categories != tuple(categories))
+        if self.is_trained:  # the designer's may be pretrained as well
+            return self.categories != tuple(categories)
+        return self.is_pretrained
 
     def error(self, reason: str, hint: str = HINT) -> InvalidModelDirectoryError:
         return InvalidModelDirectoryError(f"{self.port} {self.root}", reason, hint)

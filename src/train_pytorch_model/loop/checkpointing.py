@@ -43,7 +43,7 @@ class Checkpointer:
         stop: StopRequests,
         voice: Voice,
     ) -> None:
-        self._folder, self._every_s, self._surroundings = folder, every_s, environment
+        self._folder, self._every_s, self._environment = folder, every_s, environment
         self._state, self._world, self._stop, self._voice = state, world, stop, voice
         self._agreement = Agreement(world)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -93,7 +93,7 @@ class Checkpointer:
         self._state.restore(snapshot)
         self.good = self._state.snapshot()
         before = snapshot.values["environment"]
-        for name, value in self._surroundings.items():
+        for name, value in self._environment.items():
             if before.get(name) != value:
                 self._voice.warn(
                     f"The run was started with {name} {before.get(name)} and resumes with {value}: its result"
@@ -135,7 +135,7 @@ class Checkpointer:
         self.good = self._state.snapshot()
         checkpoint = gather(self.good, self._world)
         if checkpoint is not None:
-            environment = {"environment": dict(self._surroundings)}
+            environment = {"environment": dict(self._environment)}
             self._unwritten = replace(checkpoint, values={**checkpoint.values, **environment})
 
     def write(self, wait: bool = False) -> bool:
