@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.formats.archive import ZipArchive, list_archive, open_archive
-from train_pytorch_model.formats.files import MalformedFileError
 from train_pytorch_model.formats.listing import Listing
+from train_pytorch_model.formats.reading import MalformedFileError
 
 COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
     "tar": bytes,

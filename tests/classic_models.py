@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.model_directories import RESNET
-from train_pytorch_model.formats.files import write_yaml
-from train_pytorch_model.formats.model_directory import (
-    ModelDirectory,
-    open_model_directory,
-)
+from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
+from train_pytorch_model.formats.writing import write_yaml
 
 PORT = "Untrained model"
 META: dict[str, Any] = {"type": "ModelDirectory", "extension": {}, "model": "model_spec.yaml"}

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from train_pytorch_model.formats.files import write_yaml
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory, write_spec
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.formats.writing import write_yaml
+from train_pytorch_model.words.recipe import Recipe
 
 RESNET = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.resnet"
 DENSENET = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.densenet"

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from tests.painting import paint
-from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.evaluation import Evaluation, evaluate, outcomes_of
-from train_pytorch_model.formats.evaluation_directory import Mistake
-from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs.bad_images import BadImage
+from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
+from train_pytorch_model.measures.evaluation_directory import Mistake
+from train_pytorch_model.measures.time_budget import EpochTimes, budget_of
 from train_pytorch_model.pages.page import png
 from train_pytorch_model.pages.report_page import DataSet, Report
-from train_pytorch_model.recipe import Recipe
-from train_pytorch_model.time_budget import EpochTimes, budget_of
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.recipe import Recipe
 
 HALF = (0.5, 0.5, 0.5)
 SECTIONS = (

@@ -16,7 +16,7 @@ import torch
 
 from tests.benchmarks.timing import Measure, arguments, measure_in_turn, paint_photos, run_json, show
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.recipe import Recipe
 
 CONTENDERS = Path(__file__).with_name("contenders")
 

@@ -13,16 +13,16 @@ import torch
 
 from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.distributed import World, join_world
-from train_pytorch_model.inputs import open_training_inputs
+from train_pytorch_model.distributed.world import World, join_world
+from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.cuda_graph_step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep
 from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.loop.trials import Trials
+from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.networks.batch_norms import set_training_mode
-from train_pytorch_model.progress import Silence
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.recipe import Recipe
 
 MEASURED_S = 2.0
 

@@ -14,13 +14,13 @@ from train_pytorch_model.data.cache_plan import open_caches, plan_cache
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Loader, Pass, read_for_training
 from train_pytorch_model.data.plan import plan_training
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.priority import short_switch_interval
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.recipe import Recipe
 
 FRAMING = Framing(224, 224, 0.875)
 CROPS = Recipe(augmentation="random-resized-crop", crop_area=0.08, horizontal_flip=True)

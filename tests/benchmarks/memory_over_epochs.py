@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tests.benchmarks.timing import arguments, machine, paint_photos
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.inputs import open_training_inputs
-from train_pytorch_model.progress import Silence
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.inputs.opening import open_training_inputs
+from train_pytorch_model.machine.progress import Silence
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.recipe import Recipe
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
 
 def _train(untrained: Path, images: Path, epochs: int) -> None:
     from train_pytorch_model.data.loader import start_readers
-    from train_pytorch_model.distributed import join_world
+    from train_pytorch_model.distributed.world import join_world
     from train_pytorch_model.loop.trainer import Trainer
 
     inputs = open_training_inputs(untrained, images, images)

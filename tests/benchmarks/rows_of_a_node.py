@@ -13,7 +13,7 @@ from tests.benchmarks.million_rows import arguments_of_rows, make_rows
 from tests.benchmarks.timing import ROOT, measure_in_turn, show
 from train_pytorch_model.commands.processes import opened_once
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
-from train_pytorch_model.image_check import read_headers
+from train_pytorch_model.inputs.bad_images import read_headers
 
 
 def main() -> None:

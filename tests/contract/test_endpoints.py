@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from train_pytorch_model import __version__
-from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.submission.job_folder import TRAINED_MODEL
+from train_pytorch_model.words.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]
 COMPONENTS = ROOT / "src" / "train_pytorch_model" / "components"

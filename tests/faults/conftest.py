@@ -17,7 +17,7 @@ from train_pytorch_model.machine.priority import OPENMP
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """15 training images in batches of 4: an epoch is four steps of one process, or two steps of two."""
     from train_pytorch_model.commands.init_model import InitModel
-    from train_pytorch_model.recipe import Recipe
+    from train_pytorch_model.words.recipe import Recipe
 
     root = tmp_path_factory.mktemp("bench")
     paint_folders(root / "training", 5)

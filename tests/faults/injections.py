@@ -24,17 +24,18 @@ import torch
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from train_pytorch_model import distributed, training
-from train_pytorch_model.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.commands import processes
 from train_pytorch_model.commands import train as train_command
+from train_pytorch_model.commands.launch import rank_of
 from train_pytorch_model.data import decoders
 from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.launch import rank_of
+from train_pytorch_model.distributed import world as distributed
 from train_pytorch_model.loop import checkpointing
 from train_pytorch_model.loop.checkpointing import Checkpointer
+from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.passes import TrainStep
+from train_pytorch_model.stories import train as training
 from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.tracking.tracker import NoTracker
 

@@ -15,7 +15,7 @@ from tests.faults.trials import DEADLINE_S, Bench, Injection, wait_until
 
 AGENT = """
 import sys
-from train_pytorch_model.launch import Agent, start_workers
+from train_pytorch_model.commands.launch import Agent, start_workers
 
 if __name__ == "__main__":
     sys.exit(start_workers(Agent(2), sys.argv[1:]))

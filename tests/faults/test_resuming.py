@@ -117,7 +117,7 @@ def test_a_restarted_azure_job_finds_its_checkpoints_in_outputs(
     """Only outputs/ survives the restart: the trained model has a new folder."""
     as_a_job: list[Injection] = [
         ("as_an_azure_job", {"folder": str(tmp_path)}),
-        ("constants", {"training__UPLOADED_EVERY_S": 0.0}),
+        ("constants", {"stories__train__UPLOADED_EVERY_S": 0.0}),
     ]
     kill = ("signal_at_step", {"number": 5, "signals": [signal.SIGKILL]})
     assert bench.train(output, injections=[*as_a_job, kill]).statuses == [-signal.SIGKILL]

@@ -36,7 +36,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
         options |= {"number": 4 // ranks, "signals": [number]}
     else:
         options |= {"number": number}
-    every = {"training__EVERY_S": 800.0, "loop__checkpointing__EPOCHS_EVERY_S": 800.0}
+    every = {"stories__train__EVERY_S": 800.0, "loop__checkpointing__EPOCHS_EVERY_S": 800.0}
     never = ("constants", every)  # except the checkpoint written on request
     stopped = bench.train(output, injections=[never, (injection, options)], ranks=ranks)
     assert stopped.statuses == [128 + number] * ranks
@@ -67,7 +67,7 @@ def test_no_process_exits_before_the_checkpoint_is_saved(bench: Bench, output: P
 
 def test_a_second_signal_ends_a_run_at_once(bench: Bench, output: Path) -> None:
     asked = ("signal_at_step", {"number": 0, "signals": [signal.SIGINT, signal.SIGINT]})
-    at_once = ("constants", {"loop__stop_requests__TOGETHER_S": -1.0})
+    at_once = ("constants", {"machine__stop_requests__TOGETHER_S": -1.0})
     ended = bench.train(output, injections=[at_once, ("sleep_in_steps", {"seconds": 600.0}), asked])
     assert ended.statuses == [128 + signal.SIGINT]
     assert ended.stderr == AT_ONCE.format("SIGINT")
@@ -76,7 +76,7 @@ def test_a_second_signal_ends_a_run_at_once(bench: Bench, output: Path) -> None:
 
 def test_a_step_that_never_ends_is_not_waited_for(bench: Bench, output: Path) -> None:
     asked = ("signal_at_step", {"number": 0, "signals": [signal.SIGTERM]})
-    patience = ("constants", {"loop__stop_requests__GRACE_S": 0.5})
+    patience = ("constants", {"machine__stop_requests__GRACE_S": 0.5})
     ended = bench.train(output, injections=[patience, ("sleep_in_steps", {"seconds": 600.0}), asked])
     assert ended.statuses == [128 + signal.SIGTERM]
     assert ended.stderr == AT_ONCE.format("SIGTERM")

@@ -101,7 +101,7 @@ def test_losing_the_model_on_mounted_storage_is_an_error(
     bench: Bench, undisturbed: Undisturbed, output: Path
 ) -> None:
     mounted = ("mount", {"below": f"{output}/", "too_early": 1_000_000})
-    impatient = ("constants", {"formats__files__READ_BACK_AFTER_S": (0.0, 0.0)})
+    impatient = ("constants", {"formats__writing__READ_BACK_AFTER_S": (0.0, 0.0)})
     failed = bench.train(output, injections=[mounted, impatient])
     assert failed.statuses == [4], failed
     assert "the file reads back differently from what was written" in failed.stderr

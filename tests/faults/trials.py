@@ -136,7 +136,7 @@ class Bench:
     store: Path
     options: tuple[str, ...] = ("--epochs", "2", "--batch-size", "4", "--learning-rate", "0.01")
     always: tuple[Injection, ...] = (
-        ("constants", {"training__EVERY_S": 0.0}),
+        ("constants", {"stories__train__EVERY_S": 0.0}),
         ("nothing_waits_for_the_disk", {}),
         ("one_thread_is_enough", {}),
         ("mlflow_has_no_process", {}),

@@ -16,9 +16,10 @@ import mlflow.pyfunc
 import pandas as pd
 
 from tests.faults import injections
-from train_pytorch_model import scoring, training  # imported late by the program
 from train_pytorch_model.__main__ import main
 from train_pytorch_model.commands.program import leave_after
+from train_pytorch_model.stories import score as scoring
+from train_pytorch_model.stories import train as training
 
 STATUSES: dict[int, int] = {}
 """Exit statuses of the processes that have ended, by pid."""

@@ -8,16 +8,16 @@ import pytest
 import torch
 from tests.painting import paint_folders
 
-from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.distributed import join_world
+from train_pytorch_model.distributed.world import join_world
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
-from train_pytorch_model.inputs import open_scoring_inputs, open_training_inputs
+from train_pytorch_model.inputs.opening import open_scoring_inputs, open_training_inputs
 from train_pytorch_model.loop.optimization import make_optimizer
 from train_pytorch_model.loop.precision import choose_precision
+from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.progress import Silence
+from train_pytorch_model.stories.train import train
 from train_pytorch_model.tracking.mlflow_process import Mlflow
-from train_pytorch_model.training import train
+from train_pytorch_model.words.config import TrainConfig
 
 pytestmark = [
     pytest.mark.gpu,

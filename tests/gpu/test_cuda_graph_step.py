@@ -12,11 +12,10 @@ from tests.painting import paint_folders
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.cutmix import with_cutmix
 from train_pytorch_model.data.loader import Batch, start_readers
-from train_pytorch_model.distributed import World
-from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop import cuda_graph_step
 from train_pytorch_model.loop.cuda_graph_step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep
 from train_pytorch_model.loop.metrics import Sums
@@ -25,8 +24,9 @@ from train_pytorch_model.loop.passes import TrainStep
 from train_pytorch_model.loop.precision import choose_precision
 from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
-from train_pytorch_model.progress import Silence
+from train_pytorch_model.words.config import TrainConfig
 
 pytestmark = [
     pytest.mark.gpu,

@@ -137,7 +137,7 @@ def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AzureService:
     from azure.ai.ml.operations._run_history_constants import RunHistoryConstants
     from azure.core.pipeline.transport import RequestsTransport
 
-    from train_pytorch_model import submitting
+    from train_pytorch_model.stories import submit as submitting
 
     azure_service = AzureService(computes={"gpu-cluster": cluster("gpu-cluster", T4, 4)})
     now = itertools.count(0.0, submitting.POLL_S)

@@ -11,8 +11,8 @@ import tyro
 from sklearn.datasets import load_digits
 
 from tests.programs.program import run_program
-from train_pytorch_model import quickstart
 from train_pytorch_model.commands.verbs import VERBS
+from train_pytorch_model.datasets import digits as quickstart
 
 NUM_DIGITS = 80
 

@@ -17,11 +17,12 @@ from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import FEW_IMAGES, Ended, assert_refused, run_program, train_arguments
 from tests.ranks.conftest import torchrun
-from train_pytorch_model import reporting, training
 from train_pytorch_model.data.loader import Loader
-from train_pytorch_model.errors import OutputDirectoryError
 from train_pytorch_model.loop import epoch_view
 from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.stories import report as reporting
+from train_pytorch_model.stories import train as training
+from train_pytorch_model.words.errors import OutputDirectoryError
 
 NUMBERS = ("numbers", "confusion", "mistakes", "calibration", "data")
 

@@ -17,24 +17,24 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference
 from train_pytorch_model.data.plan import PlannedBatch, plan_training
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.normalization import Normalize
-from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
+from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop.checkpointing import Checkpointer
 from train_pytorch_model.loop.passes import LR_FACTOR, NotFiniteError, StepReport, TrainStep, train_one_epoch
 from train_pytorch_model.loop.precision import Precision
-from train_pytorch_model.loop.stop_requests import StopRequests
 from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.machine.progress import Silence
+from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.networks.batch_norms import running_statistics
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.progress import Silence
+from train_pytorch_model.stories.train import train
 from train_pytorch_model.tracking.mlflow_process import Mlflow
-from train_pytorch_model.training import train
+from train_pytorch_model.words.config import TrainConfig
 
 CATEGORIES = 7  # more than five, so that top-5 accuracy is not always 1
 NUM_TRAINING, NUM_VALIDATION = 26, 11

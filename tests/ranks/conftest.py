@@ -32,7 +32,7 @@ def torchrun(num_processes: int, *command: str | Path) -> subprocess.CompletedPr
 def float32_resnet18(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained ResNet-18 that computes in float32 everywhere."""
     from train_pytorch_model.commands.init_model import InitModel
-    from train_pytorch_model.recipe import Recipe
+    from train_pytorch_model.words.recipe import Recipe
 
     output = tmp_path_factory.mktemp("float32") / "resnet18"
     InitModel(output=output, recipe=Recipe(precision="float32")).run()
@@ -45,7 +45,7 @@ def records(tmp_path_factory: pytest.TempPathFactory, float32_resnet18: Path) ->
     import torch
 
     from tests.ranks.checks import measure, open_inputs, paint_data_sets
-    from train_pytorch_model.distributed import World
+    from train_pytorch_model.distributed.world import World
 
     data = tmp_path_factory.mktemp("data")
     paint_data_sets(data)

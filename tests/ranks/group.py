@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.ranks.checks import measure, open_inputs, train_and_publish
-from train_pytorch_model.distributed import join_world
+from train_pytorch_model.distributed.world import join_world
 
 
 def main() -> None:

@@ -16,11 +16,11 @@ from tests.painting import paint_folders
 from tests.ports import free_port
 from tests.programs.program import assert_refused, run_program, train_arguments
 from tests.tracking_server import Door, tracking_server
-from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.progress import Silence
+from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.tracking.mlflow_calls import EXPERIMENT
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker
+from train_pytorch_model.words.config import TrainConfig
 
 HERE = "127.0.0.1"
 METRICS = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop import agreement
 from train_pytorch_model.loop.agreement import Agreed, Agreement
 

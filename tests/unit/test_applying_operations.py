@@ -9,7 +9,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 from train_pytorch_model.datasets.transformation import Apply, MisfitError
 from train_pytorch_model.formats import image_operations as ops
-from train_pytorch_model.seeds import derive_seed
+from train_pytorch_model.words.seeds import derive_seed
 
 EACH = [
     (ops.Resize(20), v2.Resize(20)),

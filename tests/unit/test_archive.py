@@ -15,15 +15,10 @@ from tests.archives import KINDS, Members, contents, listed, pack, refused
 
 from train_pytorch_model.formats import archive as archive_module
 from train_pytorch_model.formats import tar_stream
-from train_pytorch_model.formats.archive import (
-    TarArchive,
-    ZipArchive,
-    list_archive,
-    open_archive,
-)
+from train_pytorch_model.formats.archive import TarArchive, ZipArchive, list_archive, open_archive
 from train_pytorch_model.formats.copying import UnreadableFileError
-from train_pytorch_model.formats.files import MalformedFileError
 from train_pytorch_model.formats.listing import UNLABELLED
+from train_pytorch_model.formats.reading import MalformedFileError
 
 TAR = tarfile.TarInfo("a.png").tobuf() + bytes(2 * tarfile.BLOCKSIZE)
 

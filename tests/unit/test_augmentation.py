@@ -16,7 +16,7 @@ from train_pytorch_model.data.augmentation import (
 )
 from train_pytorch_model.image_classifier.pixels import Pixels, framed, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.recipe import Augmentation, Recipe
+from train_pytorch_model.words.recipe import Augmentation, Recipe
 
 SIDE = 16
 AUGMENTATIONS: tuple[Augmentation, ...] = ("none", "padded-crop", "random-resized-crop")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tests.checkpoints import accept, checkpoint_of, loaded_step
 
-from train_pytorch_model.checkpoints.checkpoint import (
+from train_pytorch_model.loop.checkpoints.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
     load_checkpoint,
     save_checkpoint,
 )
-from train_pytorch_model.errors import CheckpointError
+from train_pytorch_model.words.errors import CheckpointError
 
 
 def newest(folder: Path, suffix: str) -> Path:

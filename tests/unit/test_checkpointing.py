@@ -9,12 +9,12 @@ from torch import nn
 from torch.amp import GradScaler
 from torch.optim import SGD
 
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop import checkpointing
 from train_pytorch_model.loop.checkpointing import EVERY_S, UPLOADED_EVERY_S, Checkpointer
-from train_pytorch_model.loop.stop_requests import StopRequests
 from train_pytorch_model.loop.train_state import TrainState
-from train_pytorch_model.progress import Silence
+from train_pytorch_model.machine.progress import Silence
+from train_pytorch_model.machine.stop_requests import StopRequests
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, 0, 1, CPU)

@@ -11,14 +11,14 @@ from sklearn.datasets import load_digits
 from tests.painting import paint_folders
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.chirality import MAX_IMAGES, count_classified, with_flips_decided
-from train_pytorch_model.distributed import World
-from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.progress import Silence
-from train_pytorch_model.recipe import Recipe
-from train_pytorch_model.reporting import plan_of
+from train_pytorch_model.machine.progress import Silence
+from train_pytorch_model.stories.report import plan_of
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.recipe import Recipe
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 NOISE = np.random.default_rng(1).uniform(0, 255, (400, 16, 16))

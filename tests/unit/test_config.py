@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.config import DISPLAY_NAMES, TrainConfig, flag
-from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.words.config import DISPLAY_NAMES, TrainConfig, flag
+from train_pytorch_model.words.errors import ParameterError
 
 
 def test_defaults_are_the_documented_ones() -> None:

@@ -18,10 +18,10 @@ from tests.painting import encode, paint, paint_folders
 
 from train_pytorch_model.datasets import conversion
 from train_pytorch_model.datasets.conversion import convert, open_source
-from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError
 from train_pytorch_model.formats.copying import AHEAD, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.progress import Bar, Silence
+from train_pytorch_model.machine.progress import Bar, Silence
+from train_pytorch_model.words.errors import InvalidDatasetError, OutputDirectoryError
 
 HINT = (
     "Convert takes one folder per category, an archive of them"

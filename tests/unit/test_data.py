@@ -25,7 +25,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.recipe import Recipe
 
 FRAMING = Framing(2, 3, 1.0)
 

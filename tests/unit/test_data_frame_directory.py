@@ -11,7 +11,8 @@ import pytest
 
 from train_pytorch_model.formats import data_frame_directory
 from train_pytorch_model.formats.data_frame_directory import META_CONTENT, ScoreWriter
-from train_pytorch_model.formats.files import MalformedFileError, write_yaml
+from train_pytorch_model.formats.reading import MalformedFileError
+from train_pytorch_model.formats.writing import write_yaml
 
 CATEGORIES = ("größe", "b")
 ROWS = [{"id": 7, "category": "b"}, {"id": 8, "category": "größe"}]

@@ -21,12 +21,12 @@ from train_pytorch_model.data.cache_plan import CachePlan, open_caches, plan_cac
 from train_pytorch_model.data.decode_cache import MIN_CHUNK, NO_CACHES, Cache, CachedDecode, Caches, chunk_for
 from train_pytorch_model.data.loader import Read, read_for_inference, read_for_training
 from train_pytorch_model.data.preparation import for_inference, for_training
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decoded
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.recipe import Augmentation, Recipe
+from train_pytorch_model.words.recipe import Augmentation, Recipe
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)  # images of 60 x 45 px are bounded to 32 x 24

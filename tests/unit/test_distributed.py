@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from train_pytorch_model.distributed import World, join_world
-from train_pytorch_model.errors import LostRankError
+from train_pytorch_model.distributed.world import World, join_world
+from train_pytorch_model.words.errors import LostRankError
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from train_pytorch_model.errors import (
+from train_pytorch_model.words.errors import (
     FailedToDownloadFilesError,
     InvalidDatasetError,
     InvalidModelDirectoryError,

@@ -16,7 +16,7 @@ from sklearn.metrics import (
     top_k_accuracy_score,
 )
 
-from train_pytorch_model.evaluation import (
+from train_pytorch_model.measures.evaluation import (
     NUM_BINS,
     TINY,
     ConfusedPair,

@@ -15,10 +15,10 @@ from PIL import Image
 from tests.pages import HOSTILE, Page
 from tests.painting import paint
 
-from train_pytorch_model.evaluation import evaluate, outcomes_of
-from train_pytorch_model.formats.evaluation_directory import Mistake
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.measures.evaluation import evaluate, outcomes_of
+from train_pytorch_model.measures.evaluation_directory import Mistake
 from train_pytorch_model.pages.evaluation_page import (
     HIT_COLOUR,
     MAX_MAP_CELLS,

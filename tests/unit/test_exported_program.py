@@ -12,11 +12,7 @@ import torch
 from torch import nn
 
 from train_pytorch_model.image_classifier.weights import WeightsError
-from train_pytorch_model.networks.exported_program import (
-    CONFIG,
-    is_exported_program,
-    read_exported_weights,
-)
+from train_pytorch_model.networks.exported_program import CONFIG, is_exported_program, read_exported_weights
 from train_pytorch_model.networks.models import without_common_prefix
 
 LIMIT = 1 << 20

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.files import (
+from train_pytorch_model.formats.reading import (
     MAX_YAML_BYTES,
     MalformedFileError,
     file_inside,
@@ -13,9 +13,8 @@ from train_pytorch_model.formats.files import (
     read_bounded,
     read_json,
     read_yaml,
-    write_json,
-    write_yaml,
 )
+from train_pytorch_model.formats.writing import write_json, write_yaml
 
 
 def written(tmp_path: Path, text: str | bytes, name: str = "file.yaml") -> Path:

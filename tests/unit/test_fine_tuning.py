@@ -14,11 +14,10 @@ from tests.painting import paint_folders
 from torch import Tensor, nn
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.normalization import Normalize
-from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
+from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop.fine_tuning import (
     HEAD_STEP,
     MAX_FACTOR,
@@ -28,10 +27,11 @@ from train_pytorch_model.loop.fine_tuning import (
     sample_images,
 )
 from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.networks.batch_norms import running_statistics, set_training_mode
-from train_pytorch_model.progress import Silence
-from train_pytorch_model.recipe import Recipe
-from train_pytorch_model.reporting import params_of, plan_of
+from train_pytorch_model.stories.report import params_of, plan_of
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.recipe import Recipe
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 CATEGORIES = ("blue", "green", "red")

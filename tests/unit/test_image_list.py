@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from train_pytorch_model.formats import image_list
-from train_pytorch_model.formats.files import MalformedFileError
 from train_pytorch_model.formats.image_list import read_image_list
 from train_pytorch_model.formats.listing import UNLABELLED, UnlabelledRowsError
+from train_pytorch_model.formats.reading import MalformedFileError
 
 META = {
     "type": "ImageDirectory",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 from tests.launchers import ADDRESS, azure, mpi, torchrun
 
-from train_pytorch_model.launch import LaunchError, decide
+from train_pytorch_model.commands.launch import LaunchError, decide
 
 
 @pytest.mark.parametrize(

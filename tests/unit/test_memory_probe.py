@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from train_pytorch_model.distributed import World
-from train_pytorch_model.errors import ModuleOutOfMemoryError
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.loop.memory_probe import (
     explaining_out_of_memory,
     largest_that_fits,
     validated_at_once,
 )
+from train_pytorch_model.words.errors import ModuleOutOfMemoryError
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, 0, 1, CPU)

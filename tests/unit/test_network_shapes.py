@@ -5,11 +5,11 @@ import copy
 import pytest
 import torch
 
-from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.networks.layers import is_depthwise
 from train_pytorch_model.networks.models import freeze_backbone
 from train_pytorch_model.networks.shapes import min_share
+from train_pytorch_model.words.errors import ParameterError
 
 
 @pytest.mark.parametrize(("side", "least"), [(32, 2), (33, 1), (64, 1)])

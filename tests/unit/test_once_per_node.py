@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from tests.disks import files_of_at_most
 
-from train_pytorch_model import once_per_node as module
-from train_pytorch_model.errors import InvalidDatasetError
+from train_pytorch_model.commands import once_per_node as module
+from train_pytorch_model.commands.once_per_node import PREFIX, Launch, offered, once_per_node
 from train_pytorch_model.formats.packed import PackedNames
-from train_pytorch_model.once_per_node import PREFIX, Launch, offered, once_per_node
+from train_pytorch_model.words.errors import InvalidDatasetError
 
 TWO = Launch("train --epochs 2", 2)
 THREE = Launch("train --epochs 2", 3)
@@ -30,9 +30,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each 
 PROCESS = """
 import json, sys, time
 from pathlib import Path
-from train_pytorch_model.errors import InvalidDatasetError
+from train_pytorch_model.words.errors import InvalidDatasetError
 from train_pytorch_model.formats.packed import PackedNames
-from train_pytorch_model.once_per_node import Launch, once_per_node
+from train_pytorch_model.commands.once_per_node import Launch, once_per_node
 
 made = []
 

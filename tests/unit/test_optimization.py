@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimization import make_optimizer

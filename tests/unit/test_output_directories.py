@@ -10,18 +10,10 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.errors import OutputDirectoryError, UnfinishedOutputError
-from train_pytorch_model.formats.files import (
-    CHUNK_BYTES,
-    INCOMPLETE,
-    META,
-    READ_BACK_AFTER_S,
-    check_output,
-    copy_tree,
-    empty_directory,
-    write_durably,
-    writing_directory,
-)
+from train_pytorch_model.formats.outputs import check_output, empty_directory, writing_directory
+from train_pytorch_model.formats.reading import INCOMPLETE, META
+from train_pytorch_model.formats.writing import CHUNK_BYTES, READ_BACK_AFTER_S, copy_tree, write_durably
+from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOutputError
 
 # ── Output directories ───────────────────────────────────────────────────────────────────────────
 

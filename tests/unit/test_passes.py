@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimization import make_optimizer
 from train_pytorch_model.loop.passes import StepReport, TrainStep, train_one_epoch

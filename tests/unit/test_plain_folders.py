@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.files import MalformedFileError
 from train_pytorch_model.formats.listing import UNLABELLED, natural_order
 from train_pytorch_model.formats.plain_folders import read_plain_folders
+from train_pytorch_model.formats.reading import MalformedFileError
 
 
 def touch(root: Path, *names: str) -> Path:

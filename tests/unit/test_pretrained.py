@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.errors import FailedToDownloadFilesError, ParameterError
 from train_pytorch_model.networks import pretrained
+from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError
 
 CONTENT = b"weights" * 1000
 SHA256_START = hashlib.sha256(CONTENT).hexdigest()[:8]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.commands.processes import work_or_start_workers
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.machine.priority import NICENESS, SWITCH_S, lower_priority, short_switch_interval
-from train_pytorch_model.progress import Silence
+from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker
 

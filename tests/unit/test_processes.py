@@ -12,10 +12,10 @@ import torch
 from tests.azure_job import mpi_job, pytorch_job
 
 from train_pytorch_model.commands import processes
+from train_pytorch_model.commands.launch import LAUNCHER, Agent
 from train_pytorch_model.commands.processes import opened_once, work_or_start_workers
-from train_pytorch_model.errors import InvalidDatasetError
-from train_pytorch_model.launch import LAUNCHER, Agent
-from train_pytorch_model.progress import Silence
+from train_pytorch_model.machine.progress import Silence
+from train_pytorch_model.words.errors import InvalidDatasetError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each process opens its own")
 

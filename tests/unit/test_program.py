@@ -14,7 +14,7 @@ from train_pytorch_model.commands.program import activation, run_verbs, without_
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.train import Train
-from train_pytorch_model.config import TrainConfig
+from train_pytorch_model.words.config import TrainConfig
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ import atexit, os, signal
 from dataclasses import dataclass
 from pathlib import Path
 from train_pytorch_model.commands.program import leave_after, run_verbs
-from train_pytorch_model.loop.stop_requests import StoppedError
+from train_pytorch_model.machine.stop_requests import StoppedError
 
 @dataclass(frozen=True)
 class Verb:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.progress import (
+from train_pytorch_model.machine.progress import (
     Log,
     Quiet,
     Recorded,

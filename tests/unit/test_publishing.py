@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.image_directories import open_three
 
-from train_pytorch_model.progress import Quiet
-from train_pytorch_model.publishing import samples_of
+from train_pytorch_model.machine.progress import Quiet
+from train_pytorch_model.stories.publish import samples_of
 
 
 def test_samples_are_the_first_rows_with_their_images(

@@ -20,10 +20,10 @@ from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference, read_for_training
 from train_pytorch_model.data.plan import plan_training
 from train_pytorch_model.data.preparation import for_training
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="reader processes require Linux")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.recipe import Recipe
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 from tests.pages import HOSTILE, Page
 from tests.reports import SECTIONS, evaluation_of, make_history, make_report
 
-from train_pytorch_model.image_check import BadImage
-from train_pytorch_model.inputs import imbalance
+from train_pytorch_model.inputs.bad_images import BadImage
+from train_pytorch_model.inputs.opening import imbalance
+from train_pytorch_model.measures.time_budget import TimeBudget
 from train_pytorch_model.pages.report_page import (
     MAX_BAD_IMAGES,
     MAX_BALANCE,
@@ -22,8 +23,7 @@ from train_pytorch_model.pages.report_page import (
     balance_of,
     render_report,
 )
-from train_pytorch_model.recipe import Recipe
-from train_pytorch_model.time_budget import TimeBudget
+from train_pytorch_model.words.recipe import Recipe
 
 CHARTS = ("Loss", "Accuracy", "Learning rate", "Images per second")
 

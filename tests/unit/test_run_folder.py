@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.checkpoints.run_folder import (
+from train_pytorch_model.formats.run_folder import (
     CHECKPOINTS,
     METRICS,
     RunFolder,
     leave_error_info,
     write_metrics,
 )
-from train_pytorch_model.errors import NotLabeledDatasetError, OutputDirectoryError, TrainingError
+from train_pytorch_model.words.errors import NotLabeledDatasetError, OutputDirectoryError, TrainingError
 
 FINGERPRINT = {"parameters": "--epochs 5 --batch-size 16", "training_dataset": "ab", "untrained_model": "cd"}
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.checkpoints import run_lock as module
-from train_pytorch_model.checkpoints.run_lock import LOCK, run_lock
-from train_pytorch_model.errors import OutputDirectoryError
+from train_pytorch_model.formats import run_lock as module
+from train_pytorch_model.formats.run_lock import LOCK, run_lock
 from train_pytorch_model.machine.process_table import start_of
+from train_pytorch_model.words.errors import OutputDirectoryError
 
 FLAG = "--trained-model"
 

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from tests.painting import encode, paint, paint_folders
 
 from train_pytorch_model.datasets.splitting import first_counts, split, write_parts
-from train_pytorch_model.errors import InvalidDatasetError, OutputDirectoryError
 from train_pytorch_model.formats import image_directory, schema
-from train_pytorch_model.formats.files import write_json
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     open_image_directory,
@@ -23,7 +21,9 @@ from train_pytorch_model.formats.image_directory import (
 )
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.packed import PackedNames
-from train_pytorch_model.progress import Silence
+from train_pytorch_model.formats.writing import write_json
+from train_pytorch_model.machine.progress import Silence
+from train_pytorch_model.words.errors import InvalidDatasetError, OutputDirectoryError
 
 PORT = "Input image directory"
 

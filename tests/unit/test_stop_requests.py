@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.loop import stop_requests as module
-from train_pytorch_model.loop.stop_requests import StoppedError, StopRequests, stop_requests
+from train_pytorch_model.machine import stop_requests as module
+from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests, stop_requests
 
 
 @pytest.fixture

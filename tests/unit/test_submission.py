@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 from tests.submissions import submission
 
-from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.submission.cluster import (
-    DEFAULT_VM_SIZE,
-    Cluster,
-    Nodes,
-    known_gpus,
-)
+from train_pytorch_model.submission.cluster import DEFAULT_VM_SIZE, Cluster, Nodes, known_gpus
 from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.reference import Reference
 from train_pytorch_model.submission.workspace import Workspace
+from train_pytorch_model.words.errors import ParameterError
 
 T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
 

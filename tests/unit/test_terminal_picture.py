@@ -8,7 +8,7 @@ import pytest
 from tests import terminal_picture
 
 PROGRAM = """
-from train_pytorch_model.progress import Terminal
+from train_pytorch_model.machine.progress import Terminal
 terminal = Terminal()
 terminal.tell("a plan", "Model")
 for epoch in (1, 2):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.progress import Silence
+from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.tracking import tracker as module
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker

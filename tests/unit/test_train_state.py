@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import SGD
 
-from train_pytorch_model.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
-from train_pytorch_model.distributed import World
-from train_pytorch_model.image_check import BadImage
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.inputs.bad_images import BadImage
+from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.train_state import MOMENTUM_BUFFER, Snapshot, TrainState, gather, scatter
 

@@ -11,22 +11,22 @@ from tests.painting import paint_folders
 from torch import nn
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.chirality import with_flips_decided
 from train_pytorch_model.data.loader import Loader
-from train_pytorch_model.distributed import World
-from train_pytorch_model.errors import ModuleOutOfMemoryError
-from train_pytorch_model.evaluation import Outcomes
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.weights import read_state_dict
-from train_pytorch_model.inputs import open_training_inputs
+from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.epoch_view import RunLength
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.passes import NotFiniteError, StepReport
 from train_pytorch_model.loop.train_state import Snapshot
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.progress import Silence
-from train_pytorch_model.recipe import Recipe
-from train_pytorch_model.reporting import plan_of, stopped_early
+from train_pytorch_model.machine.progress import Silence
+from train_pytorch_model.measures.evaluation import Outcomes
+from train_pytorch_model.stories.report import plan_of, stopped_early
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import ModuleOutOfMemoryError
+from train_pytorch_model.words.recipe import Recipe
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 TRAINED = StepReport(step=1, lr=0.0, metrics=Metrics(0.0, 0.0, 0.0, 1), images_per_second=1.0)

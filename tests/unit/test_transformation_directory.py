@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.errors import InvalidTransformationDirectoryError
 from train_pytorch_model.formats.image_operations import (
     OPERATIONS,
     CenterCrop,
@@ -21,10 +20,8 @@ from train_pytorch_model.formats.image_operations import (
     RandomRotation,
     Resize,
 )
-from train_pytorch_model.formats.transformation_directory import (
-    open_transformation,
-    write_transformation,
-)
+from train_pytorch_model.formats.transformation_directory import open_transformation, write_transformation
+from train_pytorch_model.words.errors import InvalidTransformationDirectoryError
 
 PORT = "Input image transformation"
 META = "type: TransformationDirectory\nextension: {}\ntransform_type: Image\n"

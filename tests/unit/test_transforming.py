@@ -15,12 +15,12 @@ from PIL import Image
 from tests.painting import encode, paint, paint_folders
 
 from train_pytorch_model.datasets import transforming
-from train_pytorch_model.errors import InvalidDatasetError, InvalidTransformationDirectoryError
 from train_pytorch_model.formats import image_operations as ops
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
-from train_pytorch_model.image_check import BadImage
-from train_pytorch_model.progress import Bar, Silence
+from train_pytorch_model.inputs.bad_images import BadImage
+from train_pytorch_model.machine.progress import Bar, Silence
+from train_pytorch_model.words.errors import InvalidDatasetError, InvalidTransformationDirectoryError
 
 PORT = "Input image directory"
 

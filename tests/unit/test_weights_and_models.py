@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.errors import InvalidModelDirectoryError
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.classifier import ImageClassifier, max_bytes
@@ -25,10 +24,8 @@ from train_pytorch_model.image_classifier.weights import (
     read_state_dict,
     with_prefix,
 )
-from train_pytorch_model.networks.models import (
-    build_model,
-    load_weights,
-)
+from train_pytorch_model.networks.models import build_model, load_weights
+from train_pytorch_model.words.errors import InvalidModelDirectoryError
 
 LIMIT = 1 << 30
 CPU = torch.device("cpu")

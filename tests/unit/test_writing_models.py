@@ -7,14 +7,14 @@ import pytest
 import yaml
 from tests.model_directories import DENSENET, HALF, RESNET
 
-from train_pytorch_model.formats.files import write_yaml
 from train_pytorch_model.formats.model_directory import (
     ModelDirectory,
     open_model_directory,
     renamed_by_type_inference,
     write_spec,
 )
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.formats.writing import write_yaml
+from train_pytorch_model.words.recipe import Recipe
 
 PORT = "Untrained model"
 

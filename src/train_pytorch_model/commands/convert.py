@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.datasets.conversion import FLAG, convert, open_source
-from train_pytorch_model.formats.files import check_apart, check_output
-from train_pytorch_model.progress import make_voice
+from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.machine.progress import make_voice
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from train_pytorch_model.commands.launch import rank_of
 from train_pytorch_model.commands.processes import opened_once, spelled, work_or_start_workers
 from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.evaluation import TOP_K, Evaluation, accuracy_in_images, worst_categories
-from train_pytorch_model.formats.evaluation_directory import PAGE
-from train_pytorch_model.formats.files import check_apart, check_output
-from train_pytorch_model.inputs import open_evaluation_inputs
-from train_pytorch_model.launch import rank_of
-from train_pytorch_model.progress import make_voice
+from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.inputs.opening import open_evaluation_inputs
+from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.measures.evaluation import TOP_K, Evaluation, accuracy_in_images, worst_categories
+from train_pytorch_model.measures.evaluation_directory import PAGE
 
 if TYPE_CHECKING:
-    from train_pytorch_model.distributed import World
+    from train_pytorch_model.distributed.world import World
 
 FLAG = "--output"
 NUM_WORST = 3
@@ -50,7 +50,9 @@ class Evaluate:
         check_output(self.output, FLAG, by_writing=is_main)
 
         def work(world: "World") -> None:
-            from train_pytorch_model import agreed_inputs, evaluating, predicting
+            from train_pytorch_model.distributed import agreed_inputs
+            from train_pytorch_model.stories import evaluate as evaluating
+            from train_pytorch_model.stories import predict as predicting
 
             agreed = agreed_inputs.agree_on_scoring(inputs, world, voice)
             if not world.is_main:

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal
 import tyro
 
 from train_pytorch_model.commands.program import OptionalInt, Switch
-from train_pytorch_model.errors import OutputDirectoryError
-from train_pytorch_model.inputs import open_trained_model
-from train_pytorch_model.progress import make_voice
+from train_pytorch_model.inputs.opening import open_trained_model
+from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.words.errors import OutputDirectoryError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Export:
             raise OutputDirectoryError(f"--output {self.output} exists. Nothing is ever overwritten.")
         model, spec = open_trained_model(self.trained_model, self.image_size)
 
-        from train_pytorch_model import exporting
+        from train_pytorch_model.stories import export as exporting
 
         difference = exporting.export(model, spec, self.kind, self.output)
         make_voice(is_main=True, quiet=self.quiet).say(

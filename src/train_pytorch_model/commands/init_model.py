@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar
 import tyro
 
 from train_pytorch_model.commands.program import OptionalName, OptionalPath, Switch
-from train_pytorch_model.decided_recipe import MAX_COMMON_SIDE
-from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.formats.files import check_output
+from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, unknown
-from train_pytorch_model.progress import make_voice
-from train_pytorch_model.recipe import Recipe, sides
+from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
+from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.recipe import Recipe, sides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class InitModel:
             raise ParameterError("\n".join(problems))
         check_output(self.output, "--output")
 
-        from train_pytorch_model.initializing import initialize
+        from train_pytorch_model.stories.init_model import initialize
 
         initialize(
             self.architecture,

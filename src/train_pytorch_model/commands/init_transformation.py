@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.errors import ParameterError, out_of_range
-from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.formats.image_operations import (
     MAX_DEGREES,
     MAX_SIDE,
@@ -25,8 +23,10 @@ from train_pytorch_model.formats.image_operations import (
     RandomVerticalFlip,
     Resize,
 )
+from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.transformation_directory import write_transformation
-from train_pytorch_model.progress import make_voice
+from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.words.errors import ParameterError, out_of_range
 
 JITTER = 0.4  # for brightness, contrast and saturation, as in fb.resnet.torch
 NUMBERS = {

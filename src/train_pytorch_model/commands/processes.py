@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from train_pytorch_model.launch import LAUNCHER, Agent, LaunchError, Worker, decide, start_workers
+from train_pytorch_model.commands.launch import LAUNCHER, Agent, LaunchError, Worker, decide, start_workers
+from train_pytorch_model.commands.once_per_node import Launch, offered, once_per_node
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.priority import short_switch_interval
 from train_pytorch_model.machine.process_table import end_with_parent
-from train_pytorch_model.once_per_node import Launch, offered, once_per_node
-from train_pytorch_model.progress import Voice
+from train_pytorch_model.machine.progress import Voice
 
 if TYPE_CHECKING:
-    from train_pytorch_model.distributed import World
+    from train_pytorch_model.distributed.world import World
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ def _launch(started_by: object, arguments: Sequence[str], num_processes: int) ->
 def _work(worker: Worker, work: "Callable[[World], None]", voice: Voice) -> None:
     from torch.distributed.elastic.multiprocessing.errors import record
 
-    from train_pytorch_model.distributed import join_world
+    from train_pytorch_model.distributed.world import join_world
 
     @record  # without it, torchrun shows no traceback of an exception
     def recorded() -> None:

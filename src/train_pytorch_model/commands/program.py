@@ -22,8 +22,12 @@ from typing import Annotated, Any, ClassVar, NoReturn, Protocol, cast
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.checkpoints.run_folder import is_azure_job, leave_error_info, remove_error_info
-from train_pytorch_model.errors import (
+from train_pytorch_model.commands.launch import rank_of
+from train_pytorch_model.formats.run_folder import is_azure_job, leave_error_info, remove_error_info
+from train_pytorch_model.machine.priority import OPENMP
+from train_pytorch_model.machine.progress import write_what_the_console_can
+from train_pytorch_model.machine.stop_requests import StoppedError
+from train_pytorch_model.words.errors import (
     DISK_IS_FULL,
     LostRankError,
     ModuleOutOfMemoryError,
@@ -31,10 +35,6 @@ from train_pytorch_model.errors import (
     UnfinishedOutputError,
     UserError,
 )
-from train_pytorch_model.launch import rank_of
-from train_pytorch_model.loop.stop_requests import StoppedError
-from train_pytorch_model.machine.priority import OPENMP
-from train_pytorch_model.progress import write_what_the_console_can
 
 Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
 """A flag that is off unless given: `--quiet`, without a `--no-quiet`."""

@@ -12,8 +12,8 @@ from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.program import Command, activation
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
-from train_pytorch_model.formats.files import check_output
-from train_pytorch_model.progress import Voice, make_voice
+from train_pytorch_model.formats.outputs import check_output
+from train_pytorch_model.machine.progress import Voice, make_voice
 
 VERBS: Mapping[str, type[Command]] = {"init-model": InitModel, "train": Train, "score": Score}
 
@@ -42,7 +42,7 @@ class Quickstart:
         check_output(self.output, "--output")
 
         voice.say("1. Writing handwritten digits as image directories")
-        from train_pytorch_model.quickstart import write_digits  # scikit-learn takes a second to load
+        from train_pytorch_model.datasets.digits import write_digits
 
         directories = write_digits(self.output)
 

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from train_pytorch_model.commands.launch import rank_of
 from train_pytorch_model.commands.processes import opened_once, spelled, work_or_start_workers
 from train_pytorch_model.commands.program import OptionalInt, Switch
-from train_pytorch_model.errors import ParameterError, out_of_range
-from train_pytorch_model.formats.files import check_apart, check_output
-from train_pytorch_model.inputs import open_scoring_inputs
-from train_pytorch_model.launch import rank_of
-from train_pytorch_model.progress import make_voice
-from train_pytorch_model.wording import counted
+from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.inputs.opening import open_scoring_inputs
+from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.words.errors import ParameterError, out_of_range
+from train_pytorch_model.words.wording import counted
 
 if TYPE_CHECKING:
-    from train_pytorch_model.distributed import World
+    from train_pytorch_model.distributed.world import World
 
 FLAG = "--scored-dataset"
 
@@ -55,7 +55,9 @@ class Score:
         check_output(self.scored_dataset, FLAG, by_writing=is_main)
 
         def work(world: "World") -> None:
-            from train_pytorch_model import agreed_inputs, predicting, scoring
+            from train_pytorch_model.distributed import agreed_inputs
+            from train_pytorch_model.stories import predict as predicting
+            from train_pytorch_model.stories import score as scoring
 
             agreed = agreed_inputs.agree_on_scoring(inputs, world, voice)
             if not world.is_main:

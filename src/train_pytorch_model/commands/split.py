@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.datasets.splitting import FLAGS, categories_in_one_part, split, write_parts
-from train_pytorch_model.errors import ParameterError, listed, out_of_range
-from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.progress import make_voice
-from train_pytorch_model.wording import counted
+from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.words.errors import ParameterError, listed, out_of_range
+from train_pytorch_model.words.wording import counted
 
 FRACTION = "Fraction of images in the first output"  # the parameter's name in the designer
 PORT = "Input image directory"

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import tyro
 
 from train_pytorch_model.commands.program import OptionalInt, OptionalName, OptionalPath, Switch
-from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.formats.files import check_output
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.model_directory import open_model_directory
-from train_pytorch_model.inputs import (
+from train_pytorch_model.formats.outputs import check_output
+from train_pytorch_model.inputs.opening import (
     TRAINING_DATASET,
     UNTRAINED_MODEL,
     VALIDATION_DATASET,
     open_training_datasets,
     open_training_inputs,
 )
-from train_pytorch_model.progress import Voice, make_voice
+from train_pytorch_model.machine.progress import Voice, make_voice
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.job_folder import JOB, TRAINED_MODEL, write_job_folder
 from train_pytorch_model.submission.reference import Reference
 from train_pytorch_model.submission.request import EXPERIMENT, Submission
 from train_pytorch_model.submission.workspace import Workspace
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import ParameterError
 
 if TYPE_CHECKING:
     from azure.ai.ml.entities import Job
@@ -181,7 +181,7 @@ class Submit:
         return Workspace.find(flags, self.config, os.environ, Path.cwd())
 
     def _write(self, submission: Submission, voice: Voice) -> None:
-        from train_pytorch_model import submitting
+        from train_pytorch_model.stories import submit as submitting
 
         assert self.dry_run is not None
         self.dry_run.mkdir(parents=True, exist_ok=True)
@@ -196,7 +196,7 @@ class Submit:
         voice.say(f"  az ml job create --file {shlex.quote(str(self.dry_run / JOB))}")
 
     def _send(self, submission: Submission, folder: Path, workspace: Workspace, voice: Voice) -> None:
-        from train_pytorch_model import submitting
+        from train_pytorch_model.stories import submit as submitting
 
         client = submitting.connect(workspace, voice)
         job = submitting.send(submission, folder, self.register_components, client, voice)

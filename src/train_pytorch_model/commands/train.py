@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, ClassVar
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.checkpoints.run_folder import FLAG, REPORT, RunFolder, is_azure_job
+from train_pytorch_model.commands.launch import rank_of
 from train_pytorch_model.commands.processes import opened_once, spelled, work_or_start_workers
 from train_pytorch_model.commands.program import Switch, activation
-from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.errors import TrainingError, UserError
-from train_pytorch_model.formats.files import check_apart, check_output
 from train_pytorch_model.formats.manifest import published_fingerprint
-from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
-from train_pytorch_model.launch import rank_of
-from train_pytorch_model.loop.stop_requests import StoppedError
-from train_pytorch_model.progress import Recorded, Voice, make_voice
+from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.formats.run_folder import FLAG, REPORT, RunFolder, is_azure_job
+from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
+from train_pytorch_model.machine.progress import Recorded, Voice, make_voice
+from train_pytorch_model.machine.stop_requests import StoppedError
 from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import TrainingError, UserError
 
 if TYPE_CHECKING:
-    from train_pytorch_model.distributed import World
+    from train_pytorch_model.distributed.world import World
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +101,9 @@ class Train:
             mlflow = beside.enter_context(mlflow_beside()) if is_main and not self.dry_run else Mlflow()
 
             def work(world: "World") -> None:
-                from train_pytorch_model import agreed_inputs, training
                 from train_pytorch_model.data import chirality
+                from train_pytorch_model.distributed import agreed_inputs
+                from train_pytorch_model.stories import train as training
 
                 with _with_log(voice, world.rank) if is_azure_job() else nullcontext(voice) as own:
                     agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world, own)

@@ -9,7 +9,7 @@ import numpy as np
 
 from train_pytorch_model.image_classifier.pixels import Pixels, framed, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.recipe import Recipe
 
 Augment = Callable[[Pixels, Random], Pixels]
 """An image → an image of the training size. Does not modify its input."""

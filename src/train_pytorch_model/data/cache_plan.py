@@ -24,7 +24,7 @@ from train_pytorch_model.data.decode_cache import (
     uncached,
 )
 from train_pytorch_model.data.preparation import Preparation
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, bounded, read_size
 from train_pytorch_model.machine.memory import available_memory

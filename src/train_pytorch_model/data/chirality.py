@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, resize
-from train_pytorch_model.inputs import TrainingInputs
+from train_pytorch_model.inputs.opening import TrainingInputs
 
 MAX_IMAGES = 256  # sampled: 0.4 s for photographs of 500 x 375 px on two cores
 MAX_CATEGORIES = 8  # evenly spaced: 8 categories of 32 images are more conclusive than 64 of 4

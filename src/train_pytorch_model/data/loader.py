@@ -21,12 +21,12 @@ from train_pytorch_model.data.decoder_process import ImageRequest
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.plan import PlannedBatch
 from train_pytorch_model.data.preparation import Preparation, for_inference
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.seeds import derive_seed
+from train_pytorch_model.words.seeds import derive_seed
 
 Read = Callable[[int, Decode], Pixels]
 """An image's index and a decoder → its pixels, all of one size. Raises `UnreadableImageError`."""

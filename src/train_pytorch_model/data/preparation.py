@@ -21,7 +21,7 @@ from train_pytorch_model.image_classifier.pixels import (
     window,
 )
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from functools import partial
 from operator import call
 from pathlib import Path
 
-from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.archive import KINDS, TarArchive, list_archive, open_archive
 from train_pytorch_model.formats.automl import MLTABLE, SUFFIX, annotations_of, read_annotations
@@ -19,16 +18,17 @@ from train_pytorch_model.formats.copying import (
     read_chunks,
     write_chunks,
 )
-from train_pytorch_model.formats.files import META, MalformedFileError
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     images_of,
     open_image_directory,
     writing_image_directory,
 )
-from train_pytorch_model.image_check import BAD_IMAGES, left_out, readable_images, write_bad_images
+from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
-from train_pytorch_model.progress import Voice
+from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, readable_images, write_bad_images
+from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.words.errors import InvalidDatasetError
 
 PORT = "Input dataset"
 FLAG = "--output"

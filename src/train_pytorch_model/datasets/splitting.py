@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from train_pytorch_model.errors import InvalidDatasetError
 from train_pytorch_model.formats.copying import (
     UnreadableFileError,
     copy_threads,
@@ -15,15 +14,16 @@ from train_pytorch_model.formats.copying import (
     read_chunks,
     write_chunks,
 )
-from train_pytorch_model.formats.files import missing_directories, remove_output
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     ImageDirectoryWriter,
     writing_image_directory,
 )
 from train_pytorch_model.formats.listing import first_rows
-from train_pytorch_model.progress import Bar, Voice
-from train_pytorch_model.seeds import derive_seed
+from train_pytorch_model.formats.outputs import missing_directories, remove_output
+from train_pytorch_model.machine.progress import Bar, Voice
+from train_pytorch_model.words.errors import InvalidDatasetError
+from train_pytorch_model.words.seeds import derive_seed
 
 FLAGS = ("--output-1", "--output-2")
 

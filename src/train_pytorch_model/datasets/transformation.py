@@ -10,7 +10,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 from train_pytorch_model.formats.image_operations import Operation
 from train_pytorch_model.image_classifier.decoding import MAX_PIXELS
-from train_pytorch_model.seeds import derive_seed
+from train_pytorch_model.words.seeds import derive_seed
 
 # torchvision draws from torch's one global generator, so one thread at a time may seed it and draw: 0.01 to
 # 0.3 ms per operation. Decoding, resampling and encoding take milliseconds, and run in parallel.

@@ -8,21 +8,21 @@ from pathlib import Path
 import torch
 
 from train_pytorch_model.datasets.transformation import Apply, MisfitError
-from train_pytorch_model.errors import InvalidDatasetError, InvalidTransformationDirectoryError, listed
 from train_pytorch_model.formats.copying import copy_threads, in_order
 from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
 from train_pytorch_model.formats.transformed_rows import spatial_annotations, transformed_rows
-from train_pytorch_model.image_check import (
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
+from train_pytorch_model.inputs.bad_images import (
     BAD_IMAGES,
     BadImage,
     left_out,
     without_bad_images,
     write_bad_images,
 )
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
 from train_pytorch_model.machine.cores import usable_cores
-from train_pytorch_model.progress import Voice
+from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.words.errors import InvalidDatasetError, InvalidTransformationDirectoryError, listed
 
 COMPRESSION = 3  # of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time
 AHEAD = 4  # images per thread that are in progress or wait to be written: as files, not pixels

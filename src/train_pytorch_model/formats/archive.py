@@ -27,10 +27,11 @@ from typing import IO, cast
 
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.copying import UnreadableFileError
-from train_pytorch_model.formats.files import CHUNK_BYTES, META, MalformedFileError, is_inner_path
 from train_pytorch_model.formats.listing import NESTED, Listing, list_folders
 from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden
+from train_pytorch_model.formats.reading import META, MalformedFileError, is_inner_path
 from train_pytorch_model.formats.tar_stream import DAMAGE, MAX_HEADER_BYTES, TarStream, damaged, one_line
+from train_pytorch_model.formats.writing import CHUNK_BYTES
 
 KINDS = ".zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2"
 MAX_NAME_BYTES = 255  # of one folder or file; the limit of common file systems

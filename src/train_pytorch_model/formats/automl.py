@@ -16,16 +16,11 @@ from urllib.parse import unquote
 import msgspec
 import numpy as np
 
-from train_pytorch_model.errors import listed
-from train_pytorch_model.formats.files import MalformedFileError, file_inside, is_inner_path, read_yaml
 from train_pytorch_model.formats.image_list import PresentFiles
-from train_pytorch_model.formats.listing import (
-    UNLABELLED,
-    Listing,
-    check_category_names,
-    natural_order,
-)
+from train_pytorch_model.formats.listing import UNLABELLED, Listing, check_category_names, natural_order
 from train_pytorch_model.formats.packed import PackedNames
+from train_pytorch_model.formats.reading import MalformedFileError, file_inside, is_inner_path, read_yaml
+from train_pytorch_model.words.errors import listed
 
 SUFFIX = ".jsonl"
 MLTABLE = "MLTable"

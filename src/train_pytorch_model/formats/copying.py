@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from train_pytorch_model.formats.files import CHUNK_BYTES
+from train_pytorch_model.formats.writing import CHUNK_BYTES
 
 COPY_THREADS = 16  # copying is bound by storage, not by CPU
 AHEAD = 64  # copies submitted and not yet consumed

@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.csv_rows import write_rows
-from train_pytorch_model.formats.files import MalformedFileError, write_json
+from train_pytorch_model.formats.reading import MalformedFileError
+from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.image_classifier.scored_columns import LABEL_COLUMN, PROBABILITY_PREFIX
 
 META_CONTENT: Mapping[str, Any] = {

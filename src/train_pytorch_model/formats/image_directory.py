@@ -31,21 +31,15 @@ from typing import IO, Any
 
 import numpy as np
 
-from train_pytorch_model.errors import InvalidDatasetError, NotLabeledDatasetError, listed
 from train_pytorch_model.formats import schema
-from train_pytorch_model.formats.files import (
-    INCOMPLETE,
-    META,
-    MalformedFileError,
-    read_json,
-    read_yaml,
-    write_json,
-    writing_directory,
-)
 from train_pytorch_model.formats.image_list import TYPE, read_image_list
 from train_pytorch_model.formats.listing import NESTED, UNLABELLED, Listing, UnlabelledRowsError, comparable
+from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.packed import PackedNames
 from train_pytorch_model.formats.plain_folders import SUFFIXES, read_plain_folders
+from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError, read_json, read_yaml
+from train_pytorch_model.formats.writing import write_json
+from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError, listed
 
 IMAGE_LIST = "images.lst"
 IMAGE_FOLDER = "image"

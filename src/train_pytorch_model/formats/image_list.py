@@ -13,17 +13,7 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
-from train_pytorch_model.errors import listed
 from train_pytorch_model.formats import schema
-from train_pytorch_model.formats.files import (
-    META,
-    MalformedFileError,
-    file_inside,
-    is_inner_path,
-    is_really_inside,
-    read_json,
-    read_meta,
-)
 from train_pytorch_model.formats.listing import (
     UNLABELLED,
     Listing,
@@ -32,7 +22,17 @@ from train_pytorch_model.formats.listing import (
     first_rows,
 )
 from train_pytorch_model.formats.packed import Packer
-from train_pytorch_model.wording import counted
+from train_pytorch_model.formats.reading import (
+    META,
+    MalformedFileError,
+    file_inside,
+    is_inner_path,
+    is_really_inside,
+    read_json,
+    read_meta,
+)
+from train_pytorch_model.words.errors import listed
+from train_pytorch_model.words.wording import counted
 
 TYPE = "ImageDirectory"
 BLANK_LINE = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)

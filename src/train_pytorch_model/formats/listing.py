@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.errors import listed
-from train_pytorch_model.formats.files import MalformedFileError
 from train_pytorch_model.formats.packed import PackedNames, Packer
+from train_pytorch_model.formats.reading import MalformedFileError
+from train_pytorch_model.words.errors import listed
 
 UNLABELLED = -1
 NESTED = "folders inside category folders"  # a key of `Listing.ignored`

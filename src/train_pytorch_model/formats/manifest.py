@@ -5,15 +5,15 @@ from pathlib import Path
 
 import msgspec
 
-from train_pytorch_model.formats.files import (
+from train_pytorch_model.formats.reading import (
     INCOMPLETE,
     META,
     MalformedFileError,
     file_inside,
     read_json,
     sha256_of,
-    write_json,
 )
+from train_pytorch_model.formats.writing import write_json
 
 MANIFEST = "manifest.json"
 

@@ -39,9 +39,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from train_pytorch_model.errors import InvalidModelDirectoryError, ParameterError
 from train_pytorch_model.formats.csv_rows import write_rows
-from train_pytorch_model.formats.files import (
+from train_pytorch_model.formats.reading import (
     META,
     MalformedFileError,
     file_inside,
@@ -49,10 +48,11 @@ from train_pytorch_model.formats.files import (
     read_meta,
     read_yaml,
     sha256_of,
-    write_yaml,
 )
+from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.errors import InvalidModelDirectoryError, ParameterError
+from train_pytorch_model.words.recipe import Recipe
 
 TYPE = "ModelDirectory"
 SPEC = "model_spec.yaml"

@@ -4,8 +4,8 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from train_pytorch_model.formats.files import MalformedFileError, is_really_inside
 from train_pytorch_model.formats.listing import NESTED, Listing, list_folders
+from train_pytorch_model.formats.reading import MalformedFileError, is_really_inside
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
 MACOS_FOLDER = "__MACOSX"  # in archives packed by macOS, beside the folders; holds only metadata

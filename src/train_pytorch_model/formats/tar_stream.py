@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from train_pytorch_model.formats.files import CHUNK_BYTES, MalformedFileError
+from train_pytorch_model.formats.reading import MalformedFileError
+from train_pytorch_model.formats.writing import CHUNK_BYTES
 
 MAX_HEADER_BYTES = 4 << 20  # of all headers of one member
 

@@ -20,17 +20,11 @@ from typing import Any
 
 import msgspec
 
-from train_pytorch_model.errors import InvalidTransformationDirectoryError, listed
-from train_pytorch_model.formats.files import (
-    META,
-    MalformedFileError,
-    file_inside,
-    read_json,
-    read_meta,
-    write_json,
-    writing_directory,
-)
 from train_pytorch_model.formats.image_operations import OPERATIONS, Operation
+from train_pytorch_model.formats.outputs import writing_directory
+from train_pytorch_model.formats.reading import META, MalformedFileError, file_inside, read_json, read_meta
+from train_pytorch_model.formats.writing import write_json
+from train_pytorch_model.words.errors import InvalidTransformationDirectoryError, listed
 
 TYPE = "TransformationDirectory"
 TRANSFORMS = "_transforms.json"

@@ -12,13 +12,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from train_pytorch_model.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from train_pytorch_model.distributed import EXIT_DELAY_S, World, is_lost_connection
+from train_pytorch_model.distributed.world import EXIT_DELAY_S, World, is_lost_connection
 from train_pytorch_model.loop.agreement import Agreed, Agreement
+from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from train_pytorch_model.loop.passes import NotFiniteError
-from train_pytorch_model.loop.stop_requests import StoppedError, StopRequests
 from train_pytorch_model.loop.train_state import Snapshot, TrainState, gather, scatter
-from train_pytorch_model.progress import Voice
+from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests
 
 EVERY_S = 300.0
 # Between checkpoints after epochs: a kill loses at most half a minute more than with one after every epoch.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.passes import TrainStep
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.loop.passes import StepReport
 from train_pytorch_model.loop.train_state import Position
-from train_pytorch_model.progress import Bar, Voice
-from train_pytorch_model.time_budget import duration
+from train_pytorch_model.machine.progress import Bar, Voice
+from train_pytorch_model.measures.time_budget import duration
 
 STEPS_TO_JUDGE = 10  # until the speed is known; the first, slower one does not count
 LONG_RUN_S = 2 * 3600.0  # worth a warning on a CPU

@@ -21,13 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, view
-from train_pytorch_model.inputs import TrainingInputs
+from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.networks.batch_norms import (
     blend_statistics,
     freeze_statistics,
@@ -37,6 +36,7 @@ from train_pytorch_model.networks.batch_norms import (
 )
 from train_pytorch_model.networks.layers import batch_norms
 from train_pytorch_model.networks.models import clear
+from train_pytorch_model.words.config import TrainConfig
 
 # Share of the new images in batch norm statistics. From ImageNet weights, it gains 7 points on textures and
 # loses 2 on CIFAR-10; at 0.5, the estimate from so few images is too noisy, and the 7 points are gone.

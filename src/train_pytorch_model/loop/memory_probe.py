@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import torch
 
-from train_pytorch_model.distributed import World
-from train_pytorch_model.errors import ModuleOutOfMemoryError
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.words.errors import ModuleOutOfMemoryError
 
 VALIDATED_AT_ONCE = 4  # times as many images of a size as in training: each needs a tenth of the memory
 MAX_VALIDATED_AT_ONCE = 512

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_pytorch_model.distributed import World
-from train_pytorch_model.evaluation import TOP_K, Outcomes
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop.read_later import read_later
+from train_pytorch_model.measures.evaluation import TOP_K, Outcomes
 
 
 @dataclass(frozen=True)

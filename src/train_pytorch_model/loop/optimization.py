@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD
 
-from train_pytorch_model.distributed import World
-from train_pytorch_model.inputs import TrainingInputs
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.passes import LR_FACTOR, LossSum
 from train_pytorch_model.loop.train_state import MOMENTUM_BUFFER
 

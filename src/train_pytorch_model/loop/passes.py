@@ -14,11 +14,11 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.distributed import World
-from train_pytorch_model.evaluation import Outcomes
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop.metrics import Metrics, OutcomeRows, Sums
 from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.train_state import TrainState
+from train_pytorch_model.measures.evaluation import Outcomes
 
 LossSum = Callable[[Tensor, Tensor], Tensor]
 """Logits (B, C), float32, and targets, (B,) or probabilities (B, C) → the sum of the batch's losses."""

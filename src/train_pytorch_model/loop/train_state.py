@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import SGD
 
-from train_pytorch_model.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
-from train_pytorch_model.distributed import World
-from train_pytorch_model.image_check import BadImage
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.loop.best_epoch import BestEpoch, copied_to_cpu
+from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
 from train_pytorch_model.loop.early_stopping import Patience
 from train_pytorch_model.loop.metrics import Metrics, Sums
+from train_pytorch_model.measures.time_budget import EpochTimes
 from train_pytorch_model.networks.batch_norms import running_statistics, set_running_statistics
-from train_pytorch_model.time_budget import EpochTimes
 
 MOMENTUM_BUFFER = "momentum_buffer"  # in the state of torch's SGD
 

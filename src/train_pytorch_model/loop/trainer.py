@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.data.cache_plan import open_caches, plan_cache
 from train_pytorch_model.data.cutmix import with_cutmix
 from train_pytorch_model.data.decode_cache import NO_CACHES
@@ -26,13 +25,12 @@ from train_pytorch_model.data.loader import (
 )
 from train_pytorch_model.data.plan import num_training_steps, plan_training, plan_validation
 from train_pytorch_model.data.preparation import for_inference, for_training
-from train_pytorch_model.distributed import World
-from train_pytorch_model.errors import InvalidDatasetError, ParameterError, TrainingError, out_of_range
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.image_check import left_out, without_bad_images
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.inputs import TrainingInputs
+from train_pytorch_model.inputs.bad_images import left_out, without_bad_images
+from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep
 from train_pytorch_model.loop.epoch_view import AfterStep, EpochView, RunLength, show_every
 from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
@@ -53,14 +51,16 @@ from train_pytorch_model.loop.precision import choose_precision
 from train_pytorch_model.loop.schedule import PolynomialSchedule
 from train_pytorch_model.loop.train_state import Snapshot, TrainState
 from train_pytorch_model.loop.trials import Trials
+from train_pytorch_model.machine.progress import Bar, Voice
+from train_pytorch_model.measures.time_budget import EpochTimes
 from train_pytorch_model.networks.batch_norms import raise_momentum, set_training_mode
-from train_pytorch_model.networks.initialisation import initialise_from_scratch
+from train_pytorch_model.networks.initialization import initialise_from_scratch
 from train_pytorch_model.networks.models import build_model, freeze_backbone
 from train_pytorch_model.networks.on_cpu import adapt_to_cpu
 from train_pytorch_model.networks.shapes import min_share
-from train_pytorch_model.progress import Bar, Voice
-from train_pytorch_model.seeds import derive_seed
-from train_pytorch_model.time_budget import EpochTimes
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, TrainingError, out_of_range
+from train_pytorch_model.words.seeds import derive_seed
 
 MAX_ROLLBACKS = 3
 

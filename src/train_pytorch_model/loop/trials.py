@@ -8,13 +8,13 @@ from typing import cast
 import torch
 from torch import nn
 
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.loop.memory_probe import largest_that_fits
 from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.train_state import TrainState
+from train_pytorch_model.machine.progress import Voice
 from train_pytorch_model.networks.batch_norms import set_training_mode
-from train_pytorch_model.progress import Voice
 
 
 class Trials:

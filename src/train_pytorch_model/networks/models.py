@@ -9,15 +9,8 @@ from torch import Tensor, nn
 from train_pytorch_model.formats.model_directory import LABEL_MAP, ModelDirectory
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.image_classifier.classifier import max_bytes
-from train_pytorch_model.image_classifier.weights import (
-    WeightsError,
-    fold_extra_head,
-    read_state_dict,
-)
-from train_pytorch_model.networks.exported_program import (
-    is_exported_program,
-    read_exported_weights,
-)
+from train_pytorch_model.image_classifier.weights import WeightsError, fold_extra_head, read_state_dict
+from train_pytorch_model.networks.exported_program import is_exported_program, read_exported_weights
 
 MAX_FILE_CLASSES = 22_000  # ImageNet-21k has the largest head among common pretrained weights
 COUNTER = ".num_batches_tracked"  # of a batch norm; unused, and absent from weights from before 2018

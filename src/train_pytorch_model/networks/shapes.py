@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.networks.batch_norms import set_training_mode
+from train_pytorch_model.words.errors import ParameterError
 
 
 def min_share(network: nn.Module, height: int, width: int) -> int:

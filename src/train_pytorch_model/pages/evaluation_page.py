@@ -9,17 +9,17 @@ import numpy as np
 from PIL import Image
 
 from train_pytorch_model import __version__
-from train_pytorch_model.evaluation import TOP_K, Confusion, Evaluation, accuracy_in_images
-from train_pytorch_model.formats.evaluation_directory import (
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.measures.evaluation import TOP_K, Confusion, Evaluation, accuracy_in_images
+from train_pytorch_model.measures.evaluation_directory import (
     CategoryRow,
     Mistake,
     calibration_rows,
     category_rows,
     confused_rows,
 )
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.pages.page import cut, png, render_page, thumbnail
-from train_pytorch_model.wording import counted
+from train_pytorch_model.words.wording import counted
 
 MAX_MISTAKES = 24  # with their pictures, about 5 kB each
 MAX_ROWS = 1000  # of the table of categories, with 8 elements each

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
-from train_pytorch_model.wording import counted
+from train_pytorch_model.words.wording import counted
 
 MAX_NAME = 100  # characters; longer names are truncated
 THUMBNAIL_SIDE = 160  # px

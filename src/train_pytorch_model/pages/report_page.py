@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from train_pytorch_model import __version__
-from train_pytorch_model.config import DISPLAY_NAMES, TrainConfig
-from train_pytorch_model.evaluation import Evaluation
-from train_pytorch_model.formats.evaluation_directory import Mistake, calibration_rows, confused_rows
-from train_pytorch_model.image_check import BadImage
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs.bad_images import BadImage
+from train_pytorch_model.measures.evaluation import Evaluation
+from train_pytorch_model.measures.evaluation_directory import Mistake, calibration_rows, confused_rows
+from train_pytorch_model.measures.time_budget import TimeBudget, duration
 from train_pytorch_model.pages.chart import NUMBER, PERCENT, Chart, Series, line_chart
 from train_pytorch_model.pages.evaluation_page import (
     MAX_PAIRS,
@@ -23,9 +23,9 @@ from train_pytorch_model.pages.evaluation_page import (
     worst_first,
 )
 from train_pytorch_model.pages.page import render_page
-from train_pytorch_model.recipe import Recipe
-from train_pytorch_model.time_budget import TimeBudget, duration
-from train_pytorch_model.wording import counted
+from train_pytorch_model.words.config import DISPLAY_NAMES, TrainConfig
+from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.wording import counted
 
 MAX_BALANCE = 24  # categories; of more, only the largest and the smallest are listed
 MAX_ENDS = 10  # listed of each

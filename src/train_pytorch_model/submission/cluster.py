@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from train_pytorch_model.errors import out_of_range
+from train_pytorch_model.words.errors import out_of_range
 
 DEFAULT_VM_SIZE = "Standard_NC4as_T4_v3"  # the cheapest size with a whole GPU
 AMLCOMPUTE = "amlcompute"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from train_pytorch_model.formats.files import MalformedFileError, read_yaml
+from train_pytorch_model.formats.reading import MalformedFileError, read_yaml
 
 RESERVED_PREFIX = "AzureML"
 _NAMED = re.compile(r"[A-Za-z0-9][\w.-]*(:[\w.-]+|@[\w.-]+)")

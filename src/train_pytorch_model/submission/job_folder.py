@@ -17,10 +17,11 @@ from typing import Any
 import yaml
 
 import train_pytorch_model
-from train_pytorch_model.errors import UnfinishedOutputError
-from train_pytorch_model.formats.files import empty_directory, read_yaml
+from train_pytorch_model.formats.outputs import empty_directory
+from train_pytorch_model.formats.reading import read_yaml
 from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.request import Submission
+from train_pytorch_model.words.errors import UnfinishedOutputError
 
 JOB = "job.yaml"
 COMPONENT = "component.yaml"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from train_pytorch_model.errors import ParameterError
+from train_pytorch_model.words.errors import ParameterError
 
 SCHEMES = ("azureml", "https", "wasbs", "abfss", "adl")
 FORMS = "a folder, azureml:NAME:VERSION, azureml:NAME@LABEL, azureml://…, https://…, wasbs://… or abfss://…"

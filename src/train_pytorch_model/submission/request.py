@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from train_pytorch_model.config import TrainConfig
-from train_pytorch_model.errors import ParameterError
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, unknown
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.reference import Reference
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import ParameterError
 
 EXPERIMENT = "train_pytorch_model"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,254}", re.ASCII)

@@ -16,8 +16,8 @@ from typing import Self
 
 import msgspec
 
-from train_pytorch_model.errors import ParameterError
-from train_pytorch_model.formats.files import MalformedFileError, read_json
+from train_pytorch_model.formats.reading import MalformedFileError, read_json
+from train_pytorch_model.words.errors import ParameterError
 
 CONFIG = "config.json"
 # Azure ML sets these in every job; they are read here too.

@@ -22,11 +22,7 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, Schema
 
 from train_pytorch_model.image_classifier import scored_columns
-from train_pytorch_model.image_classifier.scored_columns import (
-    IMAGE_COLUMN,
-    LABEL_COLUMN,
-    PROBABILITY_PREFIX,
-)
+from train_pytorch_model.image_classifier.scored_columns import IMAGE_COLUMN, LABEL_COLUMN, PROBABILITY_PREFIX
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 
 EXPERIMENT = "train_pytorch_model"

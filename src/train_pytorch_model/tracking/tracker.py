@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from train_pytorch_model.machine.priority import lower_priority
-from train_pytorch_model.progress import Voice
+from train_pytorch_model.machine.progress import Voice
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 
 CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machine a new store took 30 s

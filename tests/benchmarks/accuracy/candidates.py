@@ -20,9 +20,9 @@ from tests.benchmarks.accuracy.ours import Prepare
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.loop.passes import LR_FACTOR
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.networks.initialisation import rescale_filters
+from train_pytorch_model.networks.initialization import rescale_filters
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.recipe import Recipe
 
 
 def by_recipe(**entries: object) -> Callable[[Setting], Iterator[Epoch]]:

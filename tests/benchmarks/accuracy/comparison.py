@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from tests.benchmarks.accuracy import images as sources
 from tests.benchmarks.accuracy.images import Images
 from tests.benchmarks.timing import machine
-from train_pytorch_model.config import TrainConfig
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.initializing import initialize
-from train_pytorch_model.inputs import TrainingInputs, open_training_inputs
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
+from train_pytorch_model.stories.init_model import initialize
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.recipe import Recipe
 
 Keep = Literal["last", "lowest loss", "highest top-1"]
 JUDGED_AT_ONCE = 100

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from train_pytorch_model.datasets.digits import write_digits
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.quickstart import write_digits
 
 
 @dataclass(frozen=True)

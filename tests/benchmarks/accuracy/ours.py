@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
 from train_pytorch_model.data.chirality import with_flips_decided
 from train_pytorch_model.data.loader import start_readers
-from train_pytorch_model.distributed import World
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.inputs import TrainingInputs
+from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.progress import Silence
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.machine.progress import Silence
+from train_pytorch_model.words.recipe import Recipe
 
 Prepare = Callable[[Trainer], nn.Module]
 """Changes a training before it starts, with PyTorch hooks; returns the network to evaluate."""

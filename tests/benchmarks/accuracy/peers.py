@@ -23,7 +23,7 @@ from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.loop.early_stopping import Patience
 from train_pytorch_model.networks.models import load_weights
-from train_pytorch_model.recipe import Recipe
+from train_pytorch_model.words.recipe import Recipe
 
 HALF = (0.5, 0.5, 0.5)
 

@@ -59,13 +59,13 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
         os.environ.setdefault(name, value)
     import torch
 
-    from train_pytorch_model.config import TrainConfig
     from train_pytorch_model.data.loader import Batch, Loader, Pass
-    from train_pytorch_model.distributed import join_world
-    from train_pytorch_model.inputs import open_training_inputs
+    from train_pytorch_model.distributed.world import join_world
+    from train_pytorch_model.inputs.opening import open_training_inputs
     from train_pytorch_model.loop.trainer import Trainer
     from train_pytorch_model.machine.memory import keep_freed_memory
-    from train_pytorch_model.progress import Silence
+    from train_pytorch_model.machine.progress import Silence
+    from train_pytorch_model.words.config import TrainConfig
 
     class OneBatch(Loader):
         """Yields the ready batch of the pass's image size, once per planned batch."""

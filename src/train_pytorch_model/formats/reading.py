@@ -1,0 +1,126 @@
+"""Bounded reading of untrusted files, inside their directory."""
+
+import hashlib
+import os
+from codecs import BOM_UTF8
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+META = "_meta.yaml"
+INCOMPLETE = "_incomplete"
+MAX_YAML_BYTES = 1 << 20
+MAX_YAML_BRACKETS = 50  # nested; parsing time grows with the square of the depth
+MAX_JSON_BYTES = 64 << 20
+
+T = TypeVar("T")
+
+
+class MalformedFileError(Exception):
+    """A file is invalid. The text names the file and the problem; the caller adds the directory."""
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML with bounded nesting and without aliases: 300 bytes of them can expand to gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.events.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases are not supported", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        if self.flow_level == MAX_YAML_BRACKETS:
+            problem = f"more than {MAX_YAML_BRACKETS} nested brackets"
+            raise yaml.scanner.ScannerError(None, None, problem, self.get_mark())
+        super().fetch_flow_collection_start(token)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read the mapping in a YAML file. Raises `MalformedFileError`."""
+    data = read_bounded(path, MAX_YAML_BYTES)
+    try:
+        document = yaml.load(data, _PlainLoader)
+    except Exception as error:  # a tag on an unsuitable value raises whatever its constructor raises
+        raise MalformedFileError(f"{path.name} is not valid YAML: {_one_line(error)}.") from error
+    if not isinstance(document, dict):
+        raise MalformedFileError(
+            f"{path.name} should hold a mapping of keys to values but holds {_kind(document)}."
+        )
+    return document
+
+
+def read_meta(root: Path, type_name: str) -> dict[str, Any]:
+    """Read `_meta.yaml` of a complete directory of type `type_name`. Raises `MalformedFileError`."""
+    if (root / INCOMPLETE).exists():
+        raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is present.")
+    meta = read_yaml(root / META)
+    if meta.get("type") != type_name:
+        raise MalformedFileError(f"{META} says type {meta.get('type')!r}, expected {type_name!r}.")
+    return meta
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """Read the value in a JSON file, checked against `kind`. Raises `MalformedFileError`."""
+    data = read_bounded(path, MAX_JSON_BYTES).removeprefix(BOM_UTF8)  # as Windows editors write it
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise MalformedFileError(f"{path.name} is not as expected: {_one_line(error)}.") from error
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """Read a regular file of at most `limit` bytes. Raises `MalformedFileError`."""
+    try:
+        if not path.is_file():
+            raise MalformedFileError(f"{path.name} is missing.")
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise MalformedFileError(f"{path.name} cannot be read: {error.strerror}.") from error
+    if len(data) > limit:
+        raise MalformedFileError(f"{path.name} is larger than {limit:,} bytes.")
+    return data
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal. Raises `OSError`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_inside(root: Path, name: str) -> Path:
+    """`root / name`, for a regular file inside `root` after resolving links. Raises `MalformedFileError`."""
+    if not is_inner_path(name):
+        raise MalformedFileError(f"{name!r} is not a path inside the directory.")
+    path = root / name
+    if not is_really_inside(root, path):
+        raise MalformedFileError(f"{name!r} is a link that points outside the directory.")
+    if not os.path.isfile(path):  # noqa: PTH113, False for a name too long, where Path.is_file raises
+        raise MalformedFileError(f"{name} is missing.")
+    return path
+
+
+def is_inner_path(name: str) -> bool:
+    """Whether a path is relative and stays inside its base directory, judged by its text alone."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # an unpaired surrogate cannot be encoded as a file name
+        return False
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
+
+
+def is_really_inside(root: Path, path: Path) -> bool:
+    """Whether `path` is below `root` after resolving links; `Path.resolve` would raise for link cycles."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _kind(value: object) -> str:
+    return {type(None): "nothing", list: "a list", str: "a string"}.get(type(value), "a single value")

@@ -1,0 +1,270 @@
+"""What a run keeps beside its output until the output is complete.
+
+    <trained model>.run/    config.json     the fingerprint that identifies the run, and its token
+                            checkpoints/    see `checkpoint`
+                            metrics.jsonl   one JSON object per epoch
+                            mlflow_run      the id of the run in MLflow
+                            micro_batch     how many images fit into memory at once, after running out of it
+                            lock            who is writing, see `run_lock`
+                            status.json     how a failed run ended
+
+In an Azure ML job, which keeps outputs/ and restores it after a restart, the folder is
+outputs/train_pytorch_model/ instead. Beside it, error_info.json says what went wrong, in the designer's
+terms, whatever the verb.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from train_pytorch_model.formats.reading import MalformedFileError, read_json
+from train_pytorch_model.formats.writing import write_durably
+from train_pytorch_model.words.errors import OutputDirectoryError, UserError
+
+METRICS = "metrics.jsonl"
+REPORT = "report.html"
+STATUS = "status.json"
+OUTPUTS = Path("outputs")  # of an Azure ML job
+ERROR_INFO = "error_info.json"
+CONFIG = "config.json"
+CHECKPOINTS = "checkpoints"
+FLAG = "--trained-model"
+
+
+class _Config(msgspec.Struct):
+    token: str = ""
+    fingerprint: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run; it exists after `make`."""
+
+    root: Path
+
+    @classmethod
+    def beside(cls, trained_model: Path) -> "RunFolder":
+        if is_azure_job():
+            return cls(OUTPUTS / "train_pytorch_model")
+        output = trained_model.absolute()
+        return cls(output.with_name(output.name + ".run"))
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.root / METRICS
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / CHECKPOINTS
+
+    @property
+    def mlflow_run(self) -> Path:
+        return self.root / "mlflow_run"
+
+    @property
+    def token(self) -> str:
+        """Identifies this run in what it leaves elsewhere; empty if no run was started."""
+        return self._config().token
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Raises `OutputDirectoryError` if that cannot be determined: the run must not start over."""
+        try:
+            return any(path.suffix == ".json" for path in self.checkpoints.iterdir())
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise OutputDirectoryError(
+                f"{FLAG}: the checkpoints of the run, {self.checkpoints}, cannot be read: {error.strerror}."
+            ) from error
+
+    def check_resumable(self, fingerprint: Mapping[str, str]) -> None:
+        """Raise `OutputDirectoryError` if the checkpoints are of another run, listing what differs."""
+        begun = self._config().fingerprint
+        if not self.has_checkpoints or begun == dict(fingerprint):
+            return
+        differences = _differences(begun, fingerprint)
+        raise OutputDirectoryError(
+            f"{FLAG}: an unfinished run for this output ({self.root}) differs from this one:"
+            + "".join(f"\n  {line}" for line in differences)
+            + "\nRepeat its command on the same inputs to resume it, start over with --fresh, or name another"
+            " output."
+        )
+
+    def make(self) -> None:
+        """Create the folder, to be locked before anything in it is touched. Raises `OutputDirectoryError`."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def begin(self, fingerprint: Mapping[str, str], fresh: bool) -> str:
+        """Remove the leftovers of a run without checkpoints, or all if `fresh`; the caller holds the lock.
+
+        Returns the token. Raises `OutputDirectoryError`, also if another run was started in the meantime.
+        """
+        # It stays the same, because it identifies what an earlier start has left unfinished in the output.
+        token = self.token or secrets.token_hex(16)
+        if not fresh:
+            self.check_resumable(fingerprint)
+        try:
+            if fresh or not self.has_checkpoints:
+                self.metrics_path.unlink(missing_ok=True)
+                if not self._is_of(fingerprint, fresh):
+                    for path in (self.mlflow_run, self._micro_batch):
+                        path.unlink(missing_ok=True)
+                if self.checkpoints.exists():
+                    shutil.rmtree(self.checkpoints)
+                self._write_config(fingerprint, token)
+            (self.root / STATUS).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return token
+
+    def keep(
+        self, fingerprint: Mapping[str, str], token: str, history: Sequence[Mapping[str, float]]
+    ) -> None:
+        """Write the metrics of the epochs, and the config if it was lost. Raises `OSError`."""
+        if not self.token:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._write_config(fingerprint, token)
+        write_metrics(self.metrics_path, history)
+
+    def read_micro_batch(self, fingerprint: Mapping[str, str], fresh: bool) -> int | None:
+        """How many images at once fit into memory, if this run has run out of it before; else None."""
+        if not self._is_of(fingerprint, fresh):
+            return None
+        try:
+            return max(1, int(self._micro_batch.read_text()))
+        except (OSError, ValueError):
+            return None
+
+    def write_micro_batch(self, images: int) -> None:
+        """Record it for the next start, which has to find out by itself if this fails."""
+        with suppress(OSError):
+            self._micro_batch.write_text(str(images))
+
+    def fail(self, error: UserError, rank: int) -> None:
+        """Record how the run failed, for anyone who cannot see its exit status."""
+        manifests = sorted(self.checkpoints.glob("*.json"))
+        status = {
+            **_cause(error),
+            "rank": rank,
+            "host": socket.gethostname(),
+            "last_checkpoint": str(manifests[-1]) if manifests else None,
+        }
+        _tell(self.root / STATUS, status, rank)
+
+    def remove(self) -> None:
+        """Remove the folder, once the output is complete. Files that are not ours stay.
+
+        The token is deleted last: whoever finds it after an interruption repeats the removal.
+        """
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        with suppress(OSError):
+            for path in (self.metrics_path, self.mlflow_run, self._micro_batch, self.root / STATUS):
+                path.unlink(missing_ok=True)
+            (self.root / CONFIG).unlink(missing_ok=True)
+            self.root.rmdir()
+
+    def _is_of(self, fingerprint: Mapping[str, str], fresh: bool) -> bool:
+        """Whether the folder was left by an earlier start of this run."""
+        return not fresh and self._config().fingerprint == dict(fingerprint)
+
+    def _write_config(self, fingerprint: Mapping[str, str], token: str) -> None:
+        config = {"token": token, "fingerprint": dict(fingerprint)}
+        write_durably(self.root / CONFIG, json.dumps(config, indent=2).encode("ascii"))
+
+    def _unwritable(self, error: OSError) -> OutputDirectoryError:
+        return OutputDirectoryError(
+            f"{FLAG}: the folder of the run, {self.root}, cannot be written: {error.strerror}."
+        )
+
+    @property
+    def _micro_batch(self) -> Path:
+        return self.root / "micro_batch"
+
+    def _config(self) -> _Config:
+        try:
+            return read_json(self.root / CONFIG, _Config)
+        except MalformedFileError:
+            return _Config()
+
+
+def write_metrics(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
+    """Write `metrics.jsonl`, one line per epoch. Raises `OSError`."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in history), encoding="ascii")
+
+
+def leave_error_info(error: UserError, rank: int) -> None:
+    """Report to an Azure ML job what went wrong."""
+    _tell(OUTPUTS / ERROR_INFO, _cause(error), rank)
+
+
+def remove_error_info() -> None:
+    """Remove what an earlier start of this job, or a verb before this one, has left on this machine."""
+    with suppress(OSError):
+        (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)
+
+
+def _tell(path: Path, record: Mapping[str, Any], rank: int) -> None:
+    """Write a record if possible. All ranks report the same error; rank 0's record takes precedence."""
+    with suppress(OSError):
+        if rank == 0 or not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(record, indent=2))
+
+
+def _cause(error: UserError) -> dict[str, str | int]:
+    return {
+        "class": type(error).__name__,
+        "code": error.code,
+        "message": str(error),
+        "exit_status": error.exit_status,
+    }
+
+
+def is_azure_job() -> bool:
+    """Whether Azure ML runs this process."""
+    return "AZUREML_RUN_ID" in os.environ
+
+
+def differing_options(
+    fingerprint: Mapping[str, str], other: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """The options in which another run differs: (option, its value in `fingerprint`, its value in `other`).
+
+    An entry of the recipe is reported as init-model's option. The values are empty for a directory, whose
+    content differs.
+    """
+    for name in other:
+        before, after = fingerprint.get(name, ""), other[name]
+        if name in ("parameters", "recipe"):
+            was, now = _by_flag(before), _by_flag(after)
+            yield from (
+                (flag, was.get(flag, "not set"), now[flag]) for flag in now if was.get(flag) != now[flag]
+            )
+        elif before != after:
+            yield f"--{name.replace('_', '-')}", "", ""
+
+
+def _differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    lines = [
+        f"{option} was {before} and is {after}" if after else f"{option} has other content"
+        for option, before, after in differing_options(begun, now)
+    ]
+    return lines or ["it was started by another version of this program"]
+
+
+def _by_flag(parameters: str) -> dict[str, str]:
+    words = parameters.split()
+    return dict(zip(words[::2], words[1::2], strict=False))

@@ -1,0 +1,179 @@
+"""Decide from the data what a recipe leaves open: sizes, crops, flips, smoothing, normalisation."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from train_pytorch_model.formats.model_directory import ModelDirectory
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.recipe import MIN_IMAGE_SIZE, Augmentation, Recipe, fits_into, sides
+
+MAX_COMMON_SIDE = 320  # px; larger images of a common size come from a camera, not from preprocessing
+DEFAULT_SIZE = 224
+DEFAULT_CROP_FRACTION = 0.875
+# Objects appear larger in random crops than in whole images. Training on smaller crops makes the sizes match,
+# and steps cheaper (Touvron et al. 2019). torchvision trains its own weights at 176 px for 224. Small images
+# lose accuracy this way: measured at 64 and 128 px.
+TRAINING_SHARE = 176 / 224
+MIN_TRAINING_SIDE = 176
+SIDE_MULTIPLE = 16  # networks halve the side four times or more: other sides waste computation on padding
+# Progressive resizing: the network learns faster from smaller images, at a third of the computation, and the
+# last epochs adapt it to the size of its predictions. Not for weights trained at one resolution, which would
+# have to adapt to two. Not in long runs: without crops they overfit, and early stopping may end them before
+# the last epochs.
+EARLY_SHARE = 128 / 224
+MIN_SHRUNK_SIDE = 176
+FULL_SIZE_SHARE = 1 / 5  # of the epochs, at the end of the run
+MIN_PADDED_CROP_SIDE = 32
+# In fewer epochs the network does not overfit, and regularisation only slows it down. Measured at 5, 10 and
+# 30 epochs. Random crops, also measured at 15, cost accuracy at 10 epochs and add to it at 15. Smoothing,
+# measured at 5 and 30, costs accuracy on photographs, which random crops already vary.
+MIN_PADDED_CROP_EPOCHS = 10
+MIN_RANDOM_CROP_EPOCHS = 12
+MIN_SMOOTHED_EPOCHS = 15
+LABEL_SMOOTHING = 0.1
+# In as few epochs as five the network does not overfit; without pretrained weights, CutMix slows it down
+# even in 30.
+MIN_CUTMIX_EPOCHS = 15
+CUTMIX = 0.5
+
+SIDES = {"left", "right"}
+
+
+def decide(
+    model: ModelDirectory,
+    common_size: tuple[int, int] | None,
+    categories: Sequence[str] = (),
+    epochs: int = TrainConfig.epochs,
+    max_common_side: int = MAX_COMMON_SIDE,
+) -> tuple[Recipe, str]:
+    """The model's recipe with sizes, augmentation and normalisation decided, and the reason for the size.
+
+    `common_size` is the (height, width) of nearly all images, None when they differ. `categories` and
+    `epochs` matter for training only. Flips stay "auto" if the pixels have to decide (`chirality`).
+    """
+    recipe = model.recipe
+    fixed_side = FAMILY_OF[model.architecture].image_size
+    if fixed_side is not None:
+        size, reason = sides(fixed_side), f"the only size of a {model.architecture}"
+        asked = {name: getattr(recipe, name) for name in ("image_size", "training_size", "early_size")}
+        others = [f"{name} {side}" for name, side in asked.items() if side and sides(side) != size]
+        if others:
+            raise model.error(f"its recipe names {' and '.join(others)}; {reason} is {fixed_side}.")
+    elif recipe.image_size is not None:
+        size, reason = sides(recipe.image_size), "the recipe says so"
+    elif common_size is None:
+        size, reason = sides(DEFAULT_SIZE), "the images differ in size"
+    elif max(common_size) > max_common_side:
+        size, reason = sides(DEFAULT_SIZE), "the images are larger"
+    elif min(common_size) < MIN_IMAGE_SIZE:
+        size, reason = sides(DEFAULT_SIZE), f"the images have less than {MIN_IMAGE_SIZE} px on a side"
+    else:
+        size, reason = common_size, "the size of the images"
+    is_common = common_size == size and max(size) <= max_common_side
+    augmentation = recipe.augmentation
+    if augmentation == "auto":
+        augmentation = _augmentation(recipe, size, is_common, epochs)
+    smoothing = recipe.label_smoothing
+    if smoothing is None:
+        smoothing = LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
+    cutmix = recipe.cutmix
+    if cutmix is None:
+        is_long = epochs >= MIN_CUTMIX_EPOCHS and not recipe.freeze_backbone
+        cutmix = CUTMIX if is_long and model.is_fine_tuned_for(categories) else 0.0
+    mean, std = recipe.mean or model.mean, recipe.std or model.std
+    if mean is None or std is None:
+        half = (0.5, 0.5, 0.5)
+        mean, std = (IMAGENET_MEAN, IMAGENET_STD) if model.is_pretrained else (half, half)
+    not_by_name = recipe.horizontal_flip == "auto" and flips_change_meaning(categories)
+    training_size = _training_size(model, size, augmentation)
+    decided = replace(
+        recipe,
+        image_size=size,
+        training_size=training_size,
+        early_size=_early_size(model, training_size, augmentation, epochs),
+        crop_fraction=recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
+        augmentation=augmentation,
+        horizontal_flip=False if not_by_name else recipe.horizontal_flip,
+        label_smoothing=smoothing,
+        cutmix=cutmix,
+        mean=mean,
+        std=std,
+    )
+    return decided, reason
+
+
+def _augmentation(recipe: Recipe, size: tuple[int, int], is_common: bool, epochs: int) -> Augmentation:
+    if not is_common:
+        is_asked_for = recipe.crop_area != Recipe.crop_area
+        return "random-resized-crop" if is_asked_for or epochs >= MIN_RANDOM_CROP_EPOCHS else "none"
+    is_large = min(size) >= MIN_PADDED_CROP_SIDE
+    return "padded-crop" if is_large and epochs >= MIN_PADDED_CROP_EPOCHS else "none"
+
+
+def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: str) -> tuple[int, int]:
+    """(height, width) of training images for a model that predicts images of `size`."""
+    asked = model.recipe.training_size
+    if asked is not None:
+        if not fits_into(asked, size):
+            raise model.error(
+                f"its recipe names training_size {asked}; images are predicted at {size[0]} x {size[1]} px.",
+                "In init-model, give a larger --image-size, or a smaller --training-size, or neither.",
+            )
+        return sides(asked)
+    is_random_crop = augmentation == "random-resized-crop"
+    is_convolutional = FAMILY_OF[model.architecture].is_convolutional
+    share = max(TRAINING_SHARE, MIN_TRAINING_SIDE / min(size))
+    if not is_convolutional or not is_random_crop or share >= 1:
+        return size
+    height, width = (min(side, round(side * share / SIDE_MULTIPLE) * SIDE_MULTIPLE) for side in size)
+    early = model.recipe.early_size
+    if early is not None and fits_into(early, size):
+        height, width = map(max, (height, width), sides(early))
+    return height, width
+
+
+def _early_size(
+    model: ModelDirectory, training_size: tuple[int, int], augmentation: str, epochs: int
+) -> tuple[int, int]:
+    """(height, width) of training images before the last epochs."""
+    recipe = model.recipe
+    if recipe.early_size is not None:
+        if not fits_into(recipe.early_size, training_size):
+            asked, (height, width) = recipe.early_size, training_size
+            raise model.error(
+                f"its recipe names early_size {asked}; images are trained at {height} x {width} px.",
+                "In init-model, give a larger --training-size, or a smaller --early-size, or neither.",
+            )
+        return sides(recipe.early_size)
+    is_fine_tuned = model.is_pretrained or model.is_trained
+    is_short = 1 < epochs < MIN_RANDOM_CROP_EPOCHS and augmentation == "none"
+    is_shrunk = (
+        is_short
+        and not is_fine_tuned
+        and recipe.training_size is None
+        and FAMILY_OF[model.architecture].is_convolutional
+        and min(training_size) >= MIN_SHRUNK_SIDE
+    )
+    if not is_shrunk:
+        return training_size
+    height, width = (round(side * EARLY_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in training_size)
+    return height, width
+
+
+def is_early(epoch: int, epochs: int) -> bool:
+    """Whether an epoch, counted from 1, uses the early size; the last epochs use the training size."""
+    return epoch <= epochs - max(1, round(FULL_SIZE_SHARE * epochs))
+
+
+def flips_change_meaning(categories: Sequence[str]) -> bool:
+    """Whether mirroring would change an image's category or make it invalid, judging by the names alone.
+
+    It would for digits and letters, whose names have one character each, and for names with left or right.
+    """
+    if not categories:
+        return False
+    words = {word for name in categories for word in re.split(r"[\W\d_]+", name.casefold())}
+    return not words.isdisjoint(SIDES) or all(len(name) == 1 for name in categories)

@@ -1,0 +1,363 @@
+"""The inputs of training, scoring and evaluation, opened and checked against each other, without torch."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.formats.listing import comparable
+from train_pytorch_model.formats.manifest import published_fingerprint
+from train_pytorch_model.formats.model_directory import (
+    SPEC,
+    ModelDirectory,
+    open_model_directory,
+    renamed_by_type_inference,
+)
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs.bad_images import BadImage, read_headers, without_bad_images
+from train_pytorch_model.inputs.decide import decide, is_early
+from train_pytorch_model.words.config import TrainConfig, flag
+from train_pytorch_model.words.errors import MAX_LISTED_PROBLEMS, InvalidDatasetError, ParameterError, listed
+from train_pytorch_model.words.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, Recipe, sides
+
+IMBALANCE = 10  # largest to smallest category; from this ratio on, rare categories are hardly learned
+NUM_COMPARED = 16  # files whose sizes are compared to detect a copied directory
+FEW_TRAINING_IMAGES = 500  # per category on average; with fewer, training from scratch learns little
+
+UNTRAINED_MODEL = "Untrained model"
+TRAINING_DATASET = "Training dataset"
+VALIDATION_DATASET = "Validation dataset"
+TRAINED_MODEL = "Trained model"
+DATASET = "Dataset"
+
+EVALUATION_LABELS_HINT = (
+    "Evaluation needs a category for every image: one folder per category, or a labelled ImageDirectory."
+)
+
+
+@dataclass(frozen=True)
+class TrainingInputs:
+    """The inputs of a training run. Both datasets have the training dataset's categories, in its order."""
+
+    model: ModelDirectory
+    training: ImageDirectory
+    validation: ImageDirectory
+    recipe: Recipe
+    """With all data-dependent entries decided; "auto" flips only once `with_flips_decided` has run."""
+    spec: ClassifierSpec
+    """Describes the trained model."""
+    size_reason: str
+    bad_images: tuple[BadImage, ...]
+    warnings: tuple[str, ...]
+    flip_reason: str = ""
+    """Why `chirality` found that the images must not be mirrored; empty otherwise."""
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        return self.training.categories
+
+    @property
+    def framing(self) -> Framing:
+        """Framing of validation images, and of all images that the model predicts."""
+        return self.spec.framing
+
+    @property
+    def training_framing(self) -> Framing:
+        """Framing of training images in the last epochs, when they are largest."""
+        return self._framing_at(self.recipe.training_size)
+
+    def training_framings(self, epochs: int) -> list[Framing]:
+        """Framing of training images in each of `epochs` epochs."""
+        early = self._framing_at(self.recipe.early_size)
+        return [early if is_early(epoch, epochs) else self.training_framing for epoch in range(1, epochs + 1)]
+
+    def _framing_at(self, size: int | tuple[int, int] | None) -> Framing:
+        assert isinstance(size, tuple)
+        height, width = size
+        return replace(self.spec.framing, height=height, width=width)
+
+    def fingerprint(self, config: TrainConfig) -> dict[str, str]:
+        """The run's identity: parameters, decided recipe, and the sha256 of the model and of each image list.
+
+        Excludes flips: they are decided later, from the pixels.
+        """
+        recipe = {
+            flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
+            for name, value in asdict(self.recipe).items()
+            if name != "horizontal_flip"
+        }
+        return {
+            "parameters": " ".join(f"{name} {value}" for name, value in config.as_flags().items()),
+            "recipe": " ".join(f"{name} {value}" for name, value in recipe.items()),
+            "untrained_model": self.model.sha256,
+            "training_dataset": self.training.fingerprint(),
+            "validation_dataset": self.validation.fingerprint(),
+        }
+
+
+def open_training_inputs(
+    untrained_model: Path, training_dataset: Path, validation_dataset: Path, epochs: int = TrainConfig.epochs
+) -> TrainingInputs:
+    """Open all three; the number of `epochs` influences sizes, augmentation and label smoothing.
+
+    Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
+    model = open_model_directory(untrained_model, UNTRAINED_MODEL)
+    training, validation = open_training_datasets(training_dataset, validation_dataset)
+
+    headers = read_headers(training)
+    training, bad_training = without_bad_images(training, headers.bad)
+    validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
+    bad_images = (*bad_training, *bad_validation)
+    recipe, size_reason = decide(model, headers.common_size, training.categories, epochs)
+    return TrainingInputs(
+        model=model,
+        training=training,
+        validation=validation,
+        recipe=recipe,
+        spec=_classifier_spec(model, training.categories, recipe),
+        size_reason=size_reason,
+        bad_images=bad_images,
+        warnings=(
+            *_data_warnings(training),
+            *learning_warnings(training.class_counts(), model, recipe),
+            *_data_warnings(validation),
+            *_sameness_warnings(training, validation),
+        ),
+    )
+
+
+def open_training_datasets(
+    training_dataset: Path, validation_dataset: Path
+) -> tuple[ImageDirectory, ImageDirectory]:
+    """Open both, which must be labelled; both get the training dataset's categories, in its order.
+
+    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
+    training = open_image_directory(training_dataset, TRAINING_DATASET)
+    validation = open_image_directory(validation_dataset, VALIDATION_DATASET)
+    for directory in (training, validation):
+        directory.require_labels()
+    _check_categories(training, validation)
+    return training, validation.with_categories(training.categories)
+
+
+@dataclass(frozen=True)
+class ScoringInputs:
+    """The model and the images of scoring or evaluation."""
+
+    model: ModelDirectory
+    images: ImageDirectory
+    spec: ClassifierSpec
+    size_reason: str
+    bad_images: tuple[BadImage, ...]
+    warnings: tuple[str, ...]
+
+
+def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
+    """Open both. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
+    return _scoring_inputs(_open_trained(trained_model), open_image_directory(dataset, DATASET))
+
+
+def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
+    """Open both; the images get the model's categories, in its order.
+
+    Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
+    model = _open_trained(trained_model)
+    images = open_image_directory(dataset, DATASET)
+    images.require_labels(EVALUATION_LABELS_HINT)
+    unknown = _only(images.categories, model.categories)
+    if unknown:
+        raise InvalidDatasetError(
+            images.title,
+            f"the model does not know {len(unknown)} of its categories:{listed(unknown)}",
+            f"\nThe model knows:{listed([repr(name) for name in model.categories])}",
+        )
+    inputs = _scoring_inputs(model, images.with_categories(model.categories))
+    return replace(inputs, warnings=(*inputs.warnings, *_seen_before(inputs)))
+
+
+def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[ModelDirectory, ClassifierSpec]:
+    """Open a trained directory without images; `image_size` is for one that does not record its own.
+
+    Raises `InvalidModelDirectoryError`, `ParameterError`.
+    """
+    if image_size is not None and not MIN_IMAGE_SIZE <= image_size <= MAX_IMAGE_SIZE:
+        raise ParameterError(
+            f"--image-size should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}; it is {image_size}."
+        )
+    model = _open_trained(trained_model)
+    known = model.recipe.image_size or FAMILY_OF[model.architecture].image_size
+    if known is None and image_size is None:
+        raise ParameterError(
+            f"{model.port} {model.root} does not record its image size; the designer's models never do."
+            " Give it with --image-size."
+        )
+    if known is not None and image_size is not None and sides(known) != sides(image_size):
+        raise ParameterError(f"--image-size is {image_size}; the model's is {known}.")
+    size = sides(image_size) if known is None and image_size else None
+    recipe, _ = decide(model, size, max_common_side=MAX_IMAGE_SIZE)
+    return model, _classifier_spec(model, model.categories, recipe)
+
+
+def _open_trained(path: Path) -> ModelDirectory:
+    model = open_model_directory(path, TRAINED_MODEL)
+    if not model.is_trained:
+        raise model.error(
+            f"it is not trained: {SPEC} names no label_map_file.", "Train it first, with `train`."
+        )
+    return model
+
+
+def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:
+    warnings = _data_warnings(images)
+    headers = read_headers(images)
+    images, bad_images = without_bad_images(images, headers.bad)
+    # A model of the designer does not record its image size: the designer scores images at their own size.
+    recipe, size_reason = decide(model, headers.common_size, max_common_side=MAX_IMAGE_SIZE)
+    return ScoringInputs(
+        model=model,
+        images=images,
+        spec=_classifier_spec(model, model.categories, recipe),
+        size_reason=size_reason,
+        bad_images=tuple(bad_images),
+        warnings=tuple(warnings),
+    )
+
+
+def _are_copies(one: ImageDirectory, other: ImageDirectory) -> bool:
+    """Whether two directories list the same images, and a sample of the files agrees in size."""
+    if len(one) != len(other) or one.fingerprint() != other.fingerprint():
+        return False
+    indices = np.linspace(0, len(one) - 1, NUM_COMPARED, dtype=np.int64).tolist()
+    with suppress(OSError):
+        return all(one.path(index).stat().st_size == other.path(index).stat().st_size for index in indices)
+    return False
+
+
+def _seen_before(inputs: ScoringInputs) -> Iterator[str]:
+    """A warning if images have the names of those that the model was trained or validated on."""
+    run, own = published_fingerprint(inputs.model.root) or {}, inputs.images.fingerprint()
+    if own == run.get("training_dataset"):
+        yield (
+            "These images have the names of the model's training images. If they are the same, the accuracy"
+            " does not hold for new images."
+        )
+    elif own == run.get("validation_dataset"):
+        yield (
+            "These images have the names of the validation images that chose the model's epoch. If they are"
+            " the same, the accuracy is optimistic: evaluate on other images."
+        )
+
+
+def _classifier_spec(model: ModelDirectory, categories: tuple[str, ...], decided: Recipe) -> ClassifierSpec:
+    assert isinstance(decided.image_size, tuple)
+    assert decided.crop_fraction is not None
+    assert decided.mean is not None
+    assert decided.std is not None
+    return ClassifierSpec(
+        architecture=model.architecture,
+        option=model.option,
+        categories=categories,
+        framing=Framing(*decided.image_size, decided.crop_fraction),
+        mean=decided.mean,
+        std=decided.std,
+    )
+
+
+def _check_categories(training: ImageDirectory, validation: ImageDirectory) -> None:
+    if len(training.categories) < 2:
+        raise InvalidDatasetError(
+            training.title,
+            f"it has one category, {training.categories[0]!r}.",
+            "A classifier needs at least two.",
+        )
+    only_training = _only(training.categories, validation.categories)
+    only_validation = _only(validation.categories, training.categories)
+    if only_training or only_validation:
+        raise InvalidDatasetError(
+            validation.title,
+            "its categories are not those of the training dataset."
+            + (f"\nOnly in training:{listed(only_training)}" if only_training else "")
+            + (f"\nOnly in validation:{listed(only_validation)}" if only_validation else ""),
+            "\nBoth need the same category names.",
+        )
+
+
+def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The names, quoted, that are not among `others`."""
+    known = set(map(comparable, others))
+    return [repr(name) for name in names if comparable(name) not in known]
+
+
+def _sameness_warnings(training: ImageDirectory, validation: ImageDirectory) -> list[str]:
+    overfit = (
+        "validation then measures how well the model memorises its training images, not how good it is."
+        " `split` divides a directory."
+    )
+    if training.root.samefile(validation.root):
+        return [f"Training and validation dataset are the same directory: {overfit}"]
+    if _are_copies(training, validation):
+        return [f"Training and validation dataset hold the same images: {overfit}"]
+    if len(validation) > len(training):
+        return [
+            f"More images to validate on ({len(validation):,}) than to train on ({len(training):,}): are"
+            " --training-dataset and --validation-dataset swapped?"
+        ]
+    return []
+
+
+def imbalance(counts: np.ndarray, recipe: Recipe) -> str:
+    """A warning about categories of very different sizes; empty if none is needed.
+
+    `counts` (number of categories,) holds the number of training images of each.
+    """
+    counts = counts[counts > 0]
+    if len(counts) == 0 or counts.max() < IMBALANCE * counts.min() or recipe.balance_classes:
+        return ""
+    return (
+        f"The largest category has {counts.max() / counts.min():,.0f} times as many training images as the"
+        " smallest. `init-model --balance-classes` compensates for that."
+    )
+
+
+def learning_warnings(counts: np.ndarray, model: ModelDirectory, recipe: Recipe) -> list[str]:
+    """Warnings about training data that limits how well the model can learn.
+
+    `counts` (number of categories,) holds the number of training images of each.
+    """
+    warnings = []
+    if uneven := imbalance(counts, recipe):
+        warnings.append(uneven)
+    is_random = not (model.is_pretrained or model.is_trained)
+    if recipe.freeze_backbone and is_random:
+        return [
+            *warnings,
+            "Only the last layer is trained, and the weights before it are random. Start from pretrained"
+            " weights: `init-model --pretrained`, or `--weights-file`.",
+        ]
+    average = counts.mean()
+    if average < FEW_TRAINING_IMAGES and is_random:
+        number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
+        warnings.append(
+            f"Training images per category: {number} on average, few to train from scratch. Pretrained"
+            " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
+        )
+    return warnings
+
+
+def _data_warnings(directory: ImageDirectory) -> list[str]:
+    warnings = directory.warnings()
+    suspects = renamed_by_type_inference(directory.categories)
+    if suspects and directory.port == TRAINING_DATASET:
+        warnings.append(
+            "the designer's Score Image Model takes these category names for numbers or missing values:"
+            f" {', '.join(suspects[:MAX_LISTED_PROBLEMS])}"
+        )
+    return warnings

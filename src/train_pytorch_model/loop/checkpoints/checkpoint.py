@@ -1,0 +1,157 @@
+"""Checkpoints of a run on disk: a file of tensors, and a manifest that commits it.
+
+    checkpoints/000012-3f9a61c2.safetensors   tensors, under a unique name, never modified
+    checkpoints/000012-3f9a61c2.json          {"content": {"size": …, "sha256": …,   of the tensor file
+                                                           "values": {…}},           plain values
+                                               "sha256": of the content}
+
+A checkpoint exists once its manifest does. Both files are written under a temporary name, synced and renamed;
+as nothing refers to a new name yet, a mount that renames by copying does no harm. Everything is verified when
+read: every tensor format loads flipped bits silently (197 of 200 in torch's, 199 of 200 in this one).
+"""
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from train_pytorch_model.formats.reading import MalformedFileError, read_bounded
+from train_pytorch_model.formats.writing import sync_folder, write_durably
+from train_pytorch_model.loop.checkpoints.tensor_file import tensor_file
+from train_pytorch_model.words.errors import CheckpointError, listed
+
+MAX_MANIFEST_BYTES = 256 << 20
+NUM_KEPT = 2  # the newest, and one to fall back to
+_MANIFEST_NAME = re.compile(r"(\d{6,})-[0-9a-f]{8}\.json")
+
+
+class DamagedCheckpointError(Exception):
+    """The checkpoint cannot be used; the text is the reason, without the file's name."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run needs to resume."""
+
+    tensors: Mapping[str, Tensor]
+    values: Mapping[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint, and remove all but the newest ones. Raises `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # Not the step: a run may return to an earlier one and then diverge.
+    number = 1 + max((number for number, _ in _manifests(folder)), default=0)
+    name = f"{number:06}-{secrets.token_hex(4)}"
+    pieces, sha256 = tensor_file(checkpoint.tensors), hashlib.sha256()
+    for piece in pieces:
+        sha256.update(piece)
+    content = {
+        "size": sum(map(len, pieces)),
+        "sha256": sha256.hexdigest(),
+        "values": checkpoint.values,
+    }
+    write_durably(folder / f"{name}.safetensors", *pieces)
+    manifest = {"content": content, "sha256": _sha256_of(content)}
+    write_durably(folder / f"{name}.json", json.dumps(manifest).encode("ascii"))
+    sync_folder(folder)
+    _prune(folder)
+
+
+def load_checkpoint(
+    folder: Path, accept: Callable[[Checkpoint], None]
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest intact checkpoint, None if there is no manifest at all; and why newer ones were skipped.
+
+    `accept` raises `DamagedCheckpointError` for one that does not fit the run. Raises `CheckpointError` if
+    there are checkpoints but none is intact: a run never silently starts over.
+    """
+    problems: list[str] = []
+    damaged: list[Path] = []
+    try:
+        manifests = _manifests(folder)
+    except OSError as error:
+        raise CheckpointError(f"The checkpoints in {folder} cannot be read: {error.strerror}.") from error
+    for _, manifest in manifests:
+        try:
+            checkpoint = _read(manifest)
+            accept(checkpoint)
+        except DamagedCheckpointError as error:
+            problems.append(f"{manifest.name}: {error}")
+            damaged.append(manifest)
+        else:
+            _set_aside(damaged)
+            return checkpoint, problems
+    if problems:
+        raise CheckpointError(
+            f"None of the checkpoints in {folder} can be read:{listed(problems)}\n"
+            "Restore them from a backup, or start over with --fresh."
+        )
+    return None, problems
+
+
+def _read(manifest: Path) -> Checkpoint:
+    try:
+        document = json.loads(read_bounded(manifest, MAX_MANIFEST_BYTES))
+        content = document["content"]
+        size, sha256 = int(content["size"]), str(content["sha256"])
+        is_whole = document["sha256"] == _sha256_of(content)
+    except MalformedFileError as error:
+        raise DamagedCheckpointError(str(error)) from error
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise DamagedCheckpointError("it is not a valid manifest.") from error
+    if not is_whole:
+        raise DamagedCheckpointError("its own sha256 does not match.")
+    file = manifest.with_suffix(".safetensors")
+    try:
+        data = read_bounded(file, size)
+    except MalformedFileError as error:
+        raise DamagedCheckpointError(str(error)) from error
+    if len(data) != size:
+        raise DamagedCheckpointError(f"{file.name} has {len(data):,} bytes of {size:,}.")
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise DamagedCheckpointError(f"the sha256 of {file.name} does not match.")
+    try:
+        return Checkpoint(safetensors.torch.load(data), content["values"])
+    except (safetensors.SafetensorError, KeyError) as error:
+        raise DamagedCheckpointError(f"{file.name} holds no tensors: {error}.") from error
+
+
+def _manifests(folder: Path) -> list[tuple[int, Path]]:
+    """Numbers and files, newest first. Raises `OSError`."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+    found = [(int(match[1]), folder / name) for name in names if (match := _MANIFEST_NAME.fullmatch(name))]
+    return sorted(found, reverse=True)
+
+
+def _set_aside(damaged: Sequence[Path]) -> None:
+    """Rename damaged manifests, so that they do not count among the newest, which are kept."""
+    for manifest in damaged:
+        with suppress(OSError):  # it is skipped again
+            manifest.rename(manifest.with_name(manifest.name + ".damaged"))
+
+
+def _prune(folder: Path) -> None:
+    """Remove older checkpoints, manifests first, and the leftovers of interrupted writes."""
+    manifests = [path for _, path in _manifests(folder)]
+    kept = {path.stem for path in manifests[:NUM_KEPT]}
+    for path in [*manifests[NUM_KEPT:], *sorted(folder.iterdir())]:
+        if path.name.partition(".")[0] not in kept:
+            with suppress(OSError):  # it does no harm
+                path.unlink(missing_ok=True)
+
+
+def _sha256_of(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()

@@ -1,0 +1,1 @@
+"""What is measured: evaluation of predictions, and where the time goes."""

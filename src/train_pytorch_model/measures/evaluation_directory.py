@@ -1,0 +1,235 @@
+"""EvaluationDirectory: the metrics of a model on labelled images.
+
+    _meta.yaml             type: EvaluationDirectory
+                           extension: {}
+    metrics.json           one JSON object; fractions are from 0 to 1:
+                             images, left_out                   images evaluated; images that cannot be read
+                             accuracy, top5_accuracy, balanced_accuracy
+                             accuracy_interval                  [lower, upper] bound of the 95 % interval
+                             loss                               mean cross entropy, in nats
+                             macro_precision, macro_recall, macro_f1
+                             weighted_precision, weighted_recall, weighted_f1
+                             mean_confidence, expected_calibration_error
+                             absent_categories                  the names of categories without images
+                             per_class                          the rows of per_class.csv
+                             calibration                        the rows of calibration.csv
+                             most_confused                      at most 100 {category, predicted, images,
+                                                                share}, the off-diagonal cells of the
+                                                                confusion matrix, largest first; share is
+                                                                the fraction of the category's images
+    per_class.csv          category,precision,recall,f1,support,predicted
+                             by class index; support counts the images of the category, predicted those that
+                             were assigned to it
+    confusion_matrix.csv   category,<each category>: a row per true category, a column per predicted one
+    calibration.csv        lower,upper,images,confidence,accuracy: a row per bin (lower, upper] of
+                             confidence, with means over its images
+    mistakes.csv           file_name,category,predicted,confidence,category_probability,original
+                             every wrong prediction, the most confident first; original is the file's name
+                             before it was copied, empty if unknown
+    evaluation.html        the same as a web page
+    bad_images.csv         the images that were left out, if any
+
+A number that is undefined, such as the recall of a category without an image, is null in JSON and empty in
+CSV. Macro averages are over the categories that have images or were predicted; there an undefined number
+counts as 0, as in scikit-learn.
+"""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.writing import write_json
+from train_pytorch_model.measures.evaluation import Averages, Calibration, Evaluation, Outcomes, PerClass
+
+META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
+METRICS = "metrics.json"
+PER_CLASS = "per_class.csv"
+CONFUSION_MATRIX = "confusion_matrix.csv"
+CALIBRATION = "calibration.csv"
+MISTAKES = "mistakes.csv"
+PAGE = "evaluation.html"
+MAX_PAIRS = 100
+
+
+@dataclass(frozen=True)
+class CategoryRow:
+    """A row of per_class.csv; None where a number is undefined."""
+
+    category: str
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    support: int
+    predicted: int
+
+
+@dataclass(frozen=True)
+class CalibrationRow:
+    """A row of calibration.csv; None in a bin without images."""
+
+    lower: float
+    upper: float
+    images: int
+    confidence: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class ConfusedRow:
+    """Images of one category that were predicted as another."""
+
+    category: str
+    predicted: str
+    images: int
+    share: float
+    """Fraction of the images of the category."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A row of mistakes.csv: a wrong prediction."""
+
+    file_name: str
+    category: str
+    predicted: str
+    confidence: float
+    """Probability of the predicted category."""
+    category_probability: float
+    """Probability of the true category."""
+    original: str = ""
+    """The file's name before it was copied; empty if unknown."""
+
+
+def write_numbers(
+    root: Path,
+    evaluation: Evaluation,
+    categories: Sequence[str],
+    mistakes: Iterable[Mistake],
+    left_out: int,
+) -> None:
+    """Write the metrics and all tables of the evaluation; `categories` are the names by class index."""
+    per_class = category_rows(evaluation.per_class, categories)
+    calibration = calibration_rows(evaluation.calibration)
+    metrics = {
+        "images": evaluation.images,
+        "left_out": left_out,
+        "accuracy": evaluation.accuracy,
+        "accuracy_interval": evaluation.accuracy_interval,
+        "top5_accuracy": evaluation.top5,
+        "balanced_accuracy": evaluation.balanced_accuracy,
+        "loss": evaluation.loss,
+        **_prefixed("macro", evaluation.macro),
+        **_prefixed("weighted", evaluation.weighted),
+        "mean_confidence": evaluation.mean_confidence,
+        "expected_calibration_error": evaluation.calibration.error,
+        "absent_categories": [row.category for row in per_class if row.support == 0],
+        "per_class": [asdict(row) for row in per_class],
+        "calibration": [asdict(row) for row in calibration],
+        "most_confused": [asdict(row) for row in confused_rows(evaluation, categories, MAX_PAIRS)],
+    }
+    write_json(root / METRICS, metrics)
+    _write_csv(root / PER_CLASS, _names(CategoryRow), map(astuple, per_class))
+    _write_csv(root / CALIBRATION, _names(CalibrationRow), map(astuple, calibration))
+    _write_csv(root / MISTAKES, _names(Mistake), map(astuple, mistakes))
+    with _open_csv(root / CONFUSION_MATRIX) as file:
+        _write_confusion_matrix(file, evaluation, categories)
+
+
+def confusion_matrix_csv(evaluation: Evaluation, categories: Sequence[str]) -> str:
+    """The content of confusion_matrix.csv; undecodable bytes in names are escaped."""
+    text = io.StringIO()
+    _write_confusion_matrix(text, evaluation, categories)
+    return text.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def category_rows(per_class: PerClass, categories: Sequence[str]) -> list[CategoryRow]:
+    """The rows of per_class.csv, by class index."""
+    columns = (
+        categories,
+        _defined(per_class.precision, per_class.has_precision),
+        _defined(per_class.recall, per_class.has_recall),
+        _defined(per_class.f1, per_class.has_f1),
+        per_class.support.tolist(),
+        per_class.predicted.tolist(),
+    )
+    return [CategoryRow(*row) for row in zip(*columns, strict=True)]
+
+
+def calibration_rows(calibration: Calibration) -> list[CalibrationRow]:
+    """The rows of calibration.csv, by increasing confidence."""
+    columns = (
+        calibration.edges[:-1].tolist(),
+        calibration.edges[1:].tolist(),
+        calibration.images.tolist(),
+        _defined(calibration.confidence, calibration.images > 0),
+        _defined(calibration.accuracy, calibration.images > 0),
+    )
+    return [CalibrationRow(*row) for row in zip(*columns, strict=True)]
+
+
+def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int) -> list[ConfusedRow]:
+    """The `limit` largest confusions, by decreasing number of images."""
+    return [
+        ConfusedRow(
+            category=categories[pair.target],
+            predicted=categories[pair.predicted],
+            images=pair.images,
+            share=pair.images / int(evaluation.per_class.support[pair.target]),
+        )
+        for pair in evaluation.confusion.largest_mistakes(limit)
+    ]
+
+
+def mistake_rows(
+    outcomes: Outcomes, places: np.ndarray, images: ImageDirectory, indices: np.ndarray
+) -> list[Mistake]:
+    """The rows of mistakes.csv for the wrong outcomes at `places`, of the images at `indices`."""
+    categories, originals = images.categories, images.original_names(indices)
+    return [
+        Mistake(
+            file_name=images.file_names[index],
+            category=categories[outcomes.targets[place]],
+            predicted=categories[outcomes.predicted[place]],
+            confidence=float(outcomes.confidences[place]),
+            category_probability=float(outcomes.target_probabilities[place]),
+            original=original,
+        )
+        for place, index, original in zip(places, indices.tolist(), originals, strict=True)
+    ]
+
+
+def _defined(values: np.ndarray, mask: np.ndarray) -> list[float | None]:
+    return [value if known else None for value, known in zip(values.tolist(), mask, strict=True)]
+
+
+def _prefixed(prefix: str, averages: Averages) -> dict[str, float]:
+    return {f"{prefix}_{name}": value for name, value in asdict(averages).items()}
+
+
+def _names(row: type) -> list[str]:
+    return [field.name for field in fields(row)]
+
+
+def _write_confusion_matrix(file: TextIO, evaluation: Evaluation, categories: Sequence[str]) -> None:
+    matrix = zip(categories, evaluation.confusion.rows(), strict=True)
+    _write_rows(file, ["category", *categories], ([name, *row.tolist()] for name, row in matrix))
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
+    with _open_csv(path) as file:
+        _write_rows(file, header, rows)
+
+
+def _open_csv(path: Path) -> TextIO:
+    return path.open("w", newline="", encoding="utf-8", errors="surrogateescape")
+
+
+def _write_rows(file: TextIO, header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
+    write_rows(file, [header])
+    write_rows(file, rows)

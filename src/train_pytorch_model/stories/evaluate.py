@@ -1,0 +1,56 @@
+"""Evaluate a model on labelled images."""
+
+from pathlib import Path
+
+import numpy as np
+
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.formats.outputs import writing_directory
+from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.measures import evaluation
+from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
+from train_pytorch_model.measures.evaluation_directory import META_CONTENT, PAGE, mistake_rows, write_numbers
+from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, render, with_pictures
+from train_pytorch_model.stories.predict import predict, report_bad_images
+
+FLAG = "--output"
+TITLE = "Evaluating"
+
+
+def evaluate(inputs: ScoringInputs, output: Path, world: World, voice: Voice) -> Evaluation:
+    """Write the evaluation of all readable images, which have the categories of the model.
+
+    Called on the main process; the others call `predict_share`.
+
+    Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` if too many images
+    turn out to be unreadable, `OutputDirectoryError`.
+    """
+    categories = inputs.spec.categories
+    with writing_directory(output, META_CONTENT, FLAG) as root:
+        outcomes, indices, rejected = _predict_all(inputs, world, voice)
+        left_out = report_bad_images(inputs, rejected, root, voice)
+        evaluated = evaluation.evaluate(outcomes, len(categories))
+
+        wrong = evaluated.mistakes
+        mistakes = mistake_rows(outcomes, wrong, inputs.images, indices[wrong])
+        write_numbers(root, evaluated, categories, mistakes, left_out)
+        shown = with_pictures(mistakes[:MAX_MISTAKES], inputs.images.root)
+        page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, shown, left_out)
+        (root / PAGE).write_text(page, encoding="utf-8")
+    return evaluated
+
+
+def _predict_all(
+    inputs: ScoringInputs, world: World, voice: Voice
+) -> tuple[Outcomes, np.ndarray, dict[int, str]]:
+    """Outcomes, the indices of their images (N,), and the unreadable images: index → reason."""
+    outcomes: list[Outcomes] = []
+    indices: list[np.ndarray] = []
+    rejected: dict[int, str] = {}
+    for batch in predict(inputs, TITLE, world, voice):
+        targets = inputs.images.class_indices[batch.indices]
+        outcomes.append(evaluation.outcomes_of(targets, batch.probabilities))
+        indices.append(batch.indices)
+        rejected |= batch.rejected
+    return evaluation.joined(outcomes), np.concatenate(indices), rejected

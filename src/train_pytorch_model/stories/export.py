@@ -1,0 +1,160 @@
+"""Export a trained directory as one file for other runtimes: ONNX or torch.export.
+
+The exported program takes decoded uint8 RGB images (N, 3, H, W), framed to the model's size, for any N;
+normalisation and softmax are part of it. It returns probabilities (N, categories), float32.
+"""
+
+import importlib.util
+import io
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from train_pytorch_model import __version__
+from train_pytorch_model.formats.model_directory import ModelDirectory
+from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.networks.models import build_model
+from train_pytorch_model.words.errors import (
+    DISK_IS_FULL,
+    OutputDirectoryError,
+    ParameterError,
+    UnfinishedOutputError,
+    UserError,
+)
+
+Format = Literal["onnx", "torch"]
+Predict = Callable[[Tensor], Tensor]
+"""uint8 images (N, 3, H, W) → probabilities (N, categories), float32."""
+
+OPSET = 20  # the newest that onnxruntime 1.17 and later support
+TOLERANCE = 1e-4  # largest allowed difference of a probability from PyTorch's
+CHECKED_BATCHES = (1, 3)  # two batch sizes: an export may be specialised to the one it was traced with
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+INPUT, OUTPUT = "images", "probabilities"
+
+
+class ExportError(UserError):
+    """The exported program does not compute what the model does."""
+
+    exit_status = 4
+    code = ""
+
+
+def export(model: ModelDirectory, spec: ClassifierSpec, kind: Format, output: Path) -> float:
+    """Write the file after a check against PyTorch; returns the largest difference of a probability.
+
+    Raises `ExportError`, `ParameterError` if the ONNX packages are missing, `OutputDirectoryError`, and
+    `InvalidModelDirectoryError` for weights that do not fit.
+    """
+    if kind == "onnx":
+        _require_onnx()
+    network = build_model(model, len(spec.categories))
+    program = nn.Sequential(Normalize(spec.mean, spec.std), network, nn.Softmax(dim=1)).eval()
+    unfinished = output.with_name(output.name + ".unfinished")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            predict = (_write_onnx if kind == "onnx" else _write_torch)(program, spec, unfinished)
+            difference = _largest_difference(program, predict, spec)
+            if not difference <= TOLERANCE:
+                raise ExportError(
+                    f"The exported program differs from the model by {difference:.2g} in a probability;"
+                    f" {TOLERANCE:g} is allowed. {output} was not written."
+                )
+            unfinished.replace(output)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        problem = UnfinishedOutputError if error.errno in DISK_IS_FULL else OutputDirectoryError
+        raise problem(f"--output {output} cannot be written: {error.strerror}.") from error
+    return difference
+
+
+def metadata(spec: ClassifierSpec) -> dict[str, str]:
+    """The metadata in the file: name → text; values that are not text are JSON."""
+    return {
+        "producer": f"train-pytorch-model {__version__}",
+        "architecture": spec.architecture,
+        "class_names": json.dumps(spec.categories),
+        "preprocessing": json.dumps(
+            {
+                "input": "uint8 RGB, (N, 3, height, width), 0 to 255, EXIF orientation applied",
+                "height": spec.framing.height,
+                "width": spec.framing.width,
+                "crop_fraction": spec.framing.crop_fraction,
+                "resize": "bilinear, antialiased, aspect ratio kept, then centre crop; none at this size",
+                "mean": spec.mean,
+                "std": spec.std,
+                "normalised": "inside the program",
+            }
+        ),
+    }
+
+
+def _write_onnx(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predict:
+    import onnxruntime
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter warns of its own internals
+        exported = torch.onnx.export(
+            program,
+            (_images(2, spec),),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            verbose=False,
+        )
+    assert exported is not None
+    exported.model.metadata_props.update(metadata(spec))
+    exported.save(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def predict(images: Tensor) -> Tensor:
+        (probabilities,) = session.run([OUTPUT], {INPUT: images.numpy()})
+        return torch.from_numpy(probabilities)
+
+    return predict
+
+
+def _write_torch(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predict:
+    exported = torch.export.export(
+        program, (_images(2, spec),), dynamic_shapes=({0: torch.export.Dim("batch")},)
+    )
+    buffer = io.BytesIO()  # writing to a full disk, PyTorch aborts the process
+    torch.export.save(exported, buffer, extra_files={"metadata.json": json.dumps(metadata(spec))})
+    path.write_bytes(buffer.getbuffer())
+    with path.open("rb") as file:
+        loaded: Predict = torch.export.load(file).module()
+    return loaded
+
+
+@torch.inference_mode()
+def _largest_difference(program: nn.Module, predict: Predict, spec: ClassifierSpec) -> float:
+    differences = [
+        (predict(images) - program(images)).abs().max()
+        for images in (_images(count, spec) for count in CHECKED_BATCHES)
+    ]
+    return torch.stack(differences).max().item()
+
+
+def _images(count: int, spec: ClassifierSpec) -> Tensor:
+    """The same uniform noise in every call: (count, 3, H, W), uint8, 0 to 255."""
+    generator = torch.Generator().manual_seed(count)
+    shape = (count, 3, spec.framing.height, spec.framing.width)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+
+
+def _require_onnx() -> None:
+    missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ParameterError(
+            f"--format onnx needs {', '.join(missing)}. Install them: pip install {' '.join(missing)}"
+        )

@@ -1,0 +1,114 @@
+"""Predict every image of a directory, batch by batch; shared by scoring and evaluation."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from train_pytorch_model.data.loader import (
+    Batch,
+    Loader,
+    Pass,
+    num_threads,
+    read_for_inference,
+    start_readers,
+)
+from train_pytorch_model.data.plan import plan_validation
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
+from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, without_bad_images, write_bad_images
+from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.networks.models import build_model
+from train_pytorch_model.words.wording import counted
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predictions for one batch."""
+
+    indices: np.ndarray
+    """(B,), int64: which images of the dataset, ascending over all batches; B may be 0."""
+    probabilities: np.ndarray
+    """(B, C), float64; each row sums to one. C is the number of the model's categories."""
+    rejected: dict[int, str]
+    """Images that could not be read: index → reason. They are not in the batch."""
+
+
+def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> Iterator[Predicted]:
+    """Predict all images; `title` says what for, such as `Scoring`.
+
+    The main process gets the batches of all processes, in image order. The others must iterate as well, and
+    get none. Raises `InvalidModelDirectoryError` if weights do not fit, or probabilities are not finite.
+    """
+    images, spec = inputs.images, inputs.spec
+    classifier = ImageClassifier(spec, build_model(inputs.model, len(spec.categories)), world.device)
+    size = f"{spec.framing.height} x {spec.framing.width} px ({inputs.size_reason})"
+    voice.say(
+        f"{title} {counted(len(images), 'image', 'images')} at {size},"
+        f" {counted(len(spec.categories), 'category', 'categories')}, on {world.size} x {world.device.type}"
+    )
+    rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, a process may have no batch
+    with (
+        start_readers(world) as readers,
+        Loader(num_threads(world), readers) as loader,
+        voice.bar(rounds, title) as bar,
+    ):
+        share = _predict_share(classifier, images, loader, world)
+        for _ in range(rounds):
+            for predicted in world.gather_on_main(list(islice(share, 1))):
+                _check_finite(predicted, inputs)
+                yield predicted
+            bar.advance()
+
+
+def _predict_share(
+    classifier: ImageClassifier, images: ImageDirectory, loader: Loader, world: World
+) -> Iterator[Predicted]:
+    """Predict this process's batches, without gradient_sync with the others."""
+    framing = classifier.spec.framing
+    plan = plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
+    read = read_for_inference(images, framing)
+    for batch in loader.batches(Pass("prediction", plan, read, images.class_indices, framing)):
+        yield _predict(batch, classifier)
+
+
+def predict_share(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> None:
+    """Predict this process's share of the images; for all processes but the main one."""
+    for _ in predict(inputs, title, world, voice):
+        raise AssertionError("only the main process gets batches")
+
+
+def _predict(batch: Batch, classifier: ImageClassifier) -> Predicted:
+    probabilities = np.empty((0, len(classifier.spec.categories)))
+    if len(batch.indices):
+        probabilities = classifier.probabilities(batch.images.permute(0, 2, 3, 1))
+    return Predicted(batch.indices, probabilities, batch.rejected)
+
+
+def _check_finite(predicted: Predicted, inputs: ScoringInputs) -> None:
+    finite = np.isfinite(predicted.probabilities).all(axis=1)
+    if not finite.all():
+        first = inputs.images.file_names[int(predicted.indices[finite.argmin()])]
+        raise inputs.model.error(
+            f"its weights give probabilities that are not finite, for example for {first!r}.",
+            "Train it again.",
+        )
+
+
+def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path, voice: Voice) -> int:
+    """Warn about the images that were left out, and list them in `bad_images.csv`; returns their number.
+
+    `rejected` images were found while predicting, and are added to those found before. Raises
+    `InvalidDatasetError` if they are too many.
+    """
+    _, late = without_bad_images(inputs.images, rejected)
+    bad_images = [*inputs.bad_images, *late]
+    if bad_images:
+        voice.warn(left_out(bad_images))
+        write_bad_images(root / BAD_IMAGES, bad_images)
+    return len(bad_images)

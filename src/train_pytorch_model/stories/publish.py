@@ -1,0 +1,134 @@
+"""Write the trained model directory, `_meta.yaml` last, once everything else is there."""
+
+import base64
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from shutil import rmtree
+from tempfile import gettempdir
+from typing import Any
+
+from PIL import Image
+
+from train_pytorch_model.formats import schema
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.manifest import MANIFEST, write_manifest
+from train_pytorch_model.formats.model_directory import MODEL, write_spec
+from train_pytorch_model.formats.outputs import writing_directory
+from train_pytorch_model.formats.run_folder import FLAG, METRICS, REPORT, write_metrics
+from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.image_classifier.weights import write_state_dict
+from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
+from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.loop.train_state import TrainState
+from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.tracking.mlflow_process import SAVE_MODEL, Mlflow
+from train_pytorch_model.words.errors import OutputDirectoryError
+
+
+def publish(
+    output: Path,
+    inputs: TrainingInputs,
+    state: TrainState,
+    fingerprint: Mapping[str, str],
+    token: str,
+    report: str,
+    mlflow: Mlflow,
+    voice: Voice,
+) -> None:
+    """Write the trained directory of the best epoch, with the report if there is one.
+
+    It is built in the temporary folder and then copied: the output may be on mounted storage. An unfinished
+    output of the run with this `token` is replaced. Raises `OutputDirectoryError` if it cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            built = stack.enter_context(_folder_of(token))
+            meta = _build(built, inputs, state, report, mlflow, voice)
+            write_manifest(built, fingerprint)
+        except OSError as error:
+            raise OutputDirectoryError(f"The temporary folder cannot be written: {error}.") from error
+        with writing_directory(output, meta, FLAG, token) as root:
+            copy_tree(built, root, last=MANIFEST)
+            sync_folder(root)
+    sync_tree(output)
+    sync_folder(output.parent)  # from here on, the run folder is no longer needed
+
+
+@contextmanager
+def _folder_of(token: str) -> Iterator[Path]:
+    """A local temporary folder for a `with`. It replaces one that an earlier start of the run has left."""
+    folder = Path(gettempdir()) / f"train_pytorch_model-{token}"
+    rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        rmtree(folder, ignore_errors=True)
+
+
+def _build(
+    root: Path, inputs: TrainingInputs, state: TrainState, report: str, mlflow: Mlflow, voice: Voice
+) -> Mapping[str, object]:
+    """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
+    model, categories = inputs.model, inputs.categories
+    write_state_dict(root / MODEL, state.best.weights)
+    meta = write_spec(
+        root,
+        architecture=model.architecture,
+        option=model.option,
+        is_pretrained=False,  # loading it downloads nothing
+        # Entries that depend on the images and the number of epochs are decided anew by another training.
+        recipe=replace(
+            inputs.recipe,
+            training_size=model.recipe.training_size,
+            early_size=model.recipe.early_size,
+            augmentation=model.recipe.augmentation,
+            horizontal_flip=model.recipe.horizontal_flip,
+            label_smoothing=model.recipe.label_smoothing,
+            cutmix=model.recipe.cutmix,
+        ),
+        categories=categories,
+    )
+    write_json(root / schema.SCHEMA, schema.image_schema(categories))
+    write_json(root / schema.SAMPLES, samples_of(inputs.training, voice))
+    mlflow.call(SAVE_MODEL, str(root), inputs.spec.as_mapping(), _example(inputs))
+    if state.position.bad_images:
+        write_bad_images(root / BAD_IMAGES, state.position.bad_images)
+    write_metrics(root / METRICS, state.position.history)
+    if report:
+        _write_report(root / REPORT, report, voice)
+    return meta
+
+
+def samples_of(images: ImageDirectory, voice: Voice) -> list[dict[str, Any]]:
+    """The first rows for `_samples.json`; none, with a warning, if they can no longer be read."""
+    paths = (images.path(index) for index in range(len(images)))
+    try:
+        return schema.image_samples(zip(paths, images.read_rows(), strict=False))
+    except Exception as error:  # the list may have changed during training; the model does not need it
+        reason = str(error).removesuffix(".")
+        voice.warn(f"{schema.SAMPLES} shows no images: {reason}. The model is not affected.")
+        return []
+
+
+def _write_report(path: Path, report: str, voice: Voice) -> None:
+    try:
+        path.write_text(report, encoding="utf-8")
+    except OSError as error:  # the model does not need it
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        voice.warn(f"{path.name} cannot be written: {error.strerror}. The model is not affected.")
+
+
+def _example(inputs: TrainingInputs) -> str:
+    """A validation image, no larger than the model's input, as a base64-encoded JPEG."""
+    framing = inputs.framing
+    image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
+    for index in range(len(inputs.validation)):
+        with suppress(UnreadableImageError):
+            image = decode(inputs.validation.path(index), framing.short_side)
+            break
+    return base64.b64encode(small_jpeg(image, max(framing.height, framing.width))).decode()

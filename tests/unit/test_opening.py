@@ -1,0 +1,386 @@
+"""The inputs of a command, a model and its datasets, checked against each other."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.model_directories import HALF, write_model
+from tests.painting import paint, paint_folders
+
+from train_pytorch_model.formats.image_directory import open_image_directory, write_image_directory
+from train_pytorch_model.formats.manifest import write_manifest
+from train_pytorch_model.formats.run_folder import differing_options
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs.opening import (
+    TrainingInputs,
+    imbalance,
+    open_evaluation_inputs,
+    open_scoring_inputs,
+    open_trained_model,
+    open_training_inputs,
+)
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import (
+    InvalidDatasetError,
+    InvalidModelDirectoryError,
+    NotLabeledDatasetError,
+    ParameterError,
+)
+from train_pytorch_model.words.recipe import Recipe
+
+
+def open_painted(tmp_path: Path, **recipe: Any) -> TrainingInputs:
+    """Training inputs with a model of that recipe; paints the datasets that do not exist yet."""
+    model = write_model(tmp_path / "model", Recipe(**recipe))
+    for first, name in enumerate(("training", "validation")):
+        if not (tmp_path / name).exists():
+            paint_folders(tmp_path / name, per_category=3, first=10 * first)
+    return open_training_inputs(model, tmp_path / "training", tmp_path / "validation")
+
+
+# ── Opening ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_consistent_inputs_are_opened(tmp_path: Path) -> None:
+    inputs = open_painted(tmp_path)
+    assert inputs.categories == ("blue", "green", "red")
+    assert (len(inputs.training), len(inputs.validation)) == (9, 9)
+    assert inputs.bad_images == ()
+    assert inputs.spec == ClassifierSpec(
+        architecture="resnet18",
+        option=False,
+        categories=("blue", "green", "red"),
+        framing=Framing(32, 32, 1.0),
+        mean=HALF,
+        std=HALF,
+    )
+    assert inputs.framing is inputs.spec.framing
+    assert ClassifierSpec.from_mapping(inputs.spec.as_mapping()) == inputs.spec
+
+
+def test_categories_are_matched_by_name_and_not_by_position(tmp_path: Path) -> None:
+    images = [(f"{name}.ppm", b"P6 1 1 255\nabc", name) for name in ("red", "green", "blue")]
+    write_image_directory(tmp_path / "validation", images, ["red", "green", "blue"], "--output")
+    inputs = open_painted(tmp_path)
+    assert inputs.validation.categories == ("blue", "green", "red")
+    assert inputs.validation.class_indices.tolist() == [2, 1, 0]
+
+
+def test_category_names_match_in_any_unicode_form(tmp_path: Path) -> None:
+    """Folders copied from macOS may have decomposed accents."""
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    for dataset, first, name in (("training", 0, composed), ("validation", 9, decomposed)):
+        paint_folders(tmp_path / dataset, 1, ("blue", "red"), first=first)
+        (tmp_path / dataset / "red").rename(tmp_path / dataset / name)
+    inputs = open_painted(tmp_path)
+    assert inputs.validation.categories == inputs.training.categories == ("blue", composed)
+    assert inputs.validation.class_indices.tolist() == [0, 1]
+
+
+def test_categories_that_differ_are_listed_for_both_datasets(tmp_path: Path) -> None:
+    paint_folders(tmp_path / "validation", 1, ("blue", "red"))
+    (tmp_path / "validation/red").rename(tmp_path / "validation/crimson")
+    with pytest.raises(InvalidDatasetError) as raised:
+        open_painted(tmp_path)
+    assert str(raised.value) == (
+        f'Validation dataset "{tmp_path / "validation"}" is not valid, reason: its categories are not those'
+        " of the training dataset."
+        "\nOnly in training:\n  'green'\n  'red'"
+        "\nOnly in validation:\n  'crimson'\nBoth need the same category names."
+    )
+
+
+@pytest.mark.parametrize(
+    ("categories", "message"),
+    [
+        (("blue", "red"), r"training dataset\.\nOnly in training:\n  'green'\nBoth need the same"),
+        (
+            ("blue", "green", "red", "white"),
+            r"training dataset\.\nOnly in validation:\n  'white'\nBoth need",
+        ),
+    ],
+)
+def test_a_category_missing_on_one_side_is_an_error(
+    tmp_path: Path, categories: tuple[str, ...], message: str
+) -> None:
+    paint_folders(tmp_path / "validation", 1, tuple(name for name in categories if name != "white"))
+    for name in categories:
+        (tmp_path / "validation" / name).mkdir(exist_ok=True)
+    with pytest.raises(InvalidDatasetError, match=message):
+        open_painted(tmp_path)
+
+
+def test_a_single_category_is_an_error(tmp_path: Path) -> None:
+    for name in ("training", "validation"):
+        paint_folders(tmp_path / name, 2, ("blue",))
+    with pytest.raises(
+        InvalidDatasetError, match=r"it has one category, 'blue'. A classifier needs at least two\."
+    ):
+        open_painted(tmp_path)
+
+
+@pytest.mark.parametrize("port", ["training", "validation"])
+def test_images_without_categories_are_refused(tmp_path: Path, port: str) -> None:
+    (tmp_path / port).mkdir()
+    paint("blue", 0).save(tmp_path / port / "a.png")
+    with pytest.raises(NotLabeledDatasetError, match=f"no label column in .*{port.title()} dataset"):
+        open_painted(tmp_path)
+
+
+def test_unreadable_images_of_both_datasets_are_left_out(tmp_path: Path) -> None:
+    for first, name in enumerate(("training", "validation")):
+        paint_folders(tmp_path / name, per_category=3, first=10 * first)
+    (tmp_path / "training/blue/1.png").write_bytes(b"")
+    (tmp_path / "validation/red/12.png").write_bytes(b"")
+    inputs = open_painted(tmp_path)
+    assert [(image.port, image.file_name) for image in inputs.bad_images] == [
+        ("Training dataset", "blue/1.png"),
+        ("Validation dataset", "red/12.png"),
+    ]
+    assert (len(inputs.training), len(inputs.validation)) == (8, 8)
+
+
+def test_unusual_data_is_warned_about(tmp_path: Path) -> None:
+    for first, name in enumerate(("training", "validation")):
+        paint_folders(tmp_path / name, 2, ("blue", "red"), first=10 * first)
+        (tmp_path / name / "NA").mkdir()
+    (tmp_path / "training/notes.txt").touch()
+    empty, ignored, renamed, few, other_empty = open_painted(tmp_path).warnings
+    training, validation = (f'{p.title()} dataset "{tmp_path / p}"' for p in ("training", "validation"))
+    assert empty == f"{training} has no image of category\n  'NA'"
+    assert ignored == f"{training}: skipped: files of another kind (.txt): 1."
+    assert renamed == (
+        "the designer's Score Image Model takes these category names for numbers or missing values: NA"
+    )
+    assert few.startswith("Training images per category: 1 on average, few to train from")
+    assert other_empty == f"{validation} has no image of category\n  'NA'"
+
+
+def test_validating_on_training_images_is_a_warning(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    images, copied, other = (paint_folders(tmp_path / name, 2, ("blue", "red")) for name in "abc")
+    for file in other.glob("*/*"):
+        file.write_bytes(file.read_bytes() + b"0")  # other images of the same names
+
+    def overlap_warnings(validation: Path) -> list[str]:
+        warnings = open_training_inputs(model, images, validation).warnings
+        return [warning for warning in warnings if "memorises its training images" in warning]
+
+    (same,) = overlap_warnings(tmp_path / "b/../a")
+    assert same.startswith("Training and validation dataset are the same directory: ")
+    (alike,) = overlap_warnings(copied)
+    assert alike.startswith("Training and validation dataset hold the same images: ")
+    assert overlap_warnings(other) == []
+
+
+def test_more_validation_than_training_images_are_a_warning(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    few, many = (paint_folders(tmp_path / name, count) for name, count in (("few", 2), ("many", 3)))
+    said = "More images to validate on (9) than to train on (6): are --training-dataset and"
+    for training, validation, warns in ((few, many, True), (many, few, False)):
+        warnings = open_training_inputs(model, training, validation).warnings
+        assert any(warning.startswith(said) for warning in warnings) is warns
+
+
+@pytest.mark.parametrize("is_pretrained", [False, True])
+def test_freezing_a_random_backbone_is_a_warning(tmp_path: Path, is_pretrained: bool) -> None:
+    recipe = Recipe(freeze_backbone=True, mean=HALF, std=HALF)
+    model = write_model(tmp_path / "model", recipe, is_pretrained)
+    training, validation = (paint_folders(tmp_path / name, 2, first=ord(name)) for name in "ab")
+    warnings = open_training_inputs(model, training, validation).warnings
+    said = "Only the last layer is trained, and the weights before it are random."
+    assert [warning.startswith(said) for warning in warnings] == ([] if is_pretrained else [True])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        ("training_dataset", "These images have the names of the model's training images. "),
+        (
+            "validation_dataset",
+            "These images have the names of the validation images that chose the model's epoch. ",
+        ),
+        ("another", ""),
+    ],
+)
+def test_evaluating_on_training_or_validation_images_is_a_warning(
+    tmp_path: Path, dataset: str, said: str
+) -> None:
+    images = paint_folders(tmp_path / "images", 2)
+    recipe = Recipe(mean=HALF, std=HALF)
+    model = write_model(tmp_path / "model", recipe, categories=("blue", "green", "red"))
+    write_manifest(model, {dataset: open_image_directory(images, "Dataset").fingerprint()})
+    (model / "_meta.yaml").touch()
+    warnings = open_evaluation_inputs(model, images).warnings
+    assert [warning.startswith(said) for warning in warnings] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("is_pretrained", "trained", "per_category", "warns"),
+    [
+        pytest.param(False, False, 499, True, id="from scratch"),
+        pytest.param(False, False, 500, False, id="enough images"),
+        pytest.param(True, False, 1, False, id="pretrained"),
+        pytest.param(False, True, 1, False, id="trained before"),
+    ],
+)
+def test_few_images_for_training_from_scratch_are_a_warning(
+    tmp_path: Path, is_pretrained: bool, trained: bool, per_category: int, warns: bool
+) -> None:
+    names = ("blue", "red")
+    model = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), is_pretrained, names * trained)
+    paint_folders(tmp_path / "training", per_category, names, size=(8, 8))
+    paint_folders(tmp_path / "validation", 1, names, first=1000, size=(8, 8))
+    warning = (
+        f"Training images per category: {per_category} on average, few to train from scratch. Pretrained"
+        " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
+    )
+    inputs = open_training_inputs(model, tmp_path / "training", tmp_path / "validation")
+    assert inputs.warnings == ((warning,) if warns else ())
+
+
+def test_imbalanced_categories_are_a_warning(tmp_path: Path) -> None:
+    paint_folders(tmp_path / "training", 30, ("blue",))
+    paint_folders(tmp_path / "training", 3, ("green", "red"))
+    warnings = open_painted(tmp_path).warnings
+    assert warnings[0] == (
+        "The largest category has 10 times as many training images as the smallest."
+        " `init-model --balance-classes` compensates for that."
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_balanced", "times"),
+    [
+        ([10, 1, 5], False, "10 times"),
+        ([9, 1, 5], False, ""),
+        ([5000, 0, 5], False, "1,000 times"),
+        ([5, 0, 0], False, ""),
+        ([0, 0], False, ""),
+        ([10, 1, 5], True, ""),
+    ],
+)
+def test_categories_are_imbalanced_from_a_ratio_of_ten(
+    counts: list[int], is_balanced: bool, times: str
+) -> None:
+    note = imbalance(np.array(counts), Recipe(balance_classes=is_balanced))
+    assert (f" {times} as many training images" in note) if times else note == ""
+
+
+# ── The fingerprint of a run ─────────────────────────────────────────────────────────────────────
+
+
+def test_the_fingerprint_covers_parameters_recipe_model_and_data(tmp_path: Path) -> None:
+    inputs = open_painted(tmp_path)
+    fingerprint = inputs.fingerprint(TrainConfig())
+    assert fingerprint == inputs.fingerprint(TrainConfig())
+    assert fingerprint["parameters"] == (
+        "--epochs 5 --batch-size 16 --warmup-step-number 0 --learning-rate 0.001 --random-seed 1"
+        " --patience 3 --print-frequency 10"
+    )
+    assert set(fingerprint) == {
+        "parameters",
+        "recipe",
+        "untrained_model",
+        "training_dataset",
+        "validation_dataset",
+    }
+
+
+def test_the_fingerprint_depends_on_image_sizes_but_not_on_flips(tmp_path: Path) -> None:
+    inputs = open_painted(tmp_path)
+    run = inputs.fingerprint(TrainConfig())
+    assert " --training-size 32,32 " in run["recipe"]
+    flipped = replace(inputs, recipe=replace(inputs.recipe, horizontal_flip=False))
+    assert flipped.fingerprint(TrainConfig()) == run
+    smaller = replace(inputs, recipe=replace(inputs.recipe, training_size=(16, 16), early_size=(16, 16)))
+    assert list(differing_options(run, smaller.fingerprint(TrainConfig()))) == [
+        ("--training-size", "32,32", "16,16"),
+        ("--early-size", "32,32", "16,16"),
+    ]
+
+
+@pytest.mark.parametrize("file", ["model", "model_spec.yaml"])
+def test_the_fingerprint_depends_on_the_model(tmp_path: Path, file: str) -> None:
+    inputs = open_painted(tmp_path)
+    before = inputs.fingerprint(TrainConfig())["untrained_model"]
+    with (tmp_path / "model" / file).open("ab") as opened:
+        opened.write(b"#")
+    assert inputs.fingerprint(TrainConfig())["untrained_model"] == before  # computed when it was opened
+    again = open_training_inputs(inputs.model.root, inputs.training.root, inputs.validation.root)
+    assert again.fingerprint(TrainConfig())["untrained_model"] != before
+
+
+# ── Scoring ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_untrained_model_cannot_score(tmp_path: Path) -> None:
+    data = paint_folders(tmp_path / "data", 1)
+    with pytest.raises(InvalidModelDirectoryError) as raised:
+        open_scoring_inputs(write_model(tmp_path / "model"), data)
+    assert str(raised.value) == (
+        f'ModelDirectory "Trained model {tmp_path / "model"}" is invalid. Reason: it is not trained:'
+        " model_spec.yaml names no label_map_file. Train it first, with `train`."
+    )
+
+
+def test_a_trained_model_scores_images_with_and_without_categories(tmp_path: Path) -> None:
+    recipe = Recipe(image_size=(16, 24), crop_fraction=0.5, augmentation="none", mean=HALF, std=HALF)
+    model = write_model(tmp_path / "model", recipe, categories=("x", "y"))
+    (tmp_path / "data").mkdir()
+    for name in ("a", "b"):
+        paint("blue", 0, (640, 480)).save(tmp_path / f"data/{name}.png")
+    (tmp_path / "data/c.png").touch()
+    inputs = open_scoring_inputs(model, tmp_path / "data")
+    assert inputs.spec.categories == ("x", "y")
+    assert inputs.spec.framing == Framing(16, 24, 0.5)
+    assert len(inputs.images) == 2
+    assert [image.file_name for image in inputs.bad_images] == ["c.png"]
+
+
+def test_a_designer_model_scores_images_at_their_own_size(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), categories=("x", "y"))
+    (tmp_path / "data").mkdir()
+    paint("blue", 0, (640, 480)).save(tmp_path / "data/a.png")
+    inputs = open_scoring_inputs(model, tmp_path / "data")
+    assert inputs.spec.framing == Framing(480, 640, 1.0)
+    assert inputs.size_reason == "the size of the images"
+
+
+# ── A trained model without images ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("image_size", [None, 24])
+def test_a_trained_model_records_its_image_size(tmp_path: Path, image_size: int | None) -> None:
+    recipe = Recipe(image_size=(24, 24), crop_fraction=0.5, mean=HALF, std=HALF)
+    root = write_model(tmp_path / "model", recipe, categories=("x", "y"))
+    model, spec = open_trained_model(root, image_size)
+    assert model.root == root
+    assert spec.framing == Framing(24, 24, 0.5)
+    assert spec.categories == ("x", "y")
+
+
+def test_a_size_other_than_the_models_is_refused(tmp_path: Path) -> None:
+    recipe = Recipe(image_size=24, mean=HALF, std=HALF)
+    root = write_model(tmp_path / "model", recipe, categories=("x", "y"))
+    with pytest.raises(ParameterError, match=r"^--image-size is 32; the model's is 24\.$"):
+        open_trained_model(root, 32)
+
+
+def test_a_designer_model_needs_an_image_size(tmp_path: Path) -> None:
+    root = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), categories=("x", "y"))
+    assert open_trained_model(root, 400)[1].framing == Framing(400, 400, 1.0)
+    with pytest.raises(
+        ParameterError, match=r"model does not record its image size; .* Give it with --image-size\.$"
+    ):
+        open_trained_model(root, None)
+
+
+@pytest.mark.parametrize("image_size", [0, -1, 7, 4097])
+def test_a_size_out_of_range_is_refused(tmp_path: Path, image_size: int) -> None:
+    root = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), categories=("x", "y"))
+    with pytest.raises(ParameterError, match=rf"should be from 8 to 4096; it is {image_size}\.$"):
+        open_trained_model(root, image_size)
