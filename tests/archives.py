@@ -1,16 +1,17 @@
-"""Archives for tests: pack them, and list or read their contents."""
+"""Archives for tests: pack them, and list or unpack their contents."""
 
 import bz2
 import gzip
 import io
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.archive import ZipArchive, list_archive, open_archive
+from train_pytorch_model.formats.archive import Limits, Unpacked, unpack
 from train_pytorch_model.formats.listing import Listing
 from train_pytorch_model.formats.reading import MalformedFileError
 
@@ -42,23 +43,23 @@ def pack(path: Path, members: Members, kind: str = "zip") -> Path:
     return path
 
 
-def listed(path: Path) -> Listing:
-    with open_archive(path) as archive:
-        return list_archive(archive)[0]
+def unpack_archive(path: Path, **limits: int) -> Unpacked:
+    """Unpack an archive into a new folder beside it."""
+    root = Path(tempfile.mkdtemp(prefix=f"{path.name}-", dir=path.parent))
+    return unpack(path, root, Limits(**limits))
+
+
+def listed(path: Path, **limits: int) -> Listing:
+    return unpack_archive(path, **limits).listing
 
 
 def contents(path: Path) -> dict[str, bytes]:
     """Name → bytes of all images in the archive."""
-    with open_archive(path) as archive:
-        listing, around = list_archive(archive)
-        names = list(listing.file_names)
-        if isinstance(archive, ZipArchive):
-            return {name: b"".join(archive.read_chunks(around + name)) for name in names}
-        indices = {around + name: index for index, name in enumerate(names)}
-        return {names[index]: b"".join(chunks) for index, _, chunks in archive.contents(indices)}
+    unpacked = unpack_archive(path)
+    return {name: (unpacked.folder / name).read_bytes() for name in unpacked.listing.file_names}
 
 
-def refused(path: Path) -> str:
+def refused(path: Path, **limits: int) -> str:
     with pytest.raises(MalformedFileError) as raised:
-        listed(path)
+        unpack_archive(path, **limits)
     return str(raised.value)

@@ -1,24 +1,18 @@
-"""Archives: which images are listed and read, and how damaged ones are refused."""
+"""Archives: which images are unpacked and listed, and how damaged ones are refused."""
 
 import bz2
 import gzip
 import lzma
 import os
 import tarfile
-import threading
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.archives import KINDS, Members, contents, listed, pack, refused
+from tests.archives import KINDS, Members, contents, listed, pack, refused, unpack_archive
 
-from train_pytorch_model.formats import archive as archive_module
-from train_pytorch_model.formats import tar_stream
-from train_pytorch_model.formats.archive import TarArchive, ZipArchive, list_archive, open_archive
-from train_pytorch_model.formats.copying import UnreadableFileError
+from train_pytorch_model.formats.archive import unpack
 from train_pytorch_model.formats.listing import UNLABELLED
-from train_pytorch_model.formats.reading import MalformedFileError
 
 TAR = tarfile.TarInfo("a.png").tobuf() + bytes(2 * tarfile.BLOCKSIZE)
 
@@ -80,9 +74,10 @@ def test_outer_folders_around_everything_are_skipped(
     tmp_path: Path, kind: str, names: list[str], around: str, taken: list[str]
 ) -> None:
     path = pack(tmp_path / "archive", {name: name.encode() for name in names}, kind)
-    with open_archive(path) as archive:
-        listing, found = list_archive(archive)
-    assert (found, list(listing.file_names)) == (around, taken)
+    (tmp_path / "root").mkdir()
+    unpacked = unpack(path, tmp_path / "root")
+    assert unpacked.folder == tmp_path / "root" / around
+    assert list(unpacked.listing.file_names) == taken
     assert sorted(contents(path).values()) == sorted(name.encode() for name in names)
 
 
@@ -140,33 +135,17 @@ def test_a_name_may_have_255_bytes(tmp_path: Path, kind: str) -> None:
     )
 
 
-def test_threads_can_read_one_zip_concurrently(tmp_path: Path) -> None:
-    members = {f"{index % 7}/{index}.png": os.urandom(5000) for index in range(200)}
-    with open_archive(pack(tmp_path / "archive", members)) as archive, ThreadPoolExecutor(8) as pool:
-        list_archive(archive)
-        assert isinstance(archive, ZipArchive)
-        barrier = threading.Barrier(8)
-
-        def read(part: int) -> dict[str, bytes]:
-            barrier.wait()
-            return {name: b"".join(archive.read_chunks(name)) for name in [*members][part::8]}
-
-        found = [item for part in pool.map(read, range(8)) for item in part.items()]
-    assert dict(found) == members
-
-
-def test_a_large_member_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (archive_module, tar_stream):
-        monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
-    for kind in KINDS:
-        with open_archive(pack(tmp_path / kind, {"a.png": b"x" * 2500}, kind)) as archive:
-            list_archive(archive)
-            if isinstance(archive, TarArchive):
-                [(_, size, chunks)] = ((i, s, list(c)) for i, s, c in archive.contents({"a.png": 0}))
-                assert size == 2500
-            else:
-                chunks = list(archive.read_chunks("a.png"))
-        assert [len(chunk) for chunk in chunks] == [1000, 1000, 500]
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_the_images_are_unpacked(tmp_path: Path, kind: str) -> None:
+    members = {"a/1.png": b"image", "a/1.txt": b"text", ".cache": b"x", "a/b/2.png": b"nested"}
+    (tmp_path / "root").mkdir()
+    unpack(pack(tmp_path / "archive", members, kind), tmp_path / "root")
+    found = {path.relative_to(tmp_path / "root").as_posix(): path for path in (tmp_path / "root").rglob("*")}
+    assert {name: path.read_bytes() for name, path in found.items() if path.is_file()} == {
+        "a/1.png": b"image",
+        "a/1.txt": b"",  # only counted
+        "a/b/2.png": b"nested",
+    }
 
 
 # ── Damage ───────────────────────────────────────────────────────────────────────────────────────
@@ -179,8 +158,8 @@ def test_a_large_member_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.Mo
         pytest.param(b"some text", "it is not an archive of a supported format.", id="text"),
         pytest.param(lzma.compress(TAR), "it is not an archive of a supported format.", id="a tar in xz"),
         pytest.param(b"PK and no zip", "it is damaged or cut short: ", id="PK"),
-        pytest.param(gzip.compress(b"some text", mtime=0), "there is no tar in it: ", id="text in gzip"),
-        pytest.param(bz2.compress(b"x" * 600), "there is no tar in it: ", id="text in bzip2"),
+        pytest.param(gzip.compress(b"some text", mtime=0), "there is no tar in it.", id="text in gzip"),
+        pytest.param(bz2.compress(b"x" * 600), "there is no tar in it.", id="text in bzip2"),
         pytest.param(b"\x1f\x8b and no gzip", "it is damaged or cut short: ", id="no gzip"),
         pytest.param(b"BZh and no bzip2", "it is damaged or cut short: ", id="no bzip2"),
     ],
@@ -234,23 +213,18 @@ def test_a_damaged_member_of_a_zip_is_one_unreadable_file(tmp_path: Path) -> Non
         zip_.writestr("a.png", b"first")
         zip_.writestr("b.png", b"second")
     (tmp_path / "archive").write_bytes((tmp_path / "archive").read_bytes().replace(b"first", b"burst"))
-    with open_archive(tmp_path / "archive") as archive:
-        list_archive(archive)
-        assert isinstance(archive, ZipArchive)
-        with pytest.raises(UnreadableFileError) as raised:
-            list(archive.read_chunks("a.png"))
-        assert str(raised.value) == "damaged in the archive: Bad CRC-32 for file 'a.png'"
-        assert list(archive.read_chunks("b.png")) == [b"second"]
+    unpacked = unpack_archive(tmp_path / "archive")
+    assert unpacked.damaged == {
+        unpacked.folder / "a.png": "damaged in the archive: Bad CRC-32 for file 'a.png'"
+    }
+    assert [(unpacked.folder / name).read_bytes() for name in ("a.png", "b.png")] == [b"", b"second"]
 
 
-def test_a_tar_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None:
-    path = pack(tmp_path / "archive", {"a.png": b"x" * 5000}, "tar")
-    with open_archive(path) as archive:
-        list_archive(archive)
-        assert isinstance(archive, TarArchive)
-        path.write_bytes(path.read_bytes()[:2000])
-        with pytest.raises(MalformedFileError, match="damaged or cut short: the data ends within a file"):
-            [list(chunks) for _, _, chunks in archive.contents({"a.png": 0})]
+def test_a_full_disk_is_not_a_damaged_archive(tmp_path: Path) -> None:
+    """`root` does not exist, in place of a disk that refuses to be written."""
+    for kind in KINDS:
+        with pytest.raises(FileNotFoundError):
+            unpack(pack(tmp_path / kind, {"a.png": b"1"}, kind), tmp_path / "root")
 
 
 @pytest.mark.parametrize("size", [-1, -512, -5000])

@@ -6,7 +6,7 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def test_annotations_of_automl(tmp_path: Path, table: bytes, rows: bytes, which:
     (source / "a.png").write_bytes(IMAGES[0])
     (source / "MLTable").write_bytes((table, TABLE)[which])
     (source / "rows.jsonl").write_bytes((ROWS, rows)[which])
-    with suppress(UserError), nothing_happens_outside(tmp_path), open_source(source) as opened:
+    with suppress(UserError), nothing_happens_outside(tmp_path), open_source(source, output) as opened:
         convert(opened, output)
     shutil.rmtree(output, ignore_errors=True)
 
@@ -154,6 +154,12 @@ ARCHIVES = {
 def test_an_archive(tmp_path: Path, suffix: str, data: st.DataObject) -> None:
     path, output = tmp_path / f"archive{suffix}", tmp_path / "output"
     path.write_bytes(data.draw(mutations_of(ARCHIVES[suffix])))
-    with suppress(UserError), nothing_happens_outside(tmp_path), open_source(path) as source:
+    # The names that `rmtree` opens are relative to a folder: here, they seem to be below this one.
+    with (
+        chdir(tmp_path),
+        suppress(UserError),
+        nothing_happens_outside(tmp_path),
+        open_source(path, output) as source,
+    ):
         convert(source, output)
     shutil.rmtree(output, ignore_errors=True)

@@ -31,7 +31,7 @@ class Convert:
         check_apart(self.output, FLAG, self.input, "--input")
         check_output(self.output, FLAG)
         logger.info(f"Reading {self.input}")
-        with open_source(self.input) as source:
+        with open_source(self.input, self.output) as source:
             images = source.images
             kind = f"of {len(images.categories):,} categories" if images.categories else "without categories"
             logger.info(f"Converting {len(images):,} images {kind}")

@@ -1,15 +1,15 @@
 """Convert class folders, an archive of them, or AutoML's JSONL to an ImageDirectory of the classic form."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from operator import call
+from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from train_pytorch_model.formats import schema
-from train_pytorch_model.formats.archive import KINDS, TarArchive, list_archive, open_archive
+from train_pytorch_model.formats.archive import KINDS, unpack
 from train_pytorch_model.formats.automl import MLTABLE, SUFFIX, annotations_of, read_annotations
 from train_pytorch_model.formats.copying import (
     UnreadableFileError,
@@ -28,19 +28,12 @@ from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, readable_images, write_bad_images
 from train_pytorch_model.machine.console import logger, progress_bar
-from train_pytorch_model.words.errors import InvalidDatasetError
+from train_pytorch_model.words.errors import InvalidDatasetError, UnfinishedOutputError
 
 PORT = "Input dataset"
 FLAG = "--output"
 HINT = f"Convert takes one folder per category, an archive of them ({KINDS}), or AutoML's {SUFFIX}."
-MAX_HELD_BYTES = 4 << 20  # of a tar member waiting for a thread; a larger one is copied inline
 IMAGES_PER_LINE = 10_000  # in a log
-
-Copied = tuple[int, str]
-"""Index of an image, and why it is left out; empty if it is kept."""
-
-Copy = Callable[[int, Iterable[bytes]], Copied]
-"""Index of an image, the bytes of its file → the outcome."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +42,20 @@ class Source:
 
     images: ImageDirectory
     """`root` is the archive or the list, if the input is one: then `path` is not usable."""
-    copies: Callable[[Copy], Iterator[Callable[[], Copied]]]
-    """Yields a copy task per image, to be called once in any thread; not always in the images' order."""
+    folder: Path
+    """The file names are relative to it."""
+    is_unpacked: bool = False
+    """Whether the files were unpacked, and so may be moved."""
+    damaged: Mapping[Path, str] = field(default_factory=dict)
+    """File in `folder` that is not as it was in the archive → the reason."""
 
 
 @contextmanager
-def open_source(path: Path) -> Iterator[Source]:
-    """Open and check the input without reading its images. Raises `InvalidDatasetError`."""
+def open_source(path: Path, output: Path) -> Iterator[Source]:
+    """Open and check the input without reading its images; an archive is unpacked beside the output.
+
+    Raises `InvalidDatasetError`, and `UnfinishedOutputError` if there is no space to unpack.
+    """
     title = f'{PORT} "{path}"'
     try:
         if os.path.isdir(path):  # noqa: PTH112, False for a name too long, where Path raises
@@ -67,20 +67,14 @@ def open_source(path: Path) -> Iterator[Source]:
         elif path.suffix.lower() == SUFFIX:
             yield _open_annotations(path, path)
         else:
-            with open_archive(path) as archive:
-                listing, around = list_archive(archive)
-                images = images_of(listing, path, PORT)
-                if isinstance(archive, TarArchive):
-                    indices = {around + name: index for index, name in enumerate(images.file_names)}
-                    yield Source(images, lambda copy: _in_the_tars_order(archive.contents(indices), copy))
-                else:
-                    yield _by_index(images, lambda name: archive.read_chunks(around + name))
+            with _folder_beside(output) as folder:
+                yield _open_archive(path, folder, output)
     except MalformedFileError as error:
         raise InvalidDatasetError(title, str(error), HINT) from error
 
 
 def convert(source: Source, output: Path) -> int:
-    """Write the ImageDirectory; returns how many images it has.
+    """Write the ImageDirectory; return how many images it has.
 
     Raises `InvalidDatasetError` if no image can be read, `OutputDirectoryError`.
     """
@@ -88,14 +82,13 @@ def convert(source: Source, output: Path) -> int:
     bad: dict[int, str] = {}
     with writing_image_directory(output, schema.image_schema(images.categories), FLAG) as writer:
 
-        def copy(index: int, chunks: Iterable[bytes]) -> Copied:
-            target = writer.place(images.converted_row(index))
-            return index, _rejection_reason(target, chunks)
+        def copy(index: int) -> str:
+            return _copy(source, images.file_names[index], writer.place(images.converted_row(index)))
 
         with copy_threads() as pool, progress_bar(len(images), "Converting") as bar:
-            for done, (index, reason) in enumerate(in_order(pool, call, source.copies(copy)), 1):
+            for done, reason in enumerate(in_order(pool, copy, range(len(images))), 1):
                 if reason:
-                    bad[index] = reason
+                    bad[done - 1] = reason
                 bar.advance()
                 if done % IMAGES_PER_LINE == 0:
                     bar.show(done, f"left out: {len(bad)}")
@@ -115,37 +108,42 @@ def _open_folder(path: Path) -> Source:
         return _open_annotations(annotations_of(path), path)
     if (path / META).exists():
         raise MalformedFileError("it is already an ImageDirectory; no conversion is needed.")
-    images = open_image_directory(path, PORT)
-    return _by_index(images, lambda name: read_chunks(path / name))
+    return Source(open_image_directory(path, PORT), path)
 
 
 def _open_annotations(path: Path, root: Path) -> Source:
-    images = images_of(read_annotations(path), root, PORT)
-    return _by_index(images, lambda name: read_chunks(path.parent / name))
+    return Source(images_of(read_annotations(path), root, PORT), path.parent)
 
 
-def _by_index(images: ImageDirectory, read: Callable[[str], Iterator[bytes]]) -> Source:
-    return Source(
-        images,
-        lambda copy: (partial(copy, index, read(name)) for index, name in enumerate(images.file_names)),
-    )
-
-
-def _in_the_tars_order(
-    contents: Iterator[tuple[int, int, Iterator[bytes]]], copy: Copy
-) -> Iterator[Callable[[], Copied]]:
-    for index, size, chunks in contents:
-        if size <= MAX_HELD_BYTES:
-            yield partial(copy, index, list(chunks))
-        else:
-            copied = copy(index, chunks)
-            yield partial(tuple[int, str], copied)
-
-
-def _rejection_reason(target: Path, chunks: Iterable[bytes]) -> str:
-    """Write the file of an image; returns why it was left out, or an empty text. Raises `OSError`."""
+def _open_archive(path: Path, folder: Path, output: Path) -> Source:
     try:
-        write_chunks(target, chunks)
+        unpacked = unpack(path, folder)
+    except OSError as error:
+        raise UnfinishedOutputError(
+            f"{FLAG} {output} cannot be finished, and nothing is left of it: {error}."
+        ) from error
+    return Source(images_of(unpacked.listing, path, PORT), unpacked.folder, True, unpacked.damaged)
+
+
+@contextmanager
+def _folder_beside(output: Path) -> Iterator[Path]:
+    """Make a folder near the output, or where it can be written; it is removed on exit."""
+    near = next(folder for folder in output.absolute().parents if folder.is_dir())
+    where = near if os.access(near, os.W_OK) else None
+    with TemporaryDirectory(prefix=".unpacked-", dir=where, ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def _copy(source: Source, name: str, target: Path) -> str:
+    """Copy or move an image; return why it is left out, or an empty text. Raises `OSError`."""
+    path = source.folder / name
+    if path in source.damaged:
+        return source.damaged[path]
+    try:
+        if source.is_unpacked:  # creating and removing each file twice would take longer than anything else
+            shutil.move(path, target, copy_function=shutil.copyfile)
+        else:
+            write_chunks(target, read_chunks(path))
         read_size(target)
     except (UnreadableFileError, UnreadableImageError) as error:
         target.unlink()

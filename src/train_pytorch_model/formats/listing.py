@@ -3,12 +3,12 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.formats.packed import PackedNames, Packer
+from train_pytorch_model.formats.packed import PackedNames
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.words.errors import listed
 
@@ -37,39 +37,6 @@ class Listing:
     """Description of the entries that were skipped → their count."""
     repeated: int = 0
     """The number of rows whose file already has an earlier row; they are kept."""
-
-
-def list_folders(
-    folders: Iterable[str],
-    names_in: Callable[[str], Iterable[str]],
-    loose: Sequence[str],
-    ignored: Counter[str],
-) -> Listing:
-    """List category folders with their images or, if there are none, loose images, in natural order.
-
-    Calls `names_in` for one folder at a time, which may count what it has `ignored`. Raises
-    `MalformedFileError` for invalid category names.
-    """
-    categories = sorted(folders, key=natural_order)
-    check_category_names(categories)
-    if not categories:
-        names = PackedNames.pack(sorted(loose, key=natural_order))
-        class_indices = np.full(len(names), UNLABELLED, dtype=np.int32)
-        return Listing(names, class_indices, categories=(), columns=("id",), ignored=dict(ignored))
-    if loose:
-        ignored["images beside the category folders"] = len(loose)
-    packer, counts = Packer(), []
-    for category in categories:
-        own = sorted(names_in(category), key=natural_order)
-        packer.extend(f"{category}/{name}" for name in own)
-        counts.append(len(own))
-    return Listing(
-        file_names=packer.finish(),
-        class_indices=np.repeat(np.arange(len(categories), dtype=np.int32), counts),
-        categories=tuple(categories),
-        columns=("id", "category"),
-        ignored=dict(ignored),
-    )
 
 
 def check_category_names(names: Sequence[str]) -> None:

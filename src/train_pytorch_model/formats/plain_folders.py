@@ -4,7 +4,16 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from train_pytorch_model.formats.listing import NESTED, Listing, list_folders
+import numpy as np
+
+from train_pytorch_model.formats.listing import (
+    NESTED,
+    UNLABELLED,
+    Listing,
+    check_category_names,
+    natural_order,
+)
+from train_pytorch_model.formats.packed import PackedNames, Packer
 from train_pytorch_model.formats.reading import MalformedFileError, is_really_inside
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
@@ -16,15 +25,38 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name == MACOS_FOLDER
 
 
+def suffix_of(name: str) -> str:
+    """Return the suffix of a file in lower case, such as `.jpg`."""
+    return os.path.splitext(name)[1].lower()  # noqa: PTH122, 5x faster than a Path
+
+
 def read_plain_folders(root: Path) -> Listing:
-    """List `<category>/<file>`, or unlabelled files at the root. Raises `MalformedFileError`."""
+    """List `<category>/<file>`, or unlabelled files at the root, in natural order.
+
+    Raises `MalformedFileError`, also for invalid category names.
+    """
     ignored: Counter[str] = Counter()
-    folders, loose_files = _list_folder(root, root, ignored)
-
-    def images_in(folder: str) -> list[str]:
-        return _list_folder(root, root / folder, ignored)[1]
-
-    return list_folders(folders, images_in, loose_files, ignored)
+    folders, loose = _list_folder(root, root, ignored)
+    categories = sorted(folders, key=natural_order)
+    check_category_names(categories)
+    if not categories:
+        names = PackedNames.pack(sorted(loose, key=natural_order))
+        class_indices = np.full(len(names), UNLABELLED, dtype=np.int32)
+        return Listing(names, class_indices, categories=(), columns=("id",), ignored=dict(ignored))
+    if loose:
+        ignored["images beside the category folders"] = len(loose)
+    packer, counts = Packer(), []
+    for category in categories:
+        names_in_it = sorted(_list_folder(root, root / category, ignored)[1], key=natural_order)
+        packer.extend(f"{category}/{name}" for name in names_in_it)
+        counts.append(len(names_in_it))
+    return Listing(
+        file_names=packer.finish(),
+        class_indices=np.repeat(np.arange(len(categories), dtype=np.int32), counts),
+        categories=tuple(categories),
+        columns=("id", "category"),
+        ignored=dict(ignored),
+    )
 
 
 def _list_folder(root: Path, folder: Path, ignored: Counter[str]) -> tuple[list[str], list[str]]:
@@ -43,7 +75,7 @@ def _list_folder(root: Path, folder: Path, ignored: Counter[str]) -> tuple[list[
                         ignored[NESTED] += 1
                 elif not _is_file_inside(entry, root):
                     ignored["special files, and links to folders or outside"] += 1
-                elif (suffix := os.path.splitext(entry.name)[1].lower()) in SUFFIXES:  # noqa: PTH122, 5x faster
+                elif (suffix := suffix_of(entry.name)) in SUFFIXES:
                     files.append(entry.name)
                 else:
                     ignored[f"files of another kind ({suffix or 'no suffix'})"] += 1
