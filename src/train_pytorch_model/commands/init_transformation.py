@@ -1,44 +1,24 @@
 """`init-transformation`: write an image transformation, which `transform` can apply any number of times."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.formats.image_operations import (
-    MAX_DEGREES,
-    MAX_SIDE,
-    CenterCrop,
-    ColorJitter,
-    Grayscale,
-    Operation,
-    Pad,
-    RandomAffine,
-    RandomCrop,
-    RandomGrayscale,
-    RandomHorizontalFlip,
-    RandomPerspective,
-    RandomResizedCrop,
-    RandomRotation,
-    RandomVerticalFlip,
-    Resize,
-)
+from train_pytorch_model.formats.image_operations import MAX_DEGREES, MAX_SIDE, OPERATIONS, Operation
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.transformation_directory import write_transformation
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError, out_of_range
 
-JITTER = 0.4  # for brightness, contrast and saturation, as in fb.resnet.torch
-NUMBERS = {
-    "resize_size": "resize",
-    "center_crop_size": "center_crop",
-    "pad_padding": "pad",
-    "random_resized_crop_size": "random_resized_crop",
-    "random_crop_size": "random_crop",
-    "random_rotation_degrees": "random_rotation",
-    "random_affine_degrees": "random_affine",
-}
-"""Option → the switch that it belongs to, without which it has no effect."""
+# The designer's component writes no strengths, so there it has no effect. These are fb.resnet.torch's.
+JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}
+SWITCHES = {re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): name for name in OPERATIONS}
+"""Option → the operation that it switches on, in the order in which they are applied."""
+NUMBERS = {switch: f"{switch}_{OPERATIONS[name].__struct_fields__[0]}" for switch, name in SWITCHES.items()}
+"""Switch → the option for the operation's first argument, which the command has if that is a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,54 +91,40 @@ class InitTransformation:
     def run(self) -> None:
         """Check the options, then write the directory."""
         set_up(quiet=self.quiet)
-        problems = self._problems()
-        if problems:
+        if problems := [*self._problems()]:
             raise ParameterError("\n".join(problems))
         check_output(self.output, "--output")
-        operations = self._operations()
+        operations = [self._operation(switch) for switch in SWITCHES if getattr(self, switch)]
         write_transformation(self.output, operations, "--output")
         names = ", ".join(operation.name for operation in operations)
         logger.info(f"The image transformation is in {self.output}: {names}")
 
-    def _operations(self) -> list[Operation]:
-        chosen: list[tuple[bool, Operation]] = [
-            (self.resize, Resize(self.resize_size)),
-            (self.center_crop, CenterCrop(self.center_crop_size)),
-            (self.pad, Pad(self.pad_padding)),
-            # The designer's component writes no strengths, so there it has no effect.
-            (self.color_jitter, ColorJitter(JITTER, JITTER, JITTER)),
-            (self.grayscale, Grayscale()),
-            (self.random_resized_crop, RandomResizedCrop(self.random_resized_crop_size)),
-            (self.random_crop, RandomCrop(self.random_crop_size)),
-            (self.random_horizontal_flip, RandomHorizontalFlip()),
-            (self.random_vertical_flip, RandomVerticalFlip()),
-            (self.random_rotation, RandomRotation(self.random_rotation_degrees)),
-            (self.random_affine, RandomAffine(self.random_affine_degrees)),
-            (self.random_grayscale, RandomGrayscale()),
-            (self.random_perspective, RandomPerspective()),
-        ]
-        return [operation for is_on, operation in chosen if is_on]
+    def _operation(self, switch: str) -> Operation:
+        operation = OPERATIONS[SWITCHES[switch]]
+        if hasattr(self, NUMBERS[switch]):
+            return operation(getattr(self, NUMBERS[switch]))
+        return operation(**JITTER) if switch == "color_jitter" else operation()
 
-    def _problems(self) -> list[str]:
-        """Return a message for every option that is out of range, has no effect or conflicts with another."""
-        problems = []
-        for name, switch in NUMBERS.items():
-            value = getattr(self, name)
+    def _problems(self) -> Iterator[str]:
+        """Yield a message for every option that is out of range, has no effect or conflicts with another."""
+        for switch, name in NUMBERS.items():
+            value = getattr(self, name, None)
             highest = MAX_DEGREES if name.endswith("degrees") else MAX_SIDE
+            if value is None:
+                continue
             if getattr(self, switch) and not 0 < value <= highest:
                 rule = f"greater than 0 and at most {highest}"
-                problems.append(out_of_range(_displayed(name), rule, _flag(name), value))
+                yield out_of_range(name.replace("_", " ").capitalize(), rule, _flag(name), value)
             elif not getattr(self, switch) and value != getattr(type(self), name):
-                problems.append(f"{_flag(name)} is given, and {_flag(switch)} is off. Give both or neither.")
-        if not self._operations():
-            problems.append("No operation is on, so the images would stay as they are. Switch one on.")
+                yield f"{_flag(name)} is given, and {_flag(switch)} is off. Give both or neither."
+        if not any(getattr(self, switch) for switch in SWITCHES):
+            yield "No operation is on, so the images would stay as they are. Switch one on."
         side = self._side_before_random_crop()
         if self.random_crop and side is not None and self.random_crop_size > side:
-            problems.append(
+            yield (
                 f"--random-crop-size {self.random_crop_size} exceeds the shorter side that the operations"
                 f" before it leave, {side} pixels. Make it smaller, or the sizes before it larger."
             )
-        return problems
 
     def _side_before_random_crop(self) -> int | None:
         """Return the length of the shorter side in pixels; None if it depends on the image."""
@@ -171,7 +137,3 @@ class InitTransformation:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def _displayed(name: str) -> str:
-    return name.replace("_", " ").capitalize()
