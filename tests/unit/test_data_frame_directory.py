@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from train_pytorch_model.formats import data_frame_directory
-from train_pytorch_model.formats.data_frame_directory import META_CONTENT, ScoreWriter
+from train_pytorch_model.formats.data_frame_directory import META_CONTENT, writing_scores
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.writing import write_yaml
 
@@ -24,7 +24,7 @@ def write(
     columns: tuple[str, ...] = ("id", "category"),
     rows: list[dict[str, Any]] = ROWS,
 ) -> Path:
-    with ScoreWriter(root, columns, CATEGORIES) as writer:
+    with writing_scores(root, columns, CATEGORIES) as writer:
         for number, row in enumerate(rows):
             writer.write([f"image/{number}.png"], [row], PROBABILITIES[number % 2 : number % 2 + 1])
     return root
@@ -164,14 +164,14 @@ def test_nested_and_missing_values_are_written(tmp_path: Path) -> None:
 
 
 def test_file_names_that_are_not_utf8_are_written_to_the_csv_as_bytes(tmp_path: Path) -> None:
-    with ScoreWriter(tmp_path, ("id",), CATEGORIES) as writer:
+    with writing_scores(tmp_path, ("id",), CATEGORIES) as writer:
         writer.write(["caf\udce9.png"], [{"id": 1}], PROBABILITIES[:1])
     assert b"caf\xe9.png,1,0.25,0.75,b\n" in (tmp_path / "scores.csv").read_bytes()
 
 
 def test_file_names_with_line_breaks_stay_one_cell(tmp_path: Path) -> None:
     names = ["a\rb.png", "a\nb.png", "a\r\nb.png"]
-    with ScoreWriter(tmp_path, ("id",), CATEGORIES) as writer:
+    with writing_scores(tmp_path, ("id",), CATEGORIES) as writer:
         writer.write(names, [{"id": 1}] * 3, np.tile(PROBABILITIES[:1], (3, 1)))
     with (tmp_path / "scores.csv").open(newline="", encoding="utf-8") as file:
         assert [row[0] for row in csv.reader(file)] == ["file_name", *names]
@@ -179,7 +179,7 @@ def test_file_names_with_line_breaks_stay_one_cell(tmp_path: Path) -> None:
 
 def test_after_an_error_neither_schema_nor_samples_are_written(tmp_path: Path) -> None:
     def write_and_fail() -> None:
-        with ScoreWriter(tmp_path, ("id",), CATEGORIES) as writer:
+        with writing_scores(tmp_path, ("id",), CATEGORIES) as writer:
             writer.write(["a.png"], [{"id": 1}], PROBABILITIES[:1])
             raise RuntimeError
 
@@ -189,7 +189,7 @@ def test_after_an_error_neither_schema_nor_samples_are_written(tmp_path: Path) -
 
 
 def test_the_csv_can_have_the_most_probable_categories_only(tmp_path: Path) -> None:
-    with ScoreWriter(tmp_path, ("id",), ("a", "b", "c"), top_k=2) as writer:
+    with writing_scores(tmp_path, ("id",), ("a", "b", "c"), top_k=2) as writer:
         writer.write(["x.png"], [{"id": 1}], np.asarray([[0.2, 0.5, 0.3]]))
         writer.write(["y.png"], [{"id": 2}], np.asarray([[0.25, 0.25, 0.5]]))
     assert (tmp_path / "scores.csv").read_text() == (
@@ -201,7 +201,7 @@ def test_the_csv_can_have_the_most_probable_categories_only(tmp_path: Path) -> N
 
 
 def test_a_top_k_above_the_number_of_categories_lists_all(tmp_path: Path) -> None:
-    with ScoreWriter(tmp_path, (), ("a", "b"), top_k=9) as writer:
+    with writing_scores(tmp_path, (), ("a", "b"), top_k=9) as writer:
         writer.write(["x.png"], [{}], np.asarray([[0.25, 0.75]]))
     assert (tmp_path / "scores.csv").read_text().splitlines() == [
         "file_name,Top 1,Top 1 Probability,Top 2,Top 2 Probability,Scored Labels",

@@ -1,7 +1,7 @@
 """Transform the images of a directory into another image directory."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -36,14 +36,14 @@ def transform(
     output: Path,
     flag: str,
 ) -> int:
-    """Write an ImageDirectory of the transformed images; returns how many it has.
+    """Write an ImageDirectory of the transformed images; return how many it has.
 
     `bad_images` are those left out before; `flag` is the name of `output` in messages. Raises
     `InvalidDatasetError` if too many cannot be read, `InvalidTransformationDirectoryError` if too many cannot
     be transformed, `OutputDirectoryError`.
     """
     apply = Apply(transformation.operations, seed)
-    rejected = _Rejected(images, transformation)
+    rejected: dict[int, Exception] = {}
     schema_content = images.read_schema()
     for column in spatial_annotations(schema_content):
         logger.warning(
@@ -63,9 +63,11 @@ def transform(
                 writer.place(row).write_bytes(result)
                 writer.add(row)
             else:
-                rejected.add(index, result)
+                rejected[index] = result
+                if len(rejected).bit_count() == 1:  # at 1, 2, 4, 8 …: each check goes over all images
+                    _check_rejected(images, transformation, rejected)
             bar.advance()
-        left = [*bad_images, *rejected.records()]
+        left = [*bad_images, *_check_rejected(images, transformation, rejected)]
         if left:
             logger.warning(left_out(left))
             write_bad_images(writer.root / BAD_IMAGES, left)
@@ -85,36 +87,25 @@ def _png(images: ImageDirectory, apply: Apply, index: int) -> bytes | Exception:
     return buffer.getvalue()
 
 
-class _Rejected:
-    """The images that cannot be read or transformed; raises if they are too many."""
+def _check_rejected(
+    images: ImageDirectory, transformation: Transformation, rejected: Mapping[int, Exception]
+) -> list[BadImage]:
+    """Return the images that cannot be read or transformed.
 
-    def __init__(self, images: ImageDirectory, transformation: Transformation) -> None:
-        self._images = images
-        self._transformation = transformation
-        self._reasons: dict[int, str] = {}
-        self._misfits: list[str] = []
-
-    def __len__(self) -> int:
-        return len(self._reasons)
-
-    def add(self, index: int, error: Exception) -> None:
-        """Add an image. Raises, as `records` does, as soon as there are found to be too many."""
-        self._reasons[index] = str(error)
-        if isinstance(error, MisfitError):
-            self._misfits.append(f"{self._images.file_names[index]}: {error}")
-        if len(self).bit_count() == 1:  # at 1, 2, 4, 8 …: each check goes over all images
-            self.records()
-
-    def records(self) -> list[BadImage]:
-        """The images left out. Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError`."""
-        try:
-            return without_bad_images(self._images, self._reasons)[1]
-        except InvalidDatasetError as error:
-            if 2 * len(self._misfits) < len(self):  # most of them are damaged
-                raise
-            raise InvalidTransformationDirectoryError(
-                self._transformation.title,
-                f"it cannot be applied to {len(self._misfits)} of {len(self._images)} images:"
-                f"{listed(self._misfits)}\n",
-                "Put a Resize before that operation, or change its arguments.",
-            ) from error
+    Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError` if they are too many.
+    """
+    try:
+        return without_bad_images(images, {index: str(error) for index, error in rejected.items()})[1]
+    except InvalidDatasetError as error:
+        misfits = [
+            f"{images.file_names[index]}: {reason}"
+            for index, reason in rejected.items()
+            if isinstance(reason, MisfitError)
+        ]
+        if 2 * len(misfits) < len(rejected):  # most of them are damaged
+            raise
+        raise InvalidTransformationDirectoryError(
+            transformation.title,
+            f"it cannot be applied to {len(misfits)} of {len(images)} images:{listed(misfits)}\n",
+            "Put a Resize before that operation, or change its arguments.",
+        ) from error

@@ -15,10 +15,11 @@ each category in the order of class indices, float64; `Scored Labels`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import repeat
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -50,20 +51,40 @@ _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
 }
 
 
-class ScoreWriter:
-    """Writes batches of scored rows to the Parquet file and to `scores.csv`.
+@contextmanager
+def writing_scores(
+    root: Path, columns: Sequence[str], categories: Sequence[str], top_k: int | None = None
+) -> "Iterator[ScoreWriter]":
+    """Open the Parquet file and `scores.csv` for batches of scored rows; then write schema and samples.
 
     With `top_k`, the CSV has only that many most probable categories per row. Input columns with the names of
     scores, from an earlier scoring, are left out.
     """
+    with (
+        (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape") as csv_file,
+        ExitStack() as parquet_file,
+    ):
+        writer = ScoreWriter(root, columns, categories, top_k, csv_file, parquet_file)
+        yield writer
+        writer.write_row_group()
+    (root / "schema").mkdir()
+    write_json(root / META_CONTENT["schema"], writer.describe())
+    write_json(root / META_CONTENT["samples"], writer.samples)
+
+
+class ScoreWriter:
+    """Writes batches of scored rows to the Parquet file and to `scores.csv`."""
 
     def __init__(
         self,
         root: Path,
         columns: Sequence[str],
         categories: Sequence[str],
-        top_k: int | None = None,
+        top_k: int | None,
+        csv_file: TextIO,
+        parquet_file: ExitStack,
     ) -> None:
+        self.samples: list[dict[str, Any]] = []
         self._root = root
         self._columns = sorted(
             name for name in columns if name != LABEL_COLUMN and not name.startswith(PROBABILITY_PREFIX)
@@ -71,67 +92,53 @@ class ScoreWriter:
         self._categories = categories
         self._probabilities = [PROBABILITY_PREFIX + name for name in categories]
         self._top_k = top_k
-        self._schema: pa.Schema | None = None
-        self._parquet: pq.ParquetWriter | None = None
+        self._csv_file, self._parquet_file = csv_file, parquet_file
+        self._parquet: pq.ParquetWriter | None = None  # opened by the first rows, which have the types
         self._waiting: list[pa.Table] = []  # until they fill a row group
         self._waiting_bytes = 0
-        self._csv_file = (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape")
-        write_rows(self._csv_file, [["file_name", *self._columns, *self._csv_score_columns(), LABEL_COLUMN]])
-        self._samples: list[dict[str, Any]] = []
+        scores = self._probabilities
+        if top_k is not None:
+            places = range(1, min(top_k, len(categories)) + 1)
+            scores = [name for place in places for name in (f"Top {place}", f"Top {place} Probability")]
+        write_rows(csv_file, [["file_name", *self._columns, *scores, LABEL_COLUMN]])
 
     def write(
         self,
         file_names: Sequence[str],
-        rows: Iterable[Mapping[str, Any]],
+        rows: Sequence[Mapping[str, Any]],
         probabilities: np.ndarray,
     ) -> None:
         """Write a batch of scored rows: their files, their other columns, (B, categories) probabilities.
 
         Raises `MalformedFileError` if a column starts with numbers or booleans and later has another type.
         """
-        rows = list(rows)
         labels = [self._categories[index] for index in probabilities.argmax(axis=1)]
         values = {name: [row.get(name) for row in rows] for name in self._columns}
-        if self._schema is None:
-            self._schema = pa.schema(
-                [(name, _type_of(column)) for name, column in values.items()]
-                + [(name, pa.float64()) for name in self._probabilities]
-                + [(LABEL_COLUMN, pa.string())]
+        if self._parquet is None:
+            kinds = [(name, _type_of(column)) for name, column in values.items()]
+            kinds += [(name, pa.float64()) for name in self._probabilities]
+            writer = pq.ParquetWriter(
+                self._root / META_CONTENT["data"], pa.schema([*kinds, (LABEL_COLUMN, pa.string())])
             )
-            self._parquet = pq.ParquetWriter(self._root / META_CONTENT["data"], self._schema)
-        columns = [_array(name, values[name], self._schema.field(name).type) for name in self._columns]
-        table = pa.table(
-            [*columns, *(pa.array(column) for column in probabilities.T), pa.array(labels)],
-            schema=self._schema,
-        )
+            self._parquet = self._parquet_file.enter_context(writer)
+        content = self._parquet.schema
+        columns = [_array(name, values[name], content.field(name).type) for name in self._columns]
+        scores = (pa.array(column) for column in probabilities.T)
+        table = pa.table([*columns, *scores, pa.array(labels)], schema=content)
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
         if self._waiting_bytes >= ROW_GROUP_BYTES:
-            self._write_row_group()
-        self._samples += table.slice(0, schema.NUM_SAMPLES - len(self._samples)).to_pylist()
-        others = (
-            zip(*(column.to_pylist() for column in columns), strict=True) if columns else ((),) * len(rows)
-        )
-        scores = self._csv_scores(probabilities)
-        write_rows(
-            self._csv_file,
-            (
-                [name, *other, *score, label]
-                for name, other, score, label in zip(file_names, others, scores, labels, strict=True)
-            ),
-        )
+            self.write_row_group()
+        self.samples += table.slice(0, schema.NUM_SAMPLES - len(self.samples)).to_pylist()
+        others = zip(*(column.to_pylist() for column in columns), strict=True) if columns else repeat(())
+        each = zip(file_names, others, self._csv_scores(probabilities), labels, strict=bool(columns))
+        write_rows(self._csv_file, ([name, *other, *score, label] for name, other, score, label in each))
 
-    def _write_row_group(self) -> None:
+    def write_row_group(self) -> None:
         """Write the waiting tables, if any."""
         if self._parquet is not None and self._waiting:
             self._parquet.write_table(pa.concat_tables(self._waiting))
             self._waiting, self._waiting_bytes = [], 0
-
-    def _csv_score_columns(self) -> list[str]:
-        if self._top_k is None:
-            return self._probabilities
-        places = range(1, min(self._top_k, len(self._categories)) + 1)
-        return [name for place in places for name in (f"Top {place}", f"Top {place} Probability")]
 
     def _csv_scores(self, probabilities: np.ndarray) -> list[list[Any]]:
         if self._top_k is None:
@@ -143,33 +150,11 @@ class ScoreWriter:
             for row, scores in zip(places, probabilities, strict=True)
         ]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close both files and, unless an error occurred, write the schema and the samples."""
-        self._csv_file.close()
-        try:
-            if kind is None:
-                self._write_row_group()
-        finally:
-            if self._parquet is not None:
-                self._parquet.close()
-        if kind is not None:
-            return
-        (self._root / "schema").mkdir()
-        write_json(self._root / META_CONTENT["schema"], self._describe())
-        write_json(self._root / META_CONTENT["samples"], self._samples)
-
-    def _describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
+        """Return the content of `_schema.json`."""
         attributes = [
             schema.column(field.name, *_KINDS[field.type], is_feature=field.name == "id")
-            for field in self._schema or ()
+            for field in (self._parquet.schema if self._parquet is not None else ())
         ]
         has_label = schema.CATEGORY_COLUMN in self._columns
         scores = {name: name for name in self._probabilities}

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.formats.data_frame_directory import META_CONTENT, ScoreWriter
+from train_pytorch_model.formats.data_frame_directory import META_CONTENT, writing_scores
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.outputs import writing_directory
@@ -42,7 +42,7 @@ def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World) 
     correct = labelled = 0
     with (
         writing_directory(output, META_CONTENT, FLAG) as root,
-        ScoreWriter(root, images.columns, categories, top_k) as writer,
+        writing_scores(root, images.columns, categories, top_k) as writer,
     ):
         for batch in predict(inputs, TITLE, world):
             rejected |= batch.rejected
