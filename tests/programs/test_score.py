@@ -12,10 +12,10 @@ import pytest
 import yaml
 from PIL import Image
 
+from tests.image_directories import write_image_directory
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import Ended, assert_refused, run_process, run_program
-from train_pytorch_model.formats.image_directory import write_image_directory
 
 PROBABILITIES = ["Scored Probabilities_blue", "Scored Probabilities_green", "Scored Probabilities_red"]
 
@@ -155,7 +155,7 @@ def test_a_column_of_mixed_types_is_refused_and_leaves_no_output(trained: Traine
     images = tmp_path / "images"
     pixels = Image.new("RGB", (32, 32))
     names = [f"{index}.png" for index in range(70)]  # more than one batch: the first one sets the type
-    write_image_directory(images, ((name, _png(pixels), None) for name in names), (), "--output")
+    write_image_directory(images, ((name, _png(pixels), None) for name in names), ())
     rows = [json.loads(line) for line in (images / "images.lst").read_text().splitlines()]
     rows[-1]["id"] = "the last"
     (images / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.image_directories import write_image_directory
 from tests.model_directories import HALF, write_model
 from tests.painting import paint, paint_folders
 
-from train_pytorch_model.formats.image_directory import open_image_directory, write_image_directory
+from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.manifest import write_manifest
 from train_pytorch_model.formats.run_folder import differing_options
 from train_pytorch_model.image_classifier.preprocessing import Framing
@@ -63,7 +64,7 @@ def test_consistent_inputs_are_opened(tmp_path: Path) -> None:
 
 def test_categories_are_matched_by_name_and_not_by_position(tmp_path: Path) -> None:
     images = [(f"{name}.ppm", b"P6 1 1 255\nabc", name) for name in ("red", "green", "blue")]
-    write_image_directory(tmp_path / "validation", images, ["red", "green", "blue"], "--output")
+    write_image_directory(tmp_path / "validation", images, ["red", "green", "blue"])
     inputs = open_painted(tmp_path)
     assert inputs.validation.categories == ("blue", "green", "red")
     assert inputs.validation.class_indices.tolist() == [2, 1, 0]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.image_directories import write_image_directory
 from tests.painting import encode, paint, paint_folders
 
 from train_pytorch_model.datasets.splitting import first_counts, split, write_parts
@@ -17,7 +18,6 @@ from train_pytorch_model.formats import image_directory, schema
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     open_image_directory,
-    write_image_directory,
 )
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.packed import PackedNames
@@ -155,7 +155,7 @@ def write_classic(root: Path) -> ImageDirectory:
         (f"{index % 2}_{index}.png", encode(paint("red", index, (6, 5))), "ab"[index % 2])
         for index in range(8)
     ]
-    write_image_directory(root, images, ["a", "b"], "--output")
+    write_image_directory(root, images, ["a", "b"])
     document = json.loads((root / "_schema.json").read_text())
     document["columnAttributes"][2]["properties"]["categories"] = [
         {"id": 0, "name": "a"},

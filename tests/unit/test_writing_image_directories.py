@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.image_directories import PORT, open_three, write_three
+from tests.image_directories import PORT, open_three, write_image_directory, write_three
 from tests.painting import encode
 
 from train_pytorch_model.formats.image_directory import (
     image_row,
     open_image_directory,
-    write_image_directory,
     writing_image_directory,
 )
 from train_pytorch_model.formats.schema import image_samples, image_schema
@@ -103,7 +102,7 @@ def test_the_schema_declares_image_id_and_category_byte_for_byte(tmp_path: Path)
 def test_samples_are_the_first_rows_with_the_image_as_base64(tmp_path: Path) -> None:
     tiny = b"P6 1 1 255\nabc"
     images = [(f"0_{index}.ppm", tiny, "a") for index in range(5)]
-    write_image_directory(tmp_path / "data", images, ["a", "b"], "--output")
+    write_image_directory(tmp_path / "data", images, ["a", "b"])
     samples = json.loads((tmp_path / "data/_samples.json").read_bytes())
     assert samples == [
         {"image": "UDYgMSAxIDI1NQphYmM=", "id": 0, "category": "a"},
@@ -124,7 +123,7 @@ def test_samples_read_no_more_rows_than_needed(tmp_path: Path) -> None:
 def test_a_large_sample_image_is_reduced(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (600, 400, 3), dtype=np.uint8)
     data = encode(Image.fromarray(noise))
-    write_image_directory(tmp_path / "data", [("0_0.png", data, "a")], ["a"], "--output")
+    write_image_directory(tmp_path / "data", [("0_0.png", data, "a")], ["a"])
     assert len((tmp_path / "data/_samples.json").read_bytes()) < len(data) / 4
 
 
@@ -137,13 +136,13 @@ def test_a_reduced_sample_carries_no_comment_of_its_image(tmp_path: Path) -> Non
 
 def test_an_unreadable_image_is_not_sampled(tmp_path: Path) -> None:
     images = [("0_0.png", b"x" * 100_000, "a"), ("0_1.ppm", b"P6 1 1 255\nabc", "a")]
-    write_image_directory(tmp_path / "data", images, ["a"], "--output")
+    write_image_directory(tmp_path / "data", images, ["a"])
     samples = json.loads((tmp_path / "data/_samples.json").read_bytes())
     assert [sample["id"] for sample in samples] == [1]
 
 
 def test_an_unlabelled_directory_has_no_category_anywhere(tmp_path: Path) -> None:
-    write_image_directory(tmp_path / "data", [("a.png", b"", None)], [], "--output")
+    write_image_directory(tmp_path / "data", [("a.png", b"", None)], [])
     assert (tmp_path / "data/images.lst").read_bytes() == (
         b'{"image_info": {"file_name": "image/a.png"}, "id": 0}\n'
     )

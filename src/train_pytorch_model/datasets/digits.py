@@ -1,14 +1,14 @@
 """Real data for trying the whole pipeline without a download: scikit-learn's handwritten digits."""
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from train_pytorch_model.formats.image_directory import write_image_directory
+from train_pytorch_model.formats.image_directory import IMAGE_FOLDER, image_row, writing_image_directory
+from train_pytorch_model.formats.schema import image_schema
 
 IMAGE_SIDE = 32  # px; the 8 x 8 scans are enlarged to it
 FRACTIONS = {"training": 0.7, "validation": 0.15, "held_out": 0.15}
@@ -27,14 +27,18 @@ def write_digits(output: Path) -> list[Path]:
     directories = []
     for purpose, indices in zip(FRACTIONS, np.split(order, ends), strict=True):
         directories.append(output / purpose)
-        images = _as_png(digits.images[indices], digits.target[indices])
-        write_image_directory(directories[-1], images, categories, FLAG)
+        with writing_image_directory(directories[-1], image_schema(categories), FLAG) as writer:
+            for index, place in enumerate(indices):
+                name = NAMES[digits.target[place]]
+                row = image_row(f"{IMAGE_FOLDER}/{digits.target[place]}_{index}.png", index, name)
+                writer.place(row).write_bytes(_png(digits.images[place]))
+                writer.add(row)
     return directories
 
 
-def _as_png(images: np.ndarray, targets: np.ndarray) -> Iterator[tuple[str, bytes, str]]:
-    for index, (pixels, target) in enumerate(zip(images, targets, strict=True)):
-        grey = Image.fromarray((pixels * (255 / 16)).astype(np.uint8))  # 8 x 8, 0 to 16
-        buffer = io.BytesIO()
-        grey.resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BICUBIC).save(buffer, "PNG")
-        yield f"{target}_{index}.png", buffer.getvalue(), NAMES[target]
+def _png(pixels: np.ndarray) -> bytes:
+    """Return the enlarged image of (8, 8) pixels, 0 to 16."""
+    grey = Image.fromarray((pixels * (255 / 16)).astype(np.uint8))
+    buffer = io.BytesIO()
+    grey.resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BICUBIC).save(buffer, "PNG")
+    return buffer.getvalue()

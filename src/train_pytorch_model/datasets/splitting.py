@@ -55,7 +55,7 @@ def split(
 
 
 def first_counts(sizes: np.ndarray, fraction: float) -> np.ndarray:
-    """(number of groups,), int64: how many of each group are in the first part.
+    """Return (number of groups,), int64: how many of each group are in the first part.
 
     Each is `fraction * size`, rounded by the largest-remainder method so that the total is right, too.
     Neither part of a group of two or more is empty, nor is either part of the whole.
@@ -73,7 +73,7 @@ def first_counts(sizes: np.ndarray, fraction: float) -> np.ndarray:
 
 
 def categories_in_one_part(parts: tuple[ImageDirectory, ImageDirectory]) -> list[str]:
-    """The categories with images in only one part, which cannot be both trained and validated."""
+    """Return the categories with images in only one part, which cannot be both trained and validated."""
     first, second = (part.class_counts() > 0 for part in parts)
     return [parts[0].categories[index] for index in np.flatnonzero(first != second)]
 

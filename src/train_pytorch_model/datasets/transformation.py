@@ -32,7 +32,7 @@ class Apply:
         self._seed = seed
 
     def __call__(self, image: Image.Image, index: int) -> Image.Image:
-        """The transformed image: RGB, or L after Grayscale. Raises `MisfitError`."""
+        """Return the transformed image: RGB, or L after Grayscale. Raises `MisfitError`."""
         for number, (operation, step) in enumerate(self._steps):
             height, width = operation.bound(image.height, image.width)
             if height * width > MAX_PIXELS:
@@ -46,7 +46,7 @@ class Apply:
 
 
 def build(operation: Operation) -> v2.Transform:
-    """torchvision's transform of that name with those arguments."""
+    """Return torchvision's transform of that name with those arguments."""
     arguments = operation.arguments()
     if "interpolation" in arguments:
         arguments["interpolation"] = InterpolationMode(arguments["interpolation"])
@@ -55,7 +55,7 @@ def build(operation: Operation) -> v2.Transform:
 
 
 def _apply(step: v2.Transform, image: Image.Image, seed: int) -> Image.Image:
-    """The result of `step(image)` after `torch.manual_seed(seed)`; only drawing parameters holds the lock."""
+    """Return the result of `step(image)` after `torch.manual_seed(seed)`; only drawing parameters holds the lock."""
     with _drawing:
         torch.default_generator.manual_seed(seed)
         if hasattr(step, "p") and torch.rand(1) >= step.p:

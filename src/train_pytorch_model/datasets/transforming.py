@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 
 from train_pytorch_model.datasets.transformation import Apply, MisfitError
+from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.copying import copy_threads, in_order
 from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
-from train_pytorch_model.formats.transformed_rows import spatial_annotations, transformed_rows
+from train_pytorch_model.formats.transformed_rows import transformed_rows
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
 from train_pytorch_model.inputs.bad_images import (
     BAD_IMAGES,
@@ -45,7 +46,7 @@ def transform(
     apply = Apply(transformation.operations, seed)
     rejected: dict[int, Exception] = {}
     schema_content = images.read_schema()
-    for column in spatial_annotations(schema_content):
+    for column in schema.spatial_annotations(schema_content):
         logger.warning(
             f"{images.title}: the annotations in column {column!r} are copied unchanged, not transformed"
         )
@@ -75,7 +76,7 @@ def transform(
 
 
 def _png(images: ImageDirectory, apply: Apply, index: int) -> bytes | Exception:
-    """The transformed image as a PNG file, or why there is none."""
+    """Return the transformed image as a PNG file, or why there is none."""
     try:
         # Seeded by the row, which does not change when other images are left out.
         image = apply(decode(images.path(index)), int(images.rows[index]))

@@ -113,7 +113,7 @@ class _Content:
         self._members += 1
         if max(self._members, len(self._folders)) > self.limits.members:
             raise MalformedFileError(f"it has more than {self.limits.members:,} members.")
-        parts = _checked_parts(name)
+        parts = _check_parts(name)
         path = self.root.joinpath(*parts)
         if any(map(is_hidden, parts)):
             self.ignored["hidden entries"] += 1
@@ -246,7 +246,7 @@ def _unpack_tar(unpacked: io.RawIOBase, content: _Content, problem: str) -> None
             content.check_total(stream.tell())
 
 
-def _checked_parts(name: str) -> tuple[str, ...]:
+def _check_parts(name: str) -> tuple[str, ...]:
     """Return the parts of a member's path; none for the archive's root. Raises `MalformedFileError`."""
     windows = PureWindowsPath(name)  # treats both kinds of slashes as separators
     if windows.root or ".." in windows.parts or not (is_inner_path(name) or name in ("", ".", "./")):

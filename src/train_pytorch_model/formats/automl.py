@@ -16,9 +16,9 @@ from urllib.parse import unquote
 import msgspec
 import numpy as np
 
-from train_pytorch_model.formats.image_list import PresentFiles
 from train_pytorch_model.formats.listing import UNLABELLED, Listing, check_category_names, natural_order
 from train_pytorch_model.formats.packed import PackedNames
+from train_pytorch_model.formats.present_files import PresentFiles
 from train_pytorch_model.formats.reading import MalformedFileError, file_inside, is_inner_path, read_yaml
 from train_pytorch_model.words.errors import listed
 
@@ -33,7 +33,7 @@ REPEATED = "duplicate rows"
 
 
 def annotations_of(root: Path) -> Path:
-    """The JSONL file that the `MLTable` in a directory names. Raises `MalformedFileError`."""
+    """Return the JSONL file that the `MLTable` in a directory names. Raises `MalformedFileError`."""
     paths = read_yaml(root / MLTABLE).get("paths")
     names = (
         [entry.get("file") for entry in paths if isinstance(entry, dict)] if isinstance(paths, list) else []
@@ -44,7 +44,7 @@ def annotations_of(root: Path) -> Path:
 
 
 def read_annotations(path: Path) -> Listing:
-    """The images of a JSONL file, sorted by category and name, with paths relative to its directory.
+    """Return the images of a JSONL file, sorted by category and name, with paths relative to its directory.
 
     Raises `MalformedFileError` with all rows that cannot be used.
     """
@@ -133,7 +133,7 @@ def _label(row: dict[str, Any]) -> str | None:
 
 
 def _resolve(root: Path, present: PresentFiles, url: str) -> str:
-    """The name of the file relative to `root`. Raises `_RowError`."""
+    """Return the name of the file relative to `root`. Raises `_RowError`."""
     if not ADDRESS.match(url):
         return _inside(root, present, url)
     scheme = url.partition(":")[0].lower()

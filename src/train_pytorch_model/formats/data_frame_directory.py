@@ -167,7 +167,7 @@ class ScoreWriter:
 
 
 def _type_of(values: Sequence[Any]) -> pa.DataType:
-    """The type of a column, from its first rows: a string unless all are numbers, or all booleans."""
+    """Return the type of a column, from its first rows: a string unless all are numbers, or all booleans."""
     kinds = {type(value) for value in values}
     if kinds == {bool}:
         return pa.bool_()

@@ -23,7 +23,7 @@ files at its root without any folders form an unlabelled directory.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -33,9 +33,15 @@ import numpy as np
 
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_list import TYPE, read_image_list
-from train_pytorch_model.formats.listing import NESTED, UNLABELLED, Listing, UnlabelledRowsError, comparable
+from train_pytorch_model.formats.listing import (
+    NESTED,
+    UNLABELLED,
+    Listing,
+    UnlabelledRowsError,
+    comparable,
+    is_utf8,
+)
 from train_pytorch_model.formats.outputs import writing_directory
-from train_pytorch_model.formats.packed import PackedNames
 from train_pytorch_model.formats.plain_folders import SUFFIXES, read_plain_folders
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError, read_json, read_yaml
 from train_pytorch_model.formats.writing import write_json
@@ -58,27 +64,16 @@ FILE_HINT = (
 )
 
 
-@dataclass(frozen=True)
-class ImageDirectory:
+@dataclass(frozen=True, kw_only=True)
+class ImageDirectory(Listing):
     """The images of a directory, by index: file names, class indices, categories."""
 
     root: Path
+    """The file names are relative to it."""
     port: str
     """Its name in messages, such as `Training dataset`."""
-    categories: tuple[str, ...]
-    """Class index → name; empty when unlabelled."""
-    file_names: PackedNames
-    """Relative to `root`."""
-    class_indices: np.ndarray
-    """(N,), int32; `UNLABELLED` throughout when unlabelled."""
     rows: np.ndarray
     """(N,), int64: the item's place in `images.lst` or in the listing, counted from 0."""
-    ignored: Mapping[str, int]
-    """Description of the entries that were skipped → their count."""
-    columns: tuple[str, ...]
-    """The columns of a row except the image column."""
-    repeated: int = 0
-    """The number of rows whose file already has an earlier row."""
 
     @property
     def title(self) -> str:
@@ -91,11 +86,11 @@ class ImageDirectory:
         return self.root / self.file_names[index]
 
     def class_counts(self) -> np.ndarray:
-        """(number of categories,), int64: the number of images of each."""
+        """Return (number of categories,), int64: the number of images of each."""
         return np.bincount(self.class_indices, minlength=len(self.categories))
 
     def select(self, indices: np.ndarray) -> "ImageDirectory":
-        """The same directory with only the images at `indices`."""
+        """Return the same directory with only the images at `indices`."""
         return replace(
             self,
             file_names=self.file_names.select(indices),
@@ -104,7 +99,7 @@ class ImageDirectory:
         )
 
     def without(self, indices: Sequence[int] | np.ndarray) -> "ImageDirectory":
-        """The same directory without the images at `indices`."""
+        """Return the same directory without the images at `indices`."""
         return self.select(np.setdiff1d(np.arange(len(self)), indices)) if len(indices) else self
 
     def places_in(self, whole: "ImageDirectory", indices: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -112,13 +107,13 @@ class ImageDirectory:
         return np.searchsorted(whole.rows, self.rows[indices])
 
     def with_categories(self, categories: Sequence[str]) -> "ImageDirectory":
-        """The same images with class indices into `categories`: the same ones reordered, or a superset."""
+        """Return the same images with class indices into `categories`: its own reordered, or a superset."""
         place = {comparable(name): index for index, name in enumerate(categories)}
         table = np.asarray([place[comparable(name)] for name in self.categories], dtype=np.int32)
         return replace(self, categories=tuple(categories), class_indices=table[self.class_indices])
 
     def warnings(self) -> list[str]:
-        """Warnings about empty categories, repeated files and skipped entries."""
+        """Return warnings about empty categories, repeated files and skipped entries."""
         warnings = []
         counts = self.class_counts() if self.categories else ()
         empty = [repr(name) for name, count in zip(self.categories, counts, strict=True) if count == 0]
@@ -157,7 +152,7 @@ class ImageDirectory:
             return
         wanted = iter(self.rows.tolist())
         current = next(wanted, None)
-        image_list = self._image_list
+        image_list = str(read_yaml(self.root / META)["image_list"])
         with (self.root / image_list).open("rb") as file:
             for number, line in enumerate(file):
                 if current is None:
@@ -178,16 +173,19 @@ class ImageDirectory:
         return row
 
     def converted_row(self, index: int) -> dict[str, Any]:
-        """The row that convert writes for an image of plain folders."""
-        row, class_index = int(self.rows[index]), int(self.class_indices[index])
+        """Return the row that convert writes for an image of plain folders: short names in categories."""
+        row, class_index, name = int(self.rows[index]), int(self.class_indices[index]), self.file_names[index]
+        suffix = PurePosixPath(name).suffix
+        if class_index != UNLABELLED:
+            converted = f"{class_index}_{row}{suffix}"
+        else:  # the list cannot hold undecodable bytes
+            converted = name if is_utf8(name) else f"unnamed_{row}{suffix}"
         category = None if class_index == UNLABELLED else self.categories[class_index]
-        name = self.file_names[index]
-        converted = converted_name(name, class_index, row)
-        original = None if converted == f"{IMAGE_FOLDER}/{name}" else name
-        return image_row(converted, row, category, original)
+        original = None if converted == name else name
+        return image_row(f"{IMAGE_FOLDER}/{converted}", row, category, original)
 
     def original_names(self, indices: np.ndarray) -> list[str]:
-        """The name of each image's file before it was copied; empty if unknown."""
+        """Return the name of each image's file before it was copied; empty if unknown."""
         names = dict.fromkeys(indices.tolist(), "")
         if names and (self.root / META).exists():
             in_order = np.unique(indices)
@@ -199,17 +197,13 @@ class ImageDirectory:
         return [names[index] for index in indices.tolist()]
 
     def read_schema(self) -> dict[str, Any]:
-        """The content of `_schema.json`; for plain folders, the one that convert would write."""
+        """Return the content of `_schema.json`; for plain folders, the one that convert would write."""
         if not (self.root / META).exists():
             return schema.image_schema(self.categories)
         return read_json(self.root / read_yaml(self.root / META)["schema"], dict[str, Any])
 
-    @property
-    def _image_list(self) -> str:
-        return str(read_yaml(self.root / META)["image_list"])
-
     def fingerprint(self) -> str:
-        """The sha256 of the categories, the file names and the class indices."""
+        """Return the sha256 of the categories, the file names and the class indices."""
         digest = hashlib.sha256(json.dumps(self.categories).encode())
         digest.update(self.file_names.blob)
         digest.update(self.file_names.lengths.astype("<i4").tobytes())
@@ -252,7 +246,7 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
 
 
 def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
-    """The image directory of a listing of `root`. Raises `InvalidDatasetError` if it has no image."""
+    """Return the image directory of a listing of `root`. Raises `InvalidDatasetError` if it has no image."""
     if len(listing.file_names) == 0:
         found = listed([f"{what}: {count:,}" for what, count in listing.ignored.items()])
         inner = (
@@ -266,34 +260,8 @@ def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
             f"no image in it ({' '.join(sorted(SUFFIXES))}).",
             HINT + inner + (f" Found instead:{found}" if found else ""),
         )
-    return ImageDirectory(
-        root=root,
-        port=port,
-        categories=listing.categories,
-        file_names=listing.file_names,
-        class_indices=listing.class_indices,
-        rows=np.arange(len(listing.file_names), dtype=np.int64),
-        columns=listing.columns,
-        ignored=listing.ignored,
-        repeated=listing.repeated,
-    )
-
-
-def write_image_directory(
-    path: Path,
-    images: Iterable[tuple[str, bytes, str | None]],
-    categories: Sequence[str],
-    flag: str,
-) -> None:
-    """Write an ImageDirectory from (file name below `image/`, its bytes, its category or None).
-
-    Raises `OutputDirectoryError`.
-    """
-    with writing_image_directory(path, schema.image_schema(categories), flag) as writer:
-        for index, (name, data, category) in enumerate(images):
-            row = image_row(f"{IMAGE_FOLDER}/{name}", index, category)
-            writer.place(row).write_bytes(data)
-            writer.add(row)
+    rows = np.arange(len(listing.file_names), dtype=np.int64)
+    return ImageDirectory(**vars(listing), root=root, port=port, rows=rows)
 
 
 @contextmanager
@@ -332,7 +300,7 @@ class ImageDirectoryWriter:
         self.first_rows: list[tuple[Path, Mapping[str, Any]]] = []
 
     def place(self, row: Mapping[str, Any]) -> Path:
-        """The path for the file of a row; creates its folder."""
+        """Return the path for the file of a row; create its folder."""
         path = self.root / str(row[self._reference]["file_name"])
         if path.parent not in self._folders:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -350,7 +318,7 @@ class ImageDirectoryWriter:
 def image_row(
     file_name: str, index: int, category: str | None, original: str | None = None
 ) -> dict[str, Any]:
-    """A row of `images.lst`: the file relative to the directory, the item's category if any, its id.
+    """Return a row of `images.lst`: the file relative to the directory, the item's category if any, its id.
 
     `original` is the file's previous name, if it was different.
     """
@@ -361,20 +329,8 @@ def image_row(
     return {schema.IMAGE_REFERENCE: reference, **label, "id": index}
 
 
-def converted_name(name: str, class_index: int, index: int) -> str:
-    """The file name that convert gives to an image of plain folders: short and new if it is labelled."""
-    suffix = PurePosixPath(name).suffix
-    if class_index != UNLABELLED:
-        return f"{IMAGE_FOLDER}/{class_index}_{index}{suffix}"
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # the list cannot hold undecodable bytes
-        name = f"unnamed_{index}{suffix}"
-    return f"{IMAGE_FOLDER}/{name}"
-
-
 def _original(reference: object, file_name: str) -> str:
-    """The original name in a row's file reference; empty if it has none or is another file's."""
+    """Return the original name in a row's file reference; empty if it has none or is another file's."""
     if not isinstance(reference, dict) or reference.get("file_name") != file_name:
         return ""
     original = reference.get(ORIGINAL)

@@ -1,11 +1,9 @@
 """The designer's `images.lst` with its `_schema.json`: millions of rows of untrusted input."""
 
-import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -22,12 +20,12 @@ from train_pytorch_model.formats.listing import (
     first_rows,
 )
 from train_pytorch_model.formats.packed import Packer
+from train_pytorch_model.formats.present_files import PresentFiles, hashes_of_files
 from train_pytorch_model.formats.reading import (
     META,
     MalformedFileError,
     file_inside,
     is_inner_path,
-    is_really_inside,
     read_json,
     read_meta,
 )
@@ -67,12 +65,12 @@ class _ImageReference(msgspec.Struct):
 def read_image_list(root: Path) -> Listing:
     """Read and check the rows of `images.lst`. Raises `MalformedFileError`, `UnlabelledRowsError`."""
     meta = read_meta(root, TYPE)
-    parts = {}
+    files = {}
     for key in ("image_list", "schema"):
         if not isinstance(meta.get(key), str):
             raise MalformedFileError(f"{META} does not name its {key}.")
-        parts[key] = file_inside(root, meta[key])
-    columns = read_json(parts["schema"], _Schema).columnAttributes
+        files[key] = file_inside(root, meta[key])
+    columns = read_json(files["schema"], _Schema).columnAttributes
 
     references = [c.properties.image_ref for c in columns if c.properties and c.properties.image_ref]
     if len(references) != 1:
@@ -83,23 +81,18 @@ def read_image_list(root: Path) -> Listing:
     twice = [repr(name) for name, count in counts.items() if count > 1]
     if twice:
         raise MalformedFileError(f"{schema.SCHEMA} has columns of the same name:{listed(twice)}\n")
-    label = next(
-        (
-            column
-            for column in columns
-            if column.properties and column.properties.annotation_type == schema.CLASSIFICATION
-        ),
-        None,
-    )
+    kinds = {c.properties.annotation_type: c for c in reversed(columns) if c.properties}
+    label = kinds.get(schema.CLASSIFICATION)
     categories = _declared_categories(label) if label else ()
-    rows = _read_rows(root, parts["image_list"], references[0], label.name if label else None, categories)
+    rows = _Rows(references[0], label.name if label else None, categories)
+    rows.read(root, files["image_list"])
     return Listing(
         file_names=rows.names.finish(),
         class_indices=np.frombuffer(rows.class_indices, dtype=np.int32),
         categories=categories,
         columns=tuple(c.name for c in columns if not (c.properties and c.properties.image_ref)),
         ignored={},
-        repeated=rows.repeated,
+        repeated=len(rows.repeats[0]),
     )
 
 
@@ -115,31 +108,8 @@ def _declared_categories(column: _Column) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _read_rows(
-    root: Path,
-    path: Path,
-    reference: str,
-    label: str | None,
-    categories: Sequence[str],
-) -> "_Rows":
-    decoder = _decoder(reference, label)
-    rows = _Rows(path.name, reference, label, categories)
-    with path.open("rb") as file:
-        for block in _blocks(file, path.name):
-            rows.add(_decode(decoder, block, len(rows), path.name))
-    problems = [
-        text for _, _, text in sorted([*rows.problems, *rows.absent_files(root), *rows.contradictions()])
-    ]
-    if problems:
-        rows_cannot = counted(len(problems), "row cannot", "rows cannot")
-        raise MalformedFileError(f"{rows_cannot} be used:{listed(problems)}\n")
-    if rows.unlabelled:
-        raise UnlabelledRowsError(f"{len(rows.unlabelled)} rows lack it:{listed(rows.unlabelled)}")
-    return rows
-
-
 def _decoder(reference: str, label: str | None) -> "msgspec.json.Decoder[Any]":
-    """A decoder of rows with `image` and `category`. Raises `MalformedFileError` for unsupported keys."""
+    """Return a decoder of rows with `image` and `category`. Raises `MalformedFileError` for other keys."""
     if reference == label:
         raise MalformedFileError(
             f"{schema.SCHEMA} has {label!r} for the image_ref and for the column of the categories; each"
@@ -156,33 +126,44 @@ def _decoder(reference: str, label: str | None) -> "msgspec.json.Decoder[Any]":
         raise MalformedFileError(f"{schema.SCHEMA} has a name that cannot be read: {error}.") from error
 
 
+Problem = tuple[int, int, str]
+"""(index of the row, order among the problems of that row, sentence)."""
+
+
 class _Rows:
     """The rows of a list, added block by block: 60 bytes a row, where a Python list of names takes 300."""
 
-    def __init__(self, file_name: str, reference: str, label: str | None, categories: Sequence[str]) -> None:
-        self._file_name, self._reference, self._label = file_name, reference, label
-        self._categories = categories
+    def __init__(self, reference: str, label: str | None, categories: Sequence[str]) -> None:
+        self._reference, self._label, self._categories = reference, label, categories
         self._index_of = {name: index for index, name in enumerate(categories)}
-        self.names = Packer()
+        self.names = Packer()  # empty where the file cannot be used
         self.class_indices = array("i")
-        self.problems: list[tuple[int, int, str]] = []
-        """(index of the row, place among the problems of that row, sentence)."""
-        self.unlabelled: list[str] = []
+        self._problems: list[Problem] = []
+        self._unlabelled: list[Problem] = []
         self._hashes = array("q")  # of the names, to look up the files that exist
         self._folders: set[str] = set()
-        self._refused: set[int] = set()
 
-    def __len__(self) -> int:
-        return len(self._hashes)
+    def read(self, root: Path, path: Path) -> None:
+        """Read all rows. Raises `MalformedFileError`, `UnlabelledRowsError` for those that cannot be used."""
+        decoder = _decoder(self._reference, self._label)
+        with path.open("rb") as file:
+            for block in _blocks(file, path.name):
+                self._add(_decode(decoder, block, len(self._hashes), path.name))
+        problems = sorted([*self._problems, *self._absent_files(root), *self._contradictions()])
+        texts = [f"{path.name}:{index + 1}: {text}" for index, _, text in problems or self._unlabelled]
+        if problems:
+            rows_cannot = counted(len(problems), "row cannot", "rows cannot")
+            raise MalformedFileError(f"{rows_cannot} be used:{listed(texts)}\n")
+        if texts:
+            raise UnlabelledRowsError(f"{len(texts)} rows lack it:{listed(texts)}")
 
-    def add(self, rows: Sequence[Any]) -> None:
+    def _add(self, rows: Sequence[Any]) -> None:
         """Append the rows of a block."""
-        first = len(self)
+        first = len(self._hashes)
         names = [(row.image and row.image.file_name) or "" for row in rows]
         for place, name in enumerate(names):
             if not _is_plainly_inner(name) and not is_inner_path(name):
-                is_missing = rows[place].image is None or rows[place].image.file_name is None
-                self._refuse(first + place, None if is_missing else name)
+                self._problems.append((first + place, 0, self._unusable_name(rows[place])))
                 names[place] = ""
         self._hashes.extend(map(hash, names))
         self._folders.update({name.rpartition("/")[0] for name in names})
@@ -196,9 +177,26 @@ class _Rows:
             for index, row in enumerate(rows, first):
                 self._check_category(index, row)
 
-    def absent_files(self, root: Path) -> Iterator[tuple[int, int, str]]:
-        """Yield the problems of rows whose file does not exist or is not a file."""
-        there = np.frombuffer(_hashes_of_files(root, self._folders), dtype=np.int64)
+    def _unusable_name(self, row: Any) -> str:
+        if row.image is None or row.image.file_name is None:
+            return (
+                f"no file_name in {self._reference!r}. Images are not fetched from the network; convert the"
+                " data set first."
+            )
+        return f"image {row.image.file_name!r} is outside the directory."
+
+    def _check_category(self, index: int, row: Any) -> None:
+        if row.image is None or row.image.file_name is None:
+            return
+        if row.category is None:
+            self._unlabelled.append((index, 1, f"image {row.image.file_name!r} has no {self._label}."))
+        elif row.category not in self._index_of:
+            text = f"category {row.category!r} is not declared in {schema.SCHEMA}."
+            self._problems.append((index, 1, text))
+
+    def _absent_files(self, root: Path) -> Iterator[Problem]:
+        """Yield the rows whose file does not exist or is not a file."""
+        there = np.frombuffer(hashes_of_files(root, self._folders), dtype=np.int64)
         there.sort()
         wanted = np.frombuffer(self._hashes, dtype=np.int64)
         names, present = self.names.finish(), PresentFiles(root)
@@ -208,80 +206,33 @@ class _Rows:
             is_there = there[places] == part if len(there) else np.zeros(len(part), dtype=bool)
             # These may be valid links to files, and are checked one by one.
             for index in (start + np.flatnonzero(~is_there)).tolist():
-                if index not in self._refused and (reason := present.problem_with(names[index])):
-                    yield index, 0, f"{self._where(index)}: image {names[index]!r} {reason}."
+                if (name := names[index]) and (reason := present.problem_with(name)):
+                    yield index, 0, f"image {name!r} {reason}."
 
     @cached_property
-    def _repeats(self) -> tuple[np.ndarray, np.ndarray]:
+    def repeats(self) -> tuple[np.ndarray, np.ndarray]:
         """(R,) and (R,), int64: of all rows read, those whose file is listed before; its first row."""
         firsts = first_rows(np.frombuffer(self._hashes, dtype=np.int64))
         again = np.flatnonzero(firsts != np.arange(len(firsts)))
         return again, firsts[again]
 
-    @property
-    def repeated(self) -> int:
-        return len(self._repeats[0])
-
-    def contradictions(self) -> Iterator[tuple[int, int, str]]:
-        """Yield the problems of rows whose file has another category in an earlier row."""
-        again, firsts = self._repeats
+    def _contradictions(self) -> Iterator[Problem]:
+        """Yield the rows whose file has another category in an earlier row."""
+        again, firsts = self.repeats
         found = np.frombuffer(self.class_indices, dtype=np.int32)
         here, before = found[again], found[firsts]
+        differs = (here != before) & (here != UNLABELLED) & (before != UNLABELLED)
         names = self.names.finish()
-        for place in np.flatnonzero(
-            (here != before) & (here != UNLABELLED) & (before != UNLABELLED)
-        ).tolist():
-            index, first = int(again[place]), int(firsts[place])
-            if index not in self._refused:
-                category, other = self._categories[here[place]], self._categories[before[place]]
-                text = (
-                    f"image {names[index]!r} has category {category!r} here and {other!r} in row {first + 1}."
-                )
-                yield index, 1, f"{self._where(index)}: {text}"
-
-    def _refuse(self, index: int, name: str | None) -> None:
-        self._refused.add(index)
-        reason = (
-            f"no file_name in {self._reference!r}. Images are not fetched from the network; convert the data"
-            " set first."
-            if name is None
-            else f"image {name!r} is outside the directory."
-        )
-        self.problems.append((index, 0, f"{self._where(index)}: {reason}"))
-
-    def _check_category(self, index: int, row: Any) -> None:
-        if row.image is None or row.image.file_name is None:
-            return
-        if row.category is None:
-            self.unlabelled.append(
-                f"{self._where(index)}: image {row.image.file_name!r} has no {self._label}."
-            )
-        elif row.category not in self._index_of:
-            text = f"category {row.category!r} is not declared in {schema.SCHEMA}."
-            self.problems.append((index, 1, f"{self._where(index)}: {text}"))
-
-    def _where(self, index: int) -> str:
-        return f"{self._file_name}:{index + 1}"
+        for index, first in zip(again[differs].tolist(), firsts[differs].tolist(), strict=True):
+            if name := names[index]:
+                category, other = self._categories[found[index]], self._categories[found[first]]
+                text = f"image {name!r} has category {category!r} here and {other!r} in row {first + 1}."
+                yield index, 1, text
 
 
 def _is_plainly_inner(name: str) -> bool:
     """A check that accepts nearly all inner paths in a tenth of the time of `is_inner_path`."""
     return name.isascii() and name[:1] not in "/." and "/." not in name and "\0" not in name
-
-
-def _hashes_of_files(root: Path, folders: Iterable[str]) -> "array[int]":
-    """The hashes of the names, in the form of `images.lst`, of all regular files in these folders."""
-    hashes = array("q")
-    for folder in folders:
-        path = root / folder
-        if not is_really_inside(root, path):
-            continue
-        before = f"{folder}/" if folder else ""
-        with suppress(OSError), os.scandir(path) as entries:
-            hashes.extend(
-                hash(before + entry.name) for entry in entries if entry.is_file(follow_symlinks=False)
-            )
-    return hashes
 
 
 def _blocks(file: IO[bytes], name: str) -> Iterator[bytes]:
@@ -313,39 +264,3 @@ def _decode(decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: in
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
             raise MalformedFileError(f"{name}:{number}: not a row of an image list: {error}.") from error
     raise AssertionError("a block of lines failed to decode, but none of its lines did")
-
-
-class PresentFiles:
-    """Checks whether listed files exist by listing each folder once: a `stat` per file takes minutes."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._folders: dict[str, dict[str, bool] | str] = {}
-
-    def problem_with(self, name: str) -> str:
-        """Why a file cannot be used, as the end of a sentence; empty if it can."""
-        folder, _, file = name.rpartition("/")
-        if folder not in self._folders:
-            self._folders[folder] = self._listing(folder)
-        listing = self._folders[folder]
-        if isinstance(listing, str):
-            return listing
-        if file not in listing:
-            return "does not exist"
-        if not listing[file]:
-            path = self._root / name
-            if not is_really_inside(self._root, path):
-                return "is a link that points outside the directory"
-            if not path.is_file():
-                return "is not a file"
-        return ""
-
-    def _listing(self, folder: str) -> dict[str, bool] | str:
-        path = self._root / folder
-        if not is_really_inside(self._root, path):
-            return "is in a folder that links outside the directory"
-        try:
-            with os.scandir(path) as entries:
-                return {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
-        except OSError:
-            return "does not exist"

@@ -65,11 +65,11 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         return self.name.startswith("Random")
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments that are not None, by torchvision's names."""
+        """Return the arguments that are not None, by torchvision's names."""
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
     def bound(self, height: int, width: int) -> tuple[int, int]:
-        """The largest (height, width) in pixels that an image of this size has within the operation."""
+        """Return the largest (height, width) in pixels that an image of this size has within the operation."""
         return height, width
 
 
@@ -116,7 +116,7 @@ class Pad(Operation, frozen=True):
         _check_padding(self.padding)
 
     def bound(self, height: int, width: int) -> tuple[int, int]:
-        return _padded(height, width, self.padding)
+        return _pad_size(height, width, self.padding)
 
 
 class ColorJitter(Operation, frozen=True):
@@ -160,7 +160,7 @@ class RandomCrop(Operation, frozen=True):
         _check_padding(self.padding or 0)
 
     def bound(self, height: int, width: int) -> tuple[int, int]:
-        height, width = _padded(height, width, self.padding or 0)
+        height, width = _pad_size(height, width, self.padding or 0)
         if self.pad_if_needed:  # torchvision pads both edges by what is missing
             sides = _sides(self.size)
             height += 2 * max(0, sides[0] - height)
@@ -256,7 +256,7 @@ def _check_padding(padding: int | list[int]) -> None:
         raise ValueError("padding should be 1, 2 or 4 numbers but is 3")
 
 
-def _padded(height: int, width: int, padding: int | list[int]) -> tuple[int, int]:
+def _pad_size(height: int, width: int, padding: int | list[int]) -> tuple[int, int]:
     edges = padding if isinstance(padding, list) else [padding]
     left, top = edges[0], edges[1 % len(edges)]
     right, bottom = (edges[2], edges[3]) if len(edges) == 4 else (left, top)

@@ -42,23 +42,30 @@ class Listing:
 def check_category_names(names: Sequence[str]) -> None:
     """Raise `MalformedFileError` unless the names are valid UTF-8 and visibly different."""
     for name in names:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise MalformedFileError(f"category {name!r} is not valid UTF-8.") from None
+        if not is_utf8(name):
+            raise MalformedFileError(f"category {name!r} is not valid UTF-8.")
     counts = Counter(map(comparable, names))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise MalformedFileError(f"categories of the same name:{listed(twice)}\n")
 
 
+def is_utf8(name: str) -> bool:
+    """Whether a name can be encoded: one with undecodable bytes, which the system escapes, cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def comparable(name: str) -> str:
-    """The name in NFC: some systems, such as macOS, decompose accented letters."""
+    """Return the name in NFC: some systems, such as macOS, decompose accented letters."""
     return unicodedata.normalize("NFC", name)
 
 
 def first_rows(keys: np.ndarray) -> np.ndarray:
-    """(N,), int64: for each of N int64 keys, the index of the first equal key; mostly its own."""
+    """Return (N,), int64: for each of N int64 keys, the index of the first equal key; mostly its own."""
     places = np.arange(len(keys))
     ordered = np.sort(keys)
     if not (ordered[1:] == ordered[:-1]).any():  # the usual case, in a third of the time and memory
@@ -71,11 +78,11 @@ def first_rows(keys: np.ndarray) -> np.ndarray:
 
 
 def natural_order(name: str) -> str:
-    """Case-insensitive sort key: `class2` before `class10`. Ends in the name, so that no two are equal."""
-    return f"{_NUMBER.sub(_in_order, name.lower())}\0{name}"
+    """Return a case-insensitive sort key: `class2` before `class10`. As it ends in the name, no two are equal."""
+    return f"{_NUMBER.sub(_sortable, name.lower())}\0{name}"
 
 
-def _in_order(number: re.Match[str]) -> str:
+def _sortable(number: re.Match[str]) -> str:
     """Encode a number so that it sorts numerically as text, its length first, and before all letters."""
     digits = str(int(number[0]))
     return f"\1{chr(len(digits))}{digits}"

@@ -38,7 +38,7 @@ def write_manifest(root: Path, fingerprint: Mapping[str, str]) -> None:
 
 
 def differences(root: Path) -> list[str]:
-    """The differences of a trained directory from its manifest; empty if every file is unchanged."""
+    """Return the differences of a trained directory from its manifest; empty if every file is unchanged."""
     try:
         manifest = read_json(root / MANIFEST, _Manifest)
     except MalformedFileError as error:
@@ -54,7 +54,7 @@ def differences(root: Path) -> list[str]:
 
 
 def published_fingerprint(root: Path) -> dict[str, str] | None:
-    """The fingerprint of the run that wrote a complete trained directory; None if it has none."""
+    """Return the fingerprint of the run that wrote a complete trained directory; None if it has none."""
     if not (root / META).exists() or (root / INCOMPLETE).exists():
         return None
     try:

@@ -78,7 +78,7 @@ class ModelDirectory:
     categories: tuple[str, ...]
     """Class index → name; empty when untrained."""
     mean: tuple[float, float, float] | None
-    """The normalisation given outside the recipe, as in the designer's trained directories."""
+    """The normalization given outside the recipe, as in the designer's trained directories."""
     std: tuple[float, float, float] | None
 
     @property
@@ -87,7 +87,7 @@ class ModelDirectory:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The sha256 of the specification and the weights' sha256; computed once. Raises `OSError`."""
+        """Return the sha256 of the specification and the weights' sha256; computed once. Raises `OSError`."""
         spec = (self.root / SPEC).read_bytes()
         return hashlib.sha256(spec + bytes.fromhex(sha256_of(self.weights_path))).hexdigest()
 
@@ -132,7 +132,7 @@ def _open(root: Path, port: str) -> ModelDirectory:
         raise MalformedFileError(
             f"{SPEC} says num_classes {declared_classes}, but {LABEL_MAP} names {len(categories)}."
         )
-    mean, std = _normalisation(spec)
+    mean, std = _read_normalization(spec)
     if spec.get("model_file") != MODEL:
         raise MalformedFileError(f"{SPEC} says model_file {spec.get('model_file')!r}, expected {MODEL!r}.")
     file_inside(root, MODEL)
@@ -218,7 +218,7 @@ def _read_label_map(root: Path, spec: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _normalisation(
+def _read_normalization(
     spec: Mapping[str, Any],
 ) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
     inputs = spec.get("inputs")
@@ -258,7 +258,7 @@ def write_spec(
 ) -> dict[str, Any]:
     """Write `model_spec.yaml` and, given categories, the files of a trained directory.
 
-    Returns the content of `_meta.yaml`. `recipe` must have mean and std if there are categories.
+    Return the content of `_meta.yaml`. `recipe` must have mean and std if there are categories.
     """
     family = FAMILY_OF[architecture]
     init_params: dict[str, Any] = {
@@ -305,7 +305,7 @@ def _write_label_map(path: Path, categories: Sequence[str]) -> None:
 
 
 def renamed_by_type_inference(categories: Sequence[str]) -> list[str]:
-    """The names that the designer's reader of the label map would change.
+    """Return the names that the designer's reader of the label map would change.
 
     It uses pandas' type inference: if all are numbers, they lose leading zeros; `NA` becomes missing.
     """

@@ -26,7 +26,7 @@ class PackedNames(Sequence[str]):
         return packer.finish()
 
     def select(self, indices: np.ndarray) -> "PackedNames":
-        """The names at `indices`, in that order."""
+        """Return the names at `indices`, in that order."""
         starts, ends = self._offsets[indices], self._offsets[indices + 1]
         packer = Packer()
         packer.extend_encoded(self._blob[start:end] for start, end in zip(starts, ends, strict=True))
@@ -81,5 +81,5 @@ class Packer:
             ends.append(len(blob))
 
     def finish(self) -> PackedNames:
-        """The names added; nothing may be added afterwards."""
+        """Return the names added; nothing may be added afterwards."""
         return PackedNames(self._blob, np.frombuffer(self._ends, dtype=np.int64))

@@ -86,13 +86,13 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file, in hexadecimal. Raises `OSError`."""
+    """Return the sha256 of a file, in hexadecimal. Raises `OSError`."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_inside(root: Path, name: str) -> Path:
-    """`root / name`, for a regular file inside `root` after resolving links. Raises `MalformedFileError`."""
+    """Return `root / name`, for a regular file inside `root` after resolving links. Raises `MalformedFileError`."""
     if not is_inner_path(name):
         raise MalformedFileError(f"{name!r} is not a path inside the directory.")
     path = root / name

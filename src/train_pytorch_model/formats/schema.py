@@ -1,7 +1,7 @@
 """`_schema.json` and `_samples.json`: how the designer describes columns and shows a few rows."""
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ SAMPLE_SIDE = 256
 
 
 def column(name: str, kind: str, type_name: str, is_feature: bool) -> dict[str, Any]:
-    """One entry of `columnAttributes`."""
+    """Return one entry of `columnAttributes`."""
     return {
         "name": name,
         "type": kind,
@@ -30,7 +30,7 @@ def column(name: str, kind: str, type_name: str, is_feature: bool) -> dict[str, 
 
 
 def image_schema(categories: Sequence[str]) -> dict[str, Any]:
-    """The schema of an image directory; without categories, that of an unlabelled one."""
+    """Return the schema of an image directory; without categories, that of an unlabelled one."""
     # Always image/png, even for JPEG files: readers find the image column by it.
     image = column(IMAGE_COLUMN, "Bytes", "bytes", is_feature=True) | {
         "properties": {"mime_type": "image/png", "image_ref": IMAGE_REFERENCE}
@@ -46,15 +46,25 @@ def image_schema(categories: Sequence[str]) -> dict[str, Any]:
 
 
 def image_column(content: Mapping[str, Any]) -> tuple[str, str]:
-    """The name of the image column of a checked schema, and its key of the file reference."""
-    references = ((column["name"], column.get("properties") or {}) for column in content["columnAttributes"])
-    return next((name, found["image_ref"]) for name, found in references if found.get("image_ref"))
+    """Return the name of the image column of a checked schema, and its key of the file reference."""
+    found = ((name, properties.get("image_ref")) for name, properties in _properties(content))
+    return next((name, reference) for name, reference in found if reference)
+
+
+def spatial_annotations(content: Mapping[str, Any]) -> list[str]:
+    """Return the columns with spatial annotations, such as bounding boxes."""
+    found = ((name, properties.get("annotation_type")) for name, properties in _properties(content))
+    return [name for name, kind in found if kind not in (None, CLASSIFICATION)]
+
+
+def _properties(content: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((column["name"], column.get("properties") or {}) for column in content["columnAttributes"])
 
 
 def image_samples(
     rows: Iterable[tuple[Path, Mapping[str, Any]]], name: str = IMAGE_COLUMN
 ) -> list[dict[str, Any]]:
-    """The first few rows whose image can be read, each with the image as base64."""
+    """Return the first few rows whose image can be read, each with the image as base64."""
     samples: list[dict[str, Any]] = []
     for path, row in rows:
         if len(samples) == NUM_SAMPLES:

@@ -44,7 +44,7 @@ class Transformation:
     operations: tuple[Operation, ...]
 
     def for_inference(self) -> "Transformation":
-        """The same without its random operations."""
+        """Return the same without its random operations."""
         return replace(self, operations=tuple(o for o in self.operations if not o.is_random))
 
     def __str__(self) -> str:
@@ -107,11 +107,11 @@ def _parse(entries: Sequence[Any], file_name: str) -> tuple[Operation, ...]:
 
 def _operation(entry: Any) -> Operation:
     if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], str):
-        raise ValueError(f"expected [operation, arguments], found {_shown(entry)}")
+        raise ValueError(f"expected [operation, arguments], found {_abbreviate(entry)}")
     name, arguments = entry
     operation = OPERATIONS.get(name)
     if operation is None:
-        raise ValueError(f"unknown operation {_shown(name)}")
+        raise ValueError(f"unknown operation {_abbreviate(name)}")
     names = operation.__struct_fields__
     if isinstance(arguments, list):
         if len(arguments) > len(names):
@@ -124,7 +124,7 @@ def _operation(entry: Any) -> Operation:
     elif isinstance(arguments, (int, float)) and not isinstance(arguments, bool):
         given = {names[0]: arguments}
     else:
-        raise ValueError(f"{name} takes a number, a list or a mapping, found {_shown(arguments)}")
+        raise ValueError(f"{name} takes a number, a list or a mapping, found {_abbreviate(arguments)}")
     try:
         return msgspec.convert(given, operation)
     except msgspec.ValidationError as error:
@@ -132,7 +132,7 @@ def _operation(entry: Any) -> Operation:
 
 
 def _shortest(operation: Operation) -> Any:
-    """The arguments as the classic component writes them: a number alone, or else a mapping."""
+    """Return the arguments as the classic component writes them: a number alone, or else a mapping."""
     given = msgspec.to_builtins(operation)
     first = operation.__struct_fields__[0]
     if given.keys() != {first} or isinstance(given[first], list):
@@ -141,6 +141,6 @@ def _shortest(operation: Operation) -> Any:
     return int(number) if number == int(number) else number
 
 
-def _shown(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + " …"
