@@ -89,12 +89,12 @@ def convert(source: Source, output: Path) -> int:
             for done, reason in enumerate(in_order(pool, copy, range(len(images))), 1):
                 if reason:
                     bad[done - 1] = reason
+                else:
+                    writer.add(images.converted_row(done - 1))
                 bar.advance()
                 if done % IMAGES_PER_LINE == 0:
                     bar.show(done, f"left out: {len(bad)}")
         kept, records = readable_images(images, bad)
-        for row in map(kept.converted_row, range(len(kept))):
-            writer.add(row)
         if records:
             logger.warning(left_out(records))
             write_bad_images(writer.root / BAD_IMAGES, records)

@@ -55,7 +55,7 @@ def build(operation: Operation) -> v2.Transform:
 
 
 def _apply(step: v2.Transform, image: Image.Image, seed: int) -> Image.Image:
-    """Return the result of `step(image)` after `torch.manual_seed(seed)`; only drawing parameters holds the lock."""
+    """Return `step(image)` after `torch.manual_seed(seed)`; only drawing parameters holds the lock."""
     with _drawing:
         torch.default_generator.manual_seed(seed)
         if hasattr(step, "p") and torch.rand(1) >= step.p:

@@ -69,7 +69,7 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
     def bound(self, height: int, width: int) -> tuple[int, int]:
-        """Return the largest (height, width) in pixels that an image of this size has within the operation."""
+        """Return the largest (height, width) in pixels that an image of this size has in the operation."""
         return height, width
 
 

@@ -92,7 +92,7 @@ def sha256_of(path: Path) -> str:
 
 
 def file_inside(root: Path, name: str) -> Path:
-    """Return `root / name`, for a regular file inside `root` after resolving links. Raises `MalformedFileError`."""
+    """Return `root / name` for a regular file inside `root`, links resolved. Raises `MalformedFileError`."""
     if not is_inner_path(name):
         raise MalformedFileError(f"{name!r} is not a path inside the directory.")
     path = root / name
