@@ -220,13 +220,6 @@ def test_a_damaged_member_of_a_zip_is_one_unreadable_file(tmp_path: Path) -> Non
     assert [(unpacked.folder / name).read_bytes() for name in ("a.png", "b.png")] == [b"", b"second"]
 
 
-def test_a_full_disk_is_not_a_damaged_archive(tmp_path: Path) -> None:
-    """`root` does not exist, in place of a disk that refuses to be written."""
-    for kind in KINDS:
-        with pytest.raises(FileNotFoundError):
-            unpack(pack(tmp_path / kind, {"a.png": b"1"}, kind), tmp_path / "root")
-
-
 @pytest.mark.parametrize("size", [-1, -512, -5000])
 def test_a_negative_size_is_refused(tmp_path: Path, size: int) -> None:
     info = tarfile.TarInfo("b.png")

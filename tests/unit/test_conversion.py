@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from tests.disks import files_of_at_most
 from tests.logs import warnings_in
 from tests.painting import encode, paint, paint_folders
 
@@ -21,7 +22,7 @@ from train_pytorch_model.datasets.conversion import convert, open_source
 from train_pytorch_model.formats.copying import AHEAD, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.machine.console import Bar
-from train_pytorch_model.words.errors import InvalidDatasetError, OutputDirectoryError, UnfinishedOutputError
+from train_pytorch_model.words.errors import InvalidDatasetError, UnfinishedOutputError
 
 HINT = (
     "Convert takes one folder per category, an archive of them"
@@ -263,25 +264,16 @@ def test_nothing_from_a_hostile_archive_is_written(tmp_path: Path) -> None:
     assert set(tmp_path.parent.rglob("*")) == before
 
 
-def test_a_disk_too_small_to_unpack_is_no_damage(tmp_path: Path) -> None:
-    """A path too long for any system, in place of a full disk."""
-    name = "/".join(["x" * 250] * 16) + "/1.png"
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as zip_:
-        zip_.writestr(name, b"1")
-    message = rf"^--output {tmp_path}/out cannot be finished, and nothing is left of it: .*name too long"
-    with pytest.raises(UnfinishedOutputError, match=message):
-        run(tmp_path / "a.zip", tmp_path / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.zip"]
-
-
-def test_a_full_disk_is_not_an_unreadable_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fill(path: Path, _: Iterable[bytes]) -> None:
-        raise OSError(28, "No space left on device", str(path))
-
-    monkeypatch.setattr(conversion, "write_chunks", fill)
-    with pytest.raises(OutputDirectoryError, match=r"nothing is left of it: .*No space left"):
-        run(paint_folders(tmp_path / "in", 2), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("kind", ["folders", "a.zip", "a.tar.gz"])
+def test_a_full_disk_is_neither_damage_nor_an_unreadable_image(tmp_path: Path, kind: str) -> None:
+    folders = paint_folders(tmp_path / "in", 2)
+    path = folders if kind == "folders" else archive_of(tmp_path / kind, folders)
+    with (
+        files_of_at_most(50),
+        pytest.raises(UnfinishedOutputError, match=r"^--output .*nothing is left of it: .*File too large"),
+    ):
+        run(path, tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"in", path.name}
 
 
 def test_an_interruption_leaves_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,7 @@ from tempfile import TemporaryDirectory
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.archive import KINDS, unpack
 from train_pytorch_model.formats.automl import MLTABLE, SUFFIX, annotations_of, read_annotations
-from train_pytorch_model.formats.copying import (
-    UnreadableFileError,
-    copy_threads,
-    in_order,
-    read_chunks,
-    write_chunks,
-)
+from train_pytorch_model.formats.copying import UnreadableFileError, copy_file, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     images_of,
@@ -143,7 +137,7 @@ def _copy(source: Source, name: str, target: Path) -> str:
         if source.is_unpacked:  # creating and removing each file twice would take longer than anything else
             shutil.move(path, target, copy_function=shutil.copyfile)
         else:
-            write_chunks(target, read_chunks(path))
+            copy_file(path, target)
         read_size(target)
     except (UnreadableFileError, UnreadableImageError) as error:
         target.unlink()

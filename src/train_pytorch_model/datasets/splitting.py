@@ -7,13 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from train_pytorch_model.formats.copying import (
-    UnreadableFileError,
-    copy_threads,
-    in_order,
-    read_chunks,
-    write_chunks,
-)
+from train_pytorch_model.formats.copying import UnreadableFileError, copy_file, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     ImageDirectoryWriter,
@@ -103,7 +97,7 @@ def _fill(writer: ImageDirectoryWriter, part: ImageDirectory, bar: Bar) -> None:
         original, target, row = item
         if original is not None:
             try:
-                write_chunks(target, read_chunks(part.root / original))
+                copy_file(part.root / original, target)
             except UnreadableFileError as error:
                 raise InvalidDatasetError(part.title, f"image {original!r}: {error}.") from error
         return row

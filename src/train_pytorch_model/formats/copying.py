@@ -46,18 +46,17 @@ def in_order(
         yield pending.popleft().result()
 
 
-def read_chunks(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file in chunks. Raises `UnreadableFileError`."""
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file into a new one. Raises `UnreadableFileError`, and `OSError` if writing fails."""
+    with target.open("xb") as file:  # names that differ only in case collide on some file systems
+        for chunk in _read_chunks(source):
+            file.write(chunk)
+
+
+def _read_chunks(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):
                 yield chunk
     except OSError as error:
         raise UnreadableFileError(f"the file cannot be read: {error.strerror}") from error
-
-
-def write_chunks(path: Path, chunks: Iterable[bytes]) -> None:
-    """Write a new file. Raises `OSError` if writing fails, and whatever `chunks` raises."""
-    with path.open("xb") as file:  # names that differ only in case collide on some file systems
-        for chunk in chunks:
-            file.write(chunk)

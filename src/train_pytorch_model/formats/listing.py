@@ -78,7 +78,7 @@ def first_rows(keys: np.ndarray) -> np.ndarray:
 
 
 def natural_order(name: str) -> str:
-    """Return a case-insensitive sort key: `class2` before `class10`. It ends in the name, so none are equal."""
+    """Return a case-insensitive key: `class2` before `class10`. It ends in the name: no two are equal."""
     return f"{_NUMBER.sub(_sortable, name.lower())}\0{name}"
 
 
