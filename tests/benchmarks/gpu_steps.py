@@ -58,7 +58,7 @@ def _trainer(chosen: argparse.Namespace, folder: Path, world: World) -> Trainer:
     images, untrained = paint_photos(folder / "images", 2), folder / "untrained"
     recipe = Recipe(image_size=chosen.image_size, training_size=chosen.image_size)
     InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
-    inputs = open_training_inputs(untrained, images, images)
+    inputs = open_training_inputs(untrained, images, images).with_flips(True)
     inputs = replace(inputs, model=replace(inputs.model, is_pretrained=chosen.pretrained))
     trainer = Trainer(TrainConfig(batch_size=chosen.batch_size), inputs, world)
     set_training_mode(trainer.network)

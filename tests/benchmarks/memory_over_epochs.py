@@ -28,7 +28,7 @@ def _train(untrained: Path, images: Path, epochs: int) -> None:
     from train_pytorch_model.distributed.world import join_world
     from train_pytorch_model.loop.trainer import Trainer
 
-    inputs = open_training_inputs(untrained, images, images)
+    inputs = open_training_inputs(untrained, images, images).with_flips(True)
     with join_world() as world:
         trainer = Trainer(TrainConfig(epochs=epochs), inputs, world)
         with start_readers(trainer.world) as readers, trainer.loader(readers) as loader:

@@ -18,8 +18,9 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.run_folder import REPORT
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.bad_images import readable_images
-from train_pytorch_model.inputs.opening import TrainingInputs, learning_warnings
+from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.fine_tuning import STATISTICS_SHARE, num_sampled
 from train_pytorch_model.loop.passes import LR_FACTOR, ImageResults
 from train_pytorch_model.loop.trainer import Trainer
@@ -226,7 +227,7 @@ def _report(trainer: Trainer, output: Path, answers: Sequence[ImageResults | str
             history=position.history,
             best_epoch=trainer.state.best.epoch,
             stopped=stopped_early(trainer),
-            advice=learning_warnings(trainer.training.class_counts(), inputs.model, inputs.recipe),
+            advice=list(learning_warnings(trainer.training.class_counts(), inputs.model)),
             rollbacks=position.rollbacks,
             training=_data_set(trainer.training),
             validation=_data_set(images),
