@@ -23,7 +23,7 @@ from train_pytorch_model.pages.evaluation_page import (
     worst_first,
 )
 from train_pytorch_model.pages.page import render_page
-from train_pytorch_model.words.config import DISPLAY_NAMES, TrainConfig
+from train_pytorch_model.words.config import TrainConfig, display_name
 from train_pytorch_model.words.recipe import DecidedRecipe
 from train_pytorch_model.words.wording import counted
 
@@ -157,7 +157,7 @@ def render_report(report: Report) -> str:
         },
         bad_images=report.bad_images[:MAX_BAD_IMAGES],
         parts_of_time=_parts(report.budget),
-        parameters={DISPLAY_NAMES[name]: value for name, value in asdict(report.config).items()},
+        parameters={display_name(name): value for name, value in asdict(report.config).items()},
         recipe=_recipe(report.recipe),
     )
 

@@ -108,10 +108,13 @@ class Recipe:
         """Raise `ParameterError` with every entry that is out of range."""
         _convert(asdict(self))
         early, training, image = self.early_size, self.training_size, self.image_size
+        largest = training or image
         rules = {
             f"early_size should be at least {MIN_EARLY_SIZE}, or the training size": (
                 early,
-                early is None or min(sides(early)) >= MIN_EARLY_SIZE or self._is_of_one_size(),
+                early is None
+                or min(sides(early)) >= MIN_EARLY_SIZE
+                or (largest is not None and sides(early) == sides(largest)),
             ),
             "training_size should be at most image_size": (training, _fits(training, image)),
             "early_size should be at most training_size": (early, _fits(early, training)),
@@ -124,11 +127,6 @@ class Recipe:
         problems = [f"Recipe: {rule}; it is {value}." for rule, (value, holds) in rules.items() if not holds]
         if problems:
             raise ParameterError("\n".join(problems))
-
-    def _is_of_one_size(self) -> bool:
-        """Whether early images are as large as later ones: then `MIN_EARLY_SIZE` does not apply."""
-        early, full = self.early_size, self.training_size or self.image_size
-        return early is not None and full is not None and sides(early) == sides(full)
 
     @classmethod
     def from_mapping(cls, entries: Mapping[str, Any]) -> "Recipe":
