@@ -22,10 +22,9 @@ from train_pytorch_model.formats.listing import (
 from train_pytorch_model.formats.packed import Packer
 from train_pytorch_model.formats.present_files import PresentFiles, hashes_of_files
 from train_pytorch_model.formats.reading import (
-    META,
     MalformedFileError,
-    file_inside,
     is_inner_path,
+    named_file,
     read_json,
     read_meta,
 )
@@ -65,12 +64,8 @@ class _ImageReference(msgspec.Struct):
 def read_image_list(root: Path) -> Listing:
     """Read and check the rows of `images.lst`. Raises `MalformedFileError`, `UnlabelledRowsError`."""
     meta = read_meta(root, TYPE)
-    files = {}
-    for key in ("image_list", "schema"):
-        if not isinstance(meta.get(key), str):
-            raise MalformedFileError(f"{META} does not name its {key}.")
-        files[key] = file_inside(root, meta[key])
-    columns = read_json(files["schema"], _Schema).columnAttributes
+    image_list, schema_path = named_file(root, meta, "image_list"), named_file(root, meta, "schema")
+    columns = read_json(schema_path, _Schema).columnAttributes
 
     references = [c.properties.image_ref for c in columns if c.properties and c.properties.image_ref]
     if len(references) != 1:
@@ -85,7 +80,7 @@ def read_image_list(root: Path) -> Listing:
     label = kinds.get(schema.CLASSIFICATION)
     categories = _declared_categories(label) if label else ()
     rows = _Rows(references[0], label.name if label else None, categories)
-    rows.read(root, files["image_list"])
+    rows.read(root, image_list)
     return Listing(
         file_names=rows.names.finish(),
         class_indices=np.frombuffer(rows.class_indices, dtype=np.int32),

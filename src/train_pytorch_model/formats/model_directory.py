@@ -41,9 +41,9 @@ from typing import Any
 
 from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.reading import (
-    META,
     MalformedFileError,
     file_inside,
+    named_file,
     read_bounded,
     read_meta,
     read_yaml,
@@ -154,9 +154,7 @@ def _open(root: Path, port: str) -> ModelDirectory:
 
 
 def _read_spec(root: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(meta.get("model"), str):
-        raise MalformedFileError(f"{META} does not name its model.")
-    spec = read_yaml(file_inside(root, meta["model"]))
+    spec = read_yaml(named_file(root, meta, "model"))
     flavor = spec.get("flavor")
     flavor = flavor if isinstance(flavor, dict) else {}
     found = flavor.get("name", spec.get("model_type")), flavor.get("serialization_method")

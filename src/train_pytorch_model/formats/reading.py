@@ -3,6 +3,7 @@
 import hashlib
 import os
 from codecs import BOM_UTF8
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -101,6 +102,13 @@ def file_inside(root: Path, name: str) -> Path:
     if not os.path.isfile(path):  # noqa: PTH113, False for a name too long, where Path.is_file raises
         raise MalformedFileError(f"{name} is missing.")
     return path
+
+
+def named_file(root: Path, meta: Mapping[str, Any], key: str) -> Path:
+    """Return the file that `_meta.yaml` names under `key`. Raises `MalformedFileError`."""
+    if not isinstance(meta.get(key), str):
+        raise MalformedFileError(f"{META} does not name its {key}.")
+    return file_inside(root, meta[key])
 
 
 def is_inner_path(name: str) -> bool:
