@@ -3,7 +3,6 @@
 import io
 import os
 import pickle
-import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from train_pytorch_model.formats.reading import MalformedFileError, read_json, r
 from train_pytorch_model.formats.run_folder import RunFolder
 from train_pytorch_model.image_classifier.weights import WeightsError, read_state_dict
 from train_pytorch_model.loop.checkpoints.checkpoint import load_checkpoint
-from train_pytorch_model.networks import exported_program
 from train_pytorch_model.words.errors import CheckpointError, InvalidModelDirectoryError, OutputDirectoryError
 
 META = b"type: ModelDirectory\nextension: {}\nmodel: model_spec.yaml\n"
@@ -123,38 +121,6 @@ def test_a_checkpoint(tmp_path: Path, manifest: bytes, data: bytes) -> None:
     (tmp_path / "000001-00000000.safetensors").write_bytes(data)
     with nothing_happens_outside(tmp_path), pytest.raises(CheckpointError):
         load_checkpoint(tmp_path, lambda _: None)
-
-
-PROGRAM = (
-    b'{"config": {"fc.weight": {"path_name": "weight_0", "use_pickle": false, "tensor_meta": {"dtype": 7,'
-    b' "sizes": [{"as_int": 2}, {"as_int": 3}], "strides": [{"as_int": 3}, {"as_int": 1}],'
-    b' "storage_offset": {"as_int": 0}}}}}'
-)
-
-
-def program_of(config: bytes, compression: int) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as file:
-        file.writestr(f"program{exported_program.CONFIG}", config)
-        file.writestr("program/data/weights/weight_0", bytes(24))
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
-@fuzzed
-@given(data=st.data(), is_whole=st.booleans())
-def test_an_exported_program(tmp_path: Path, compression: int, data: st.DataObject, is_whole: bool) -> None:
-    """Its list of weights is fuzzed, or the file as a whole."""
-    if is_whole:
-        content = program_of(data.draw(mutations_of(PROGRAM)), compression)
-    else:
-        content = data.draw(mutations_of(program_of(PROGRAM, compression)))
-    path = tmp_path / "program.pt2"
-    path.write_bytes(content)
-    with suppress(WeightsError), nothing_happens_outside(tmp_path):
-        if exported_program.is_exported_program(path):
-            state = exported_program.read_exported_weights(path, 1 << 20)
-            assert all(isinstance(each, torch.Tensor) for each in state.values())
 
 
 MANIFEST = b'{"files": {"model": {"size": 0, "sha256": ""}}, "fingerprint": {"parameters": "--epochs 5"}}'

@@ -34,7 +34,7 @@ class InitModel:
     """Start from the torchvision weights of this name, such as IMAGENET1K_V1; downloads them."""
 
     weights_file: OptionalPath = None
-    """Start from the weights in this file: a state dict saved with torch.save, or a torch.export program."""
+    """Start from the weights in this file: a state dict saved with torch.save."""
 
     zero_init_residual: Switch = False
     """ResNet only: initialise every residual block as the identity."""

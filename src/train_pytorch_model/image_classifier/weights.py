@@ -50,6 +50,11 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
                 "it holds more than tensors (a pickled object or function), which is never"
                 " loaded. Save a state dict: torch.save(model.state_dict(), …)."
             ) from error
+        if "data.pkl" in reason:  # which torch.save writes into every zip file, and torch.export does not
+            raise WeightsError(
+                "it is a program of torch.export, or another zip file, and not a torch.save file. Save a"
+                " program's state dict: torch.save(torch.export.load(…).state_dict, …)."
+            ) from error
         raise WeightsError(
             f"it is not a torch.save file ({type(error).__name__}: {reason[:160]})."
         ) from error
