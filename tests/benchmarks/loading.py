@@ -59,7 +59,7 @@ def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: b
         caches = stack.enter_context(open_caches(plan, ALONE))
         if readers is not None:
             readers.decode(images.path(0), FRAMING.short_side)
-            readers.share(caches.shared, caches.files)
+            readers.share(caches.shared)
         loader = stack.enter_context(Loader(threads, readers))
         rates = []
         for epoch in range(1, EPOCHS + 1):

@@ -24,10 +24,11 @@ import torch
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
+from tests.faults import faulty_decoder
 from train_pytorch_model.commands import processes
 from train_pytorch_model.commands import train as train_command
 from train_pytorch_model.commands.launch import rank_of
-from train_pytorch_model.data import decoders
+from train_pytorch_model.data import decoder_process, decoders
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import world as distributed
 from train_pytorch_model.loop import checkpointing
@@ -103,7 +104,7 @@ def every_checkpoint_is_waited_for() -> None:
 
 def decoders_do_what_names_say() -> None:
     """Make every decoder a `faulty_decoder`."""
-    _replace(decoders, "PROGRAM", "from tests.faults.faulty_decoder import main; main()")
+    _replace(decoder_process, "serve", faulty_decoder.serve)
 
 
 def checkpoints_wait_for_step(number: int) -> None:
@@ -277,7 +278,7 @@ def unreadable_for_rank(rank: int, path: str) -> None:
     _replace(processes, "once_per_node", lambda _, make: make())
     if rank_of(os.environ) != rank:
         return
-    _replace(decoders, "PROGRAM", "")  # no decoder starts, so this process decodes
+    _replace(decoders, "HAS_PROCESSES", False)  # this process decodes
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and _path_text(arguments[0]) == path:

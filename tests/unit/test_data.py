@@ -129,7 +129,7 @@ def test_the_following_pass_is_prefetched_during_the_last_batches() -> None:
     with Loader(2) as loader:
         first = list(loader.batches(numbered_pass("training", 40, 2), lambda: following))
         assert len(first) == 20
-        for future in [future for batch in loader._begun[1] for future in batch._futures]:
+        for future in [future for batch in loader._prefetched[1] for future in batch.futures]:
             future.result()
         assert sorted(started) == list(range(2 * PREFETCHED_BATCHES))
         second = list(loader.batches(numbered_pass("validation", 12, 2, read)))

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.loader import start_decoders
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
@@ -73,7 +73,7 @@ def prepare_fine_tuning(
     freeze_statistics(model)
     square = 0.0
     if world.is_main:
-        images = sample_images(inputs, num_sampled(inputs, config.batch_size)).to(world.device)
+        images = sample_images(inputs, num_sampled(inputs, config.batch_size), world).to(world.device)
         if len(images) > 1:  # batch norms may need two
             if not inputs.recipe.freeze_backbone:  # frozen filters could not adapt: up to 7 points fewer
                 blend_statistics(model, images, STATISTICS_SHARE)
@@ -106,16 +106,14 @@ def num_sampled(inputs: TrainingInputs, batch_size: int) -> int:
     return min(len(inputs.training), max(2, fitting))
 
 
-def sample_images(inputs: TrainingInputs, count: int) -> Tensor:
+def sample_images(inputs: TrainingInputs, count: int, world: World) -> Tensor:
     """(B, 3, H, W), uint8: training images, evenly spaced from the first to the last."""
-    images, framing, decoders = inputs.training, inputs.training_framing, Decoders()
+    images, framing = inputs.training, inputs.training_framing
     pixels: list[Pixels] = []
-    try:
+    with start_decoders(world) as decoders:
         for index in np.linspace(0, len(images) - 1, count, dtype=np.int64).tolist():
             with suppress(UnreadableImageError):  # training reports it
                 pixels.append(view(decoders.decode(images.path(index), framing.short_side), framing))
-    finally:
-        decoders.end()
     if not pixels:
         return torch.empty(0, 3, framing.height, framing.width, dtype=torch.uint8)
     return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)

@@ -275,7 +275,7 @@ class Trainer:
         """
         with open_caches(self.cache_plan, self.world) as self._caches:
             if readers is not None:
-                readers.share(self._caches.shared, self._caches.files)
+                readers.share(self._caches.shared)
             with Loader(num_threads(self.world), readers) as loader:
                 yield loader
         self._caches = NO_CACHES
