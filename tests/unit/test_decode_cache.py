@@ -25,7 +25,7 @@ from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Pixels, decoded
+from train_pytorch_model.image_classifier.pixels import Pixels, decode_pixels
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.words.recipe import Augmentation
 
@@ -93,7 +93,7 @@ def test_training_and_validation_see_the_same_pixels_with_and_without_a_cache(
             for epoch, framing in ((1, early), (2, FRAMING), (3, FRAMING))
         ]
         reads += [read_for_inference(painted, FRAMING, caches.validation)] * 2
-        return [[read(index, decoded).tobytes() for index in range(len(painted))] for read in reads]
+        return [[read(index, decode_pixels).tobytes() for index in range(len(painted))] for read in reads]
 
     with open_caches(PLAN, ALONE) as caches:
         assert pixels_of(caches) == pixels_of(NO_CACHES)
@@ -103,18 +103,18 @@ def test_later_epochs_need_no_files(tmp_path: Path) -> None:
     directory = open_image_directory(paint_folders(tmp_path / "data", 2), "Training dataset")
     with open_caches(PLAN, ALONE) as caches:
         read = read_for_inference(directory, FRAMING, caches.validation)
-        first = [read(index, decoded).copy() for index in range(6)]
+        first = [read(index, decode_pixels).copy() for index in range(6)]
         for index in range(6):
             directory.path(index).unlink()
-        assert all((read(index, decoded) == first[index]).all() for index in range(6))
+        assert all((read(index, decode_pixels) == first[index]).all() for index in range(6))
 
 
 def test_an_image_keeps_its_place_when_others_are_left_out(painted: ImageDirectory) -> None:
     with open_caches(PLAN, ALONE) as caches:
         whole = read_for_inference(painted, FRAMING, caches.validation)
-        first = [whole(index, decoded).copy() for index in range(12)]
+        first = [whole(index, decode_pixels).copy() for index in range(12)]
         rest = read_for_inference(painted.select(np.arange(5, 12)), FRAMING, caches.validation)
-        assert all((rest(index, decoded) == first[5 + index]).all() for index in range(7))
+        assert all((rest(index, decode_pixels) == first[5 + index]).all() for index in range(7))
 
 
 def test_an_unreadable_image_is_unreadable_each_time() -> None:
@@ -225,7 +225,7 @@ def test_memory_is_planned_for_what_is_cached(
         sizes.append(pixels.nbytes)
         return pixels
 
-    read_for_training(painted, prepared, 1, 1, Cache(remember))(0, decoded)
+    read_for_training(painted, prepared, 1, 1, Cache(remember))(0, decode_pixels)
     assert sizes == [kept * 3]
     dataset, wanted = (painted, prepared), 2 * len(painted) * sizes[0]
     for available, summary in ((4 * wanted, "each image once, "), (4 * wanted - 4, "about 23 of 24 ")):
@@ -284,7 +284,7 @@ def open_for(local_rank: int, plan: CachePlan, path: Path) -> CachedDecode:
 
 
 def make_file(plan: CachePlan) -> Path:
-    path = cache_plan._make_file(plan, pair(0))
+    path = cache_plan._make_file(plan)
     assert path is not None
     return path
 

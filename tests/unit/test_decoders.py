@@ -21,7 +21,7 @@ from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.decoder_process import Draft, ImageRequest
 from train_pytorch_model.data.decoders import KEPT_BYTES, Decoders
 from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, MAX_PIXELS, UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import decoded
+from train_pytorch_model.image_classifier.pixels import decode_pixels
 from train_pytorch_model.machine.process_table import start_of
 
 pytestmark = pytest.mark.skipif(
@@ -80,14 +80,14 @@ def resident(mapping: str) -> int:
 )
 def test_pixels_equal_those_decoded_in_this_process(shared: Decoders, tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name)
-    assert (shared.decode(path, 8) == decoded(path, 8)).all()
+    assert (shared.decode(path, 8) == decode_pixels(path, 8)).all()
 
 
 def test_a_large_photograph_is_decoded_at_reduced_size(shared: Decoders, tmp_path: Path) -> None:
     path = written(tmp_path / "large.jpg", encode(paint("blue", 2, (640, 480)), "JPEG"))
     pixels = shared.decode(path, 40)
     assert pixels.shape == (60, 80, 3)
-    assert (pixels == decoded(path, 40)).all()
+    assert (pixels == decode_pixels(path, 40)).all()
 
 
 def test_the_memory_of_a_huge_image_is_released(shared: Decoders, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_memory_of_a_huge_image_is_released(shared: Decoders, tmp_path: Path
     assert (shared.decode(path, 9999) == np.asarray(huge)).all()
     assert resident("memfd:pixels") == 0
     small = written(tmp_path / "small.png")
-    assert (shared.decode(small, 99) == decoded(small, 99)).all()
+    assert (shared.decode(small, 99) == decode_pixels(small, 99)).all()
     assert 0 < resident("memfd:pixels") < KEPT_BYTES
 
 
@@ -118,19 +118,19 @@ def test_a_crash_costs_one_image_and_nothing_else(faulty: Decoders, tmp_path: Pa
         faulty.decode(written(tmp_path / "crash.png"), 8)
     assert pids(faulty) == []
     good = written(tmp_path / "good.png")
-    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
+    assert (faulty.decode(good, 8) == decode_pixels(good, 8)).all()
 
 
 def test_an_image_whose_decoder_was_killed_is_retried(faulty: Decoders, tmp_path: Path) -> None:
     path = written(tmp_path / "killed once.png")
-    assert (faulty.decode(path, 8) == decoded(path, 8)).all()
+    assert (faulty.decode(path, 8) == decode_pixels(path, 8)).all()
 
 
 def test_decoding_that_never_ends_is_stopped_and_not_retried(faulty: Decoders, tmp_path: Path) -> None:
     with pytest.raises(UnreadableImageError, match=r"^its decoder was still computing after 60 s$"):
         faulty.decode(written(tmp_path / "spin.png"), 8)
     good = written(tmp_path / "good.png")
-    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
+    assert (faulty.decode(good, 8) == decode_pixels(good, 8)).all()
 
 
 def test_running_out_of_memory_costs_one_image(faulty: Decoders, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_the_thread_decodes_if_no_process_can_be_started(
 ) -> None:
     monkeypatch.setattr(forkserver, broken, no_process)
     these, path = Decoders(), written(tmp_path / "a.png")
-    assert (these.decode(path, 8) == decoded(path, 8)).all()
+    assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
     assert pids(these) == []
     these.end()
 
@@ -153,7 +153,7 @@ def test_the_thread_decodes_if_no_process_can_be_started(
 def test_the_thread_decodes_if_processes_end_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder_process, "serve", sys.exit)
     these, path = Decoders(), written(tmp_path / "a.png")
-    assert (these.decode(path, 8) == decoded(path, 8)).all()
+    assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
     assert pids(these) == []
 
 
@@ -165,7 +165,7 @@ def test_an_image_that_crashed_its_decoder_is_not_decoded_in_this_process(
     monkeypatch.setattr(forkserver, "connect_to_new_process", no_process)
     with pytest.raises(UnreadableImageError, match=r"^its decoder crashed \(SIGSEGV\)$"):
         faulty.decode(bad, 8)
-    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
+    assert (faulty.decode(good, 8) == decode_pixels(good, 8)).all()
 
 
 def test_each_thread_has_one_decoder_and_all_are_ended(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_each_thread_has_one_decoder_and_all_are_ended(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda path: these.decode(path, 8), paths))
     for pixels, path in zip(found, paths, strict=True):
-        assert (pixels == decoded(path, 8)).all()
+        assert (pixels == decode_pixels(path, 8)).all()
     running = pids(these)
     assert len(running) in (1, 2)
     these.end()
@@ -185,10 +185,10 @@ def test_the_death_of_the_server_costs_no_image(tmp_path: Path) -> None:
     path, these = written(tmp_path / "a.png"), Decoders()
     these.decode(path, 8)
     os.kill(server_pid(), signal.SIGKILL)
-    assert (these.decode(path, 8) == decoded(path, 8)).all()  # by the process that it has forked before
+    assert (these.decode(path, 8) == decode_pixels(path, 8)).all()  # by the process that it has forked before
     with ThreadPoolExecutor(4) as pool:  # by processes of another server
         found = list(pool.map(lambda _: these.decode(path, 8), range(8)))
-    assert all((pixels == decoded(path, 8)).all() for pixels in found)
+    assert all((pixels == decode_pixels(path, 8)).all() for pixels in found)
     assert len(pids(these)) > 1
     these.end()
 

@@ -22,7 +22,7 @@ from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inp
 from train_pytorch_model.loop.fine_tuning import (
     HEAD_STEP,
     MAX_FACTOR,
-    STATISTICS_SHARE,
+    STATISTICS_FRACTION,
     mean_squared_norm,
     prepare_fine_tuning,
     sample_images,
@@ -124,7 +124,7 @@ def test_batch_norm_statistics_move_towards_the_images_and_are_frozen(tmp_path: 
     for name, of_images in ("mean", seen.mean(dim=(0, 2, 3))), ("var", seen.var(dim=(0, 2, 3))):
         before, blended = (net.get_buffer(f"features.0.1.running_{name}") for net in (given, network))
         torch.testing.assert_close(
-            blended, torch.lerp(before, of_images, STATISTICS_SHARE), rtol=1e-4, atol=1e-5
+            blended, torch.lerp(before, of_images, STATISTICS_FRACTION), rtol=1e-4, atol=1e-5
         )
     before = running_statistics(network)
     set_training_mode(network)

@@ -172,7 +172,7 @@ def test_readers_of_each_rank_write_to_their_own_parts_of_the_cache(tmp_path: Pa
     plan = CachePlan(4, 0, 6 * RESERVED, tmp_path, "", 3)
     with ExitStack() as stack:
         worlds = [replace(ALONE, local_rank=rank, local_size=2) for rank in (0, 1)]
-        path = cache_plan._make_file(plan, worlds[0])
+        path = cache_plan._make_file(plan)
         assert path is not None
         first, second = (cache_plan._open_file(path, plan, world, stack) for world in worlds)
         assert (first.first_writer, second.first_writer, first.num_writers) == (0, 3, 6)

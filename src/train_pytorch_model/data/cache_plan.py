@@ -14,7 +14,7 @@ from train_pytorch_model.data.decode_cache import NO_CACHES, RESERVED, Cache, Ca
 from train_pytorch_model.data.preparation import Preparation
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, bounded, read_size
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, limit_size, read_size
 from train_pytorch_model.machine.memory import available_memory
 
 MEMORY_FRACTION = 1 / 4  # of the available memory, for all processes of a machine together
@@ -46,6 +46,11 @@ class CachePlan:
     @property
     def num_images(self) -> int:
         return self.num_training + self.num_validation
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the file: an index, in which 16 bytes locate an image, and the pixels."""
+        return 16 * self.num_images + self.budget
 
 
 def shared_folders() -> tuple[Path, ...]:
@@ -92,7 +97,9 @@ def open_caches(plan: CachePlan, world: World) -> Iterator[Caches]:
     with ExitStack() as stack:
         # A process alone on its machine shares with nobody, but takes part in the collectives.
         shared = _open_shared(plan, world, stack) if world.size > 1 else None
-        yield _caches(plan, _open_own(plan, stack) if world.local_size == 1 else shared)
+        if world.local_size == 1 and plan.budget:
+            shared = _shared_cache(_unnamed_file(plan, stack), plan, world)
+        yield _caches(plan, shared)
 
 
 def _caches(plan: CachePlan, shared: SharedCache | None) -> Caches:
@@ -107,17 +114,14 @@ def _caches(plan: CachePlan, shared: SharedCache | None) -> Caches:
     return Caches(Cache(remember), Cache(remember, first=plan.num_training))
 
 
-def _open_own(plan: CachePlan, stack: ExitStack) -> SharedCache | None:
-    """The cache of a process alone on its machine, and of its readers; None without a budget."""
-    if plan.budget == 0:
-        return None
-    writers = max(1, plan.readers)
-    cache = SharedCache(-1, plan.num_images, plan.budget, writers, 0, writers)
-    if plan.readers:
-        cache = replace(cache, file=os.memfd_create("decoded images", os.MFD_CLOEXEC))
-        stack.callback(os.close, cache.file)
-        os.ftruncate(cache.file, cache.num_bytes)
-    return cache
+def _unnamed_file(plan: CachePlan, stack: ExitStack) -> int:
+    """A file in memory for a process alone on its machine and its readers; -1 if it has none."""
+    if plan.readers == 0:
+        return -1
+    file = os.memfd_create("decoded images", os.MFD_CLOEXEC)
+    stack.callback(os.close, file)
+    os.ftruncate(file, plan.num_bytes)
+    return file
 
 
 def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> SharedCache | None:
@@ -126,7 +130,7 @@ def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> SharedCache
     The file is unlinked as soon as all have opened it, so that nothing remains of a run, however it ends.
     """
     is_first_of_several = world.local_rank == 0 and world.local_size > 1
-    path = _make_file(plan, world) if is_first_of_several else None
+    path = _make_file(plan) if is_first_of_several else None
     machine, cache = socket.gethostname(), None
     try:
         for host, offered, its_plan in world.gather([(machine, path, plan)]):
@@ -140,7 +144,7 @@ def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> SharedCache
     return cache
 
 
-def _make_file(plan: CachePlan, world: World) -> Path | None:
+def _make_file(plan: CachePlan) -> Path | None:
     """A file for the cache, in which only the index takes space; None without a plan, or if that fails."""
     if plan.budget == 0 or plan.folder is None:
         return None
@@ -149,7 +153,7 @@ def _make_file(plan: CachePlan, world: World) -> Path | None:
     except OSError:
         return None
     try:
-        os.ftruncate(file, _shared_cache(file, plan, world).num_bytes)
+        os.ftruncate(file, plan.num_bytes)
         os.posix_fallocate(file, 0, 16 * plan.num_images)
     except OSError:
         Path(path).unlink()
@@ -168,7 +172,7 @@ def _open_file(path: Path, plan: CachePlan, world: World, stack: ExitStack) -> S
 def _shared_cache(file: int, plan: CachePlan, world: World) -> SharedCache:
     writers = max(1, plan.readers)  # of each process
     first = world.local_rank * writers
-    return SharedCache(file, plan.num_images, plan.budget, world.local_size * writers, first, writers)
+    return SharedCache(file, plan.num_images, plan.num_bytes, world.local_size * writers, first, writers)
 
 
 def _num_rows(directory: ImageDirectory) -> int:
@@ -182,7 +186,7 @@ def _mean_bytes(directory: ImageDirectory, prepared: Preparation) -> int:
     sizes = []
     for index in np.linspace(0, len(directory) - 1, min(SAMPLED, len(directory)), dtype=np.int64):
         with suppress(UnreadableImageError):
-            height, width = bounded(read_size(directory.path(int(index))), prepared.short_side)
+            height, width = limit_size(read_size(directory.path(int(index))), prepared.short_side)
             sizes.append(prepared.num_kept(height, width) * 3)
     return int(np.mean(sizes)) if sizes else 0
 

@@ -49,24 +49,20 @@ class SharedCache:
     file: int
     """The descriptor; -1 for memory of this process alone."""
     num_images: int
-    budget: int
-    """Bytes for pixels."""
+    num_bytes: int
     num_writers: int = 1
     first_writer: int = 0
     """The first of this process's writers."""
     own_writers: int = 1
-
-    @property
-    def num_bytes(self) -> int:
-        return 16 * self.num_images + self.budget
 
     def open(self, writer: int) -> CachedDecode:
         """Map the file for one of this process's writers, counted from 0; any further one only reads.
 
         Raises `OSError`.
         """
-        size = self.budget // self.num_writers if writer < self.own_writers else 0
-        start = 16 * self.num_images + (self.first_writer + writer) * size
+        index = 16 * self.num_images
+        size = (self.num_bytes - index) // self.num_writers if writer < self.own_writers else 0
+        start = index + (self.first_writer + writer) * size
         return _DecodeCache(self, range(start, start + size))
 
 

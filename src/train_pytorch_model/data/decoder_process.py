@@ -15,12 +15,16 @@ from dataclasses import dataclass, replace
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from train_pytorch_model.data.decode_cache import SharedCache
-from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, UnreadableImageError, drafted
+from train_pytorch_model.data.decode_cache import CachedDecode, SharedCache, uncached
+from train_pytorch_model.image_classifier.decoding import (
+    MAX_JPEG_PIXELS,
+    UnreadableImageError,
+    decode_reduced,
+)
 
 CAPACITY = 3 * MAX_JPEG_PIXELS  # bytes of address space; only the pages that images fill take memory
 COMPUTING_S = 60  # CPU time for one image; the largest take five. Waiting for slow storage does not count
@@ -37,11 +41,8 @@ class ImageRequest(NamedTuple):
     """The seed of its augmentation."""
 
 
-Prepare = Callable[[ImageRequest, Any], np.ndarray]
-"""An image, and the cache of decoded ones (`decode_cache.CachedDecode`, or None) → (H, W, 3), uint8.
-
-Raises `UnreadableImageError`.
-"""
+Prepare = Callable[[ImageRequest, CachedDecode], np.ndarray]
+"""An image, and the cache of decoded ones → (H, W, 3), uint8. Raises `UnreadableImageError`."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Draft:
     short_side: int
 
     def __call__(self, request: ImageRequest, _: object) -> np.ndarray:
-        return np.asarray(drafted(request.file, self.short_side))
+        return np.asarray(decode_reduced(request.file, self.short_side))
 
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:
@@ -65,7 +66,7 @@ def serve(connection: Connection, folder: Path, cache: SharedCache | None, write
         torch.set_num_threads(1)  # the other cores have processes of their own
     with suppress(EOFError, ConnectionError):  # the other end is closed, for instance at a signal
         pixels = np.frombuffer(mmap.mmap(reduction.recv_handle(connection), CAPACITY), np.uint8)
-        remember = None
+        remember: CachedDecode = uncached
         if cache is not None:
             remember = replace(cache, file=reduction.recv_handle(connection)).open(writer)
         _limit_memory()
@@ -76,7 +77,7 @@ def serve(connection: Connection, folder: Path, cache: SharedCache | None, write
 
 
 def _answer(
-    prepare: Prepare, requests: Sequence[ImageRequest], remember: object, memory: np.ndarray
+    prepare: Prepare, requests: Sequence[ImageRequest], remember: CachedDecode, memory: np.ndarray
 ) -> Iterator[tuple[int, int] | str]:
     """Yield the reply for each image; the pixels are written to `memory` one after the other."""
     end = 0

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.data import decoder_process
-from train_pytorch_model.data.decode_cache import SharedCache
+from train_pytorch_model.data.decode_cache import SharedCache, uncached
 from train_pytorch_model.data.decoder_process import (
     CAPACITY,
     COMPUTING_S,
@@ -73,7 +73,7 @@ class Decoders:
             decoder.end()
 
     def decode(self, file: Path, short_side: int) -> Pixels:
-        """Like `decoded`. Raises `UnreadableImageError`, also for a crash."""
+        """Like `decode_pixels`. Raises `UnreadableImageError`, also for a crash."""
         return self._prepare_one(Draft(short_side), ImageRequest(os.fspath(file)))
 
     def prepare(
@@ -103,7 +103,7 @@ class Decoders:
             if decoder is None:
                 if death:  # not here: the image has just ended another process
                     break
-                return np.require(prepare(request, None), requirements=["W"])
+                return np.require(prepare(request, uncached), requirements=["W"])
             try:
                 answers = decoder.answer(prepare, [request])
                 (answer,) = [pixels if isinstance(pixels, str) else pixels.copy() for pixels in answers]

@@ -94,11 +94,6 @@ def num_readers(world: World) -> int:
     return world.cores
 
 
-def num_threads(world: World) -> int:
-    """Threads of a loader: one per reader process, or per core of this process."""
-    return num_readers(world) or world.cores
-
-
 @contextmanager
 def start_decoders(world: World) -> Iterator[Decoders]:
     """The decoder processes of a training process, for a `with`; for a GPU they import PyTorch as well."""
@@ -257,12 +252,12 @@ def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]
             targets = batch.targets.pin_memory().to(device, non_blocking=True)
             ahead.append((replace(batch, images=images, targets=targets), copying.record_event()))
         if len(ahead) > 1:
-            yield _arrived(*ahead.popleft())
+            yield _await_copy(*ahead.popleft())
     while ahead:
-        yield _arrived(*ahead.popleft())
+        yield _await_copy(*ahead.popleft())
 
 
-def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
+def _await_copy(batch: Batch, copied: torch.cuda.Event) -> Batch:
     computing = torch.cuda.current_stream(batch.images.device)
     computing.wait_event(copied)  # the device waits, not this process
     for tensor in (batch.images, batch.targets):

@@ -73,10 +73,10 @@ def _what_to_do(value: object) -> str:
     """A hint on where a training checkpoint holds state dicts."""
     if not isinstance(value, Mapping):
         return ""
-    found = [repr(name)[:60] for name, part in value.items() if _is_state_dict(part) and len(part)]
-    if not found:
+    names = [repr(name)[:60] for name, part in value.items() if _is_state_dict(part) and len(part)]
+    if not names:
         return ""
-    return f" It holds one under {' and '.join(found[:5])}: torch.save(torch.load(…)[{found[0]}], …)."
+    return f" It holds one under {' and '.join(names[:5])}: torch.save(torch.load(…)[{names[0]}], …)."
 
 
 def write_state_dict(path: Path, state: Mapping[str, Tensor]) -> None:

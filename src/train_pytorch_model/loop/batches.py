@@ -10,7 +10,6 @@ from train_pytorch_model.data.loader import (
     Batch,
     Loader,
     Pass,
-    num_threads,
     on_device,
     read_for_inference,
     read_for_training,
@@ -100,5 +99,5 @@ def open_batches(plan: Plan, readers: Decoders | None, max_steps: int | None = N
     with open_caches(plan.cache, plan.world) as caches:
         if readers is not None:
             readers.share(caches.shared)
-        with Loader(num_threads(plan.world), readers) as loader:
+        with Loader(plan.world.cores, readers) as loader:
             yield Batches(plan, loader, caches, max_steps)

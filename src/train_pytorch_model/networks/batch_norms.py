@@ -24,14 +24,14 @@ def raise_momentum(network: nn.Module, steps_per_epoch: int) -> None:
 
 
 def freeze_statistics(network: nn.Module) -> None:
-    """Freeze the running statistics; training then normalises by them as well, see `set_training_mode`."""
+    """Freeze the running statistics; training then normalizes by them as well, see `set_training_mode`."""
     for norm in batch_norms(network):
         norm.momentum = FROZEN
 
 
 @torch.no_grad()
-def blend_statistics(network: nn.Module, images: Tensor, share: float) -> None:
-    """Move frozen statistics by a share, from 0 to 1, towards those of a batch of images.
+def blend_statistics(network: nn.Module, images: Tensor, fraction: float) -> None:
+    """Move frozen statistics by a fraction, from 0 to 1, towards those of a batch of images.
 
     Leaves the network in evaluation mode.
     """
@@ -39,7 +39,7 @@ def blend_statistics(network: nn.Module, images: Tensor, share: float) -> None:
     norms = list(batch_norms(network))
     for norm in norms:
         norm.train()
-        norm.momentum = share
+        norm.momentum = fraction
     network(images)
     for norm in norms:
         norm.eval()
@@ -63,8 +63,8 @@ def running_statistics(network: nn.Module) -> Tensor:
 def set_running_statistics(network: nn.Module, values: Tensor) -> None:
     """Set the running statistics to what `running_statistics` returned, here or in another process."""
     buffers = _statistics(network)
-    for buffer, own in zip(buffers, torch.split(values, [b.numel() for b in buffers]), strict=True):
-        buffer.copy_(own.view_as(buffer))
+    for buffer, value in zip(buffers, torch.split(values, [b.numel() for b in buffers]), strict=True):
+        buffer.copy_(value.view_as(buffer))
 
 
 def _statistics(network: nn.Module) -> list[Tensor]:

@@ -28,9 +28,9 @@ def named_weights(architecture: str, name: str) -> Weights:
     fitting = [weights for weights in known if size is None or weights.meta["min_size"] == (size, size)]
     best: Weights = known.DEFAULT
     wanted = best.name if name == "DEFAULT" else name.rpartition(".")[2]  # or ResNet50_Weights.IMAGENET1K_V2
-    found: Weights | None = next((weights for weights in fitting if weights.name == wanted), None)
-    if found is not None:
-        return found
+    chosen: Weights | None = next((weights for weights in fitting if weights.name == wanted), None)
+    if chosen is not None:
+        return chosen
     at_size = f" at {size} px" if size else ""
     raise ParameterError(
         f"--weights {name} is not known for a {architecture}{at_size}. Known weights:"
@@ -38,8 +38,8 @@ def named_weights(architecture: str, name: str) -> Weights:
     )
 
 
-def fetched(weights: Weights, is_shown: bool) -> Path:
-    """The file of these weights in torch's cache, downloaded unless an intact copy is there.
+def fetch(weights: Weights, is_shown: bool) -> Path:
+    """Return the file of these weights in torch's cache, downloaded unless an intact copy is there.
 
     `is_shown` prints the progress of a download. Raises `FailedToDownloadFilesError`.
     """

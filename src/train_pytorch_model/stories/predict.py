@@ -12,7 +12,6 @@ from train_pytorch_model.data.loader import (
     Batch,
     Loader,
     Pass,
-    num_threads,
     read_for_inference,
     start_readers,
 )
@@ -55,7 +54,7 @@ def predict(inputs: ScoringInputs, title: str, world: World) -> Iterator[Predict
     rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, a process may have no batch
     with (
         start_readers(world) as readers,
-        Loader(num_threads(world), readers) as loader,
+        Loader(world.cores, readers) as loader,
         progress_bar(rounds, title) as bar,
     ):
         share = _predict_share(classifier, images, loader, world)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF, unknown
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF, unknown_architecture_message
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.reference import Reference
@@ -51,7 +51,7 @@ class Submission:
                 " of that architecture."
             )
         if self.architecture is not None and self.architecture not in FAMILY_OF:
-            yield unknown(self.architecture)
+            yield unknown_architecture_message(self.architecture)
         if self.pretrained and self.architecture is None:
             yield "--pretrained requires --architecture: a given model has its own weights."
         for flag, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):
