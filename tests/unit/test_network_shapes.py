@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from train_pytorch_model.image_classifier.architectures import build
-from train_pytorch_model.networks.layers import is_depthwise
+from train_pytorch_model.networks.batch_norms import is_depthwise
 from train_pytorch_model.networks.models import freeze_backbone
 from train_pytorch_model.networks.shapes import min_local_batch
 from train_pytorch_model.words.errors import ParameterError

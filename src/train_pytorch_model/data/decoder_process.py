@@ -94,19 +94,19 @@ def _answer(
 
 
 def _limit_memory() -> None:
-    import resource  # not on Windows
-
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    allowed = size + MEMORY if hard == resource.RLIM_INFINITY else min(size + MEMORY, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (allowed, hard))
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    _limit("RLIMIT_AS", pages * os.sysconf("SC_PAGE_SIZE") + MEMORY)
 
 
 def _limit_computing() -> None:
     """Have the system kill this process (SIGXCPU) if it takes too much CPU time from now on."""
-    import resource
+    times = os.times()
+    _limit("RLIMIT_CPU", int(times.user + times.system) + 1 + COMPUTING_S)
 
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    end = int(usage.ru_utime + usage.ru_stime) + 1 + COMPUTING_S
-    resource.setrlimit(resource.RLIMIT_CPU, (end if hard == resource.RLIM_INFINITY else min(end, hard), hard))
+
+def _limit(name: str, value: int) -> None:
+    import resource  # not on Windows
+
+    kind = getattr(resource, name)
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -104,14 +104,9 @@ def start_decoders(world: World) -> Iterator[Decoders]:
         decoders.end()
 
 
-@contextmanager
-def start_readers(world: World) -> Iterator[Decoders | None]:
+def start_readers(world: World) -> AbstractContextManager[Decoders | None]:
     """The reader processes, for a `with`; None if threads prepare the images."""
-    if num_readers(world) == 0:
-        yield None
-        return
-    with start_decoders(world) as readers:
-        yield readers
+    return start_decoders(world) if num_readers(world) else nullcontext()
 
 
 class Loader:

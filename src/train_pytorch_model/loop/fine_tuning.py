@@ -28,13 +28,13 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, view
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.networks.batch_norms import (
+    batch_norms,
     blend_statistics,
     freeze_statistics,
     running_statistics,
     set_running_statistics,
     set_training_mode,
 )
-from train_pytorch_model.networks.layers import batch_norms
 from train_pytorch_model.networks.models import clear
 from train_pytorch_model.words.config import TrainConfig
 

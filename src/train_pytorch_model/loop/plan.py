@@ -22,7 +22,7 @@ from train_pytorch_model.loop.fine_tuning import STATISTICS_FRACTION, num_sample
 from train_pytorch_model.loop.memory_probe import validated_at_once
 from train_pytorch_model.loop.precision import Precision, choose_precision
 from train_pytorch_model.loop.schedule import PolynomialSchedule
-from train_pytorch_model.networks.layers import batch_norms
+from train_pytorch_model.networks.batch_norms import batch_norms
 from train_pytorch_model.networks.models import freeze_backbone
 from train_pytorch_model.networks.shapes import min_local_batch
 from train_pytorch_model.words.config import TrainConfig

@@ -1,12 +1,23 @@
 """Batch norms: how fast their running statistics track the weights, and how to freeze them."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
-
-from train_pytorch_model.networks.layers import batch_norms, is_depthwise
+from torch.nn.modules.batchnorm import _BatchNorm
 
 MAX_MOMENTUM = 0.3  # of running statistics, which then average about three steps
 FROZEN = 0.0  # the momentum that marks frozen statistics
+
+
+def batch_norms(network: nn.Module) -> Iterator[_BatchNorm]:
+    """All batch norms of a network."""
+    return (module for module in network.modules() if isinstance(module, _BatchNorm))
+
+
+def is_depthwise(module: nn.Module) -> bool:
+    """Whether a module is a depthwise convolution: each filter sees a single channel."""
+    return isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1
 
 
 def raise_momentum(network: nn.Module, steps_per_epoch: int) -> None:

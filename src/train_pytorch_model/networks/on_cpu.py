@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.networks.layers import is_depthwise
+from train_pytorch_model.networks.batch_norms import is_depthwise
 from train_pytorch_model.networks.shapes import inputs_of_convolutions
 
 

@@ -2,8 +2,7 @@
 
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from http.client import HTTPException
 from pathlib import Path
 
@@ -51,7 +50,9 @@ def fetch(weights: Weights, is_shown: bool) -> Path:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         logger.info(f"Downloading {url} to {path}")
-        with _patience(SILENCE_S):
+        with ExitStack() as stack:
+            stack.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
+            socket.setdefaulttimeout(SILENCE_S)
             torch.hub.download_url_to_file(url, str(path), sha256_start, progress=is_shown)
     # URLError is an OSError; HTTPException: a malformed HTTP response; RuntimeError: a hash mismatch.
     except (OSError, HTTPException, RuntimeError) as error:
@@ -62,14 +63,3 @@ def fetch(weights: Weights, is_shown: bool) -> Path:
             " more images and epochs.",
         ) from error
     return path
-
-
-@contextmanager
-def _patience(seconds: float) -> Iterator[None]:
-    """Set the timeout of connections that are opened within the `with`."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
