@@ -14,7 +14,6 @@ from train_pytorch_model.data.loader import num_readers
 from train_pytorch_model.data.plan import num_training_steps
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.inputs.opening import TrainingInputs
@@ -24,7 +23,7 @@ from train_pytorch_model.loop.precision import Precision, choose_precision
 from train_pytorch_model.loop.schedule import PolynomialSchedule
 from train_pytorch_model.networks.batch_norms import batch_norms
 from train_pytorch_model.networks.models import freeze_backbone
-from train_pytorch_model.networks.shapes import min_local_batch
+from train_pytorch_model.networks.shapes import build_shapes, min_local_batch
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, out_of_range
 from train_pytorch_model.words.wording import counted
@@ -106,9 +105,8 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
     trained = inputs.training, for_training(recipe, inputs.training_framing, inputs.training_framing)
     validated = inputs.validation, for_inference(inputs.framing)
     framings = tuple(inputs.training_framings(config.epochs))
-    # The least batch is a matter of shapes, for which a network without memory is enough.
-    with torch.device("meta"):
-        network = build(architecture, inputs.model.option, len(inputs.categories))
+    # The least batch is a matter of shapes, for which a network without values is enough.
+    network = build_shapes(architecture, inputs.model.option, len(inputs.categories))
     if recipe.freeze_backbone:
         freeze_backbone(network, architecture)
     smallest = framings[0]
