@@ -24,7 +24,7 @@ from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.tracking.mlflow_process import SAVE_MODEL, Mlflow
+from train_pytorch_model.tracking.mlflow_model import save_model
 from train_pytorch_model.words.errors import OutputDirectoryError
 
 
@@ -35,7 +35,6 @@ def publish(
     fingerprint: Mapping[str, str],
     token: str,
     report: str,
-    mlflow: Mlflow,
 ) -> None:
     """Write the trained directory of the best epoch, with the report if there is one.
 
@@ -45,7 +44,7 @@ def publish(
     with ExitStack() as stack:
         try:
             built = stack.enter_context(_folder_of(token))
-            meta = _build(built, inputs, state, report, mlflow)
+            meta = _build(built, inputs, state, report)
             write_manifest(built, fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The temporary folder cannot be written: {error}.") from error
@@ -68,9 +67,7 @@ def _folder_of(token: str) -> Iterator[Path]:
         rmtree(folder, ignore_errors=True)
 
 
-def _build(
-    root: Path, inputs: TrainingInputs, state: TrainState, report: str, mlflow: Mlflow
-) -> Mapping[str, object]:
+def _build(root: Path, inputs: TrainingInputs, state: TrainState, report: str) -> Mapping[str, object]:
     """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
     model, categories = inputs.model, inputs.categories
     write_state_dict(root / MODEL, state.best.weights)
@@ -93,7 +90,7 @@ def _build(
     )
     write_json(root / schema.SCHEMA, schema.image_schema(categories))
     write_json(root / schema.SAMPLES, samples_of(inputs.training))
-    mlflow.call(SAVE_MODEL, str(root), inputs.spec.as_mapping(), _example(inputs))
+    save_model(root, inputs.spec, _example(inputs))
     if state.position.bad_images:
         write_bad_images(root / BAD_IMAGES, state.position.bad_images)
     write_metrics(root / METRICS, state.position.history)

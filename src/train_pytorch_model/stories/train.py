@@ -27,7 +27,6 @@ from train_pytorch_model.measures.evaluation import TOP_K
 from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.stories.publish import publish
 from train_pytorch_model.stories.report import budget, params_of, plan_of, report_on, stopped_early
-from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
@@ -44,7 +43,6 @@ def train(
     inputs: TrainingInputs,
     output: Path,
     world: World,
-    mlflow: Mlflow,
     fresh: bool = False,
 ) -> None:
     """Train, validate after every epoch, stop early when patience runs out, and write the best epoch's model.
@@ -69,7 +67,7 @@ def train(
         world.barrier()
         with stop_requests() as stop:
             keep = functools.partial(run.keep, fingerprint, token)
-            unsaved, report = _train_epochs(trainer, readers, run, output, mlflow, keep, stop)
+            unsaved, report = _train_epochs(trainer, readers, run, output, keep, stop)
         state = trainer.state
         if state.best.epoch == 0:
             raise TrainingError(
@@ -78,7 +76,7 @@ def train(
             )
         if world.is_main:
             try:
-                publish(output, inputs, state, fingerprint, token, report, mlflow)
+                publish(output, inputs, state, fingerprint, token, report)
             except OutputDirectoryError as error:  # most likely a full disk
                 raise TrainingError(
                     f"The model is trained, but: {error} {_how_to_recover(run, unsaved)}"
@@ -99,7 +97,6 @@ def _train_epochs(
     readers: Decoders | None,
     run: RunFolder,
     output: Path,
-    mlflow: Mlflow,
     keep: Callable[[History], None],
     stop: StopRequests,
 ) -> tuple[Checkpoint | None, str]:
@@ -107,7 +104,7 @@ def _train_epochs(
     state, world = trainer.state, trainer.world
     tracker: MlflowTracker | NoTracker = NoTracker()
     if world.is_main:
-        tracker = MlflowTracker(mlflow, params_of(trainer), run.mlflow_run)
+        tracker = MlflowTracker(params_of(trainer), run.mlflow_run)
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     environment = trainer.environment()
     with (
