@@ -6,22 +6,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from train_pytorch_model import __version__
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation
-from train_pytorch_model.measures.evaluation_directory import Mistake, calibration_rows, confused_rows
-from train_pytorch_model.measures.time_budget import TimeBudget, duration
+from train_pytorch_model.measures.evaluation_directory import Mistake
+from train_pytorch_model.measures.time_budget import TimeBudget
 from train_pytorch_model.pages.chart import NUMBER, PERCENT, Chart, Series, line_chart
-from train_pytorch_model.pages.evaluation_page import (
-    MAX_PAIRS,
-    MAX_ROWS,
-    Figure,
-    confusion_view,
-    figures,
-    without_images,
-    worst_first,
-)
+from train_pytorch_model.pages.evaluation_page import common_values, without_images
 from train_pytorch_model.pages.page import render_page
 from train_pytorch_model.words.config import DISPLAY_NAMES, TrainConfig
 from train_pytorch_model.words.recipe import Recipe
@@ -119,44 +110,24 @@ class Balance:
     """Among categories that have training images."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of a run's time."""
-
-    kind: str
-    name: str
-    time: str
-    share: float
-    explanation: str
-
-
 def render_report(report: Report) -> str:
     """Render the page. Names of files and categories may contain anything."""
     categories, evaluation = report.spec.categories, report.evaluation
-    rows = worst_first(evaluation, categories)
     return render_page(
         "report.html",
-        title=f"Training report: {report.spec.architecture}",
+        **common_values(evaluation, report.spec),
         report=report,
-        version=__version__,
-        run_time=duration(report.budget.total_s),
-        figures=[_best_epoch(report), *figures(evaluation)],
         notes=list(_notes(report)),
         charts=_charts(report),
         training_loss=_training_loss(report.recipe),
         epochs=report.history[-MAX_EPOCH_ROWS:],
-        confusion=confusion_view(evaluation, categories),
-        pairs=confused_rows(evaluation, categories, MAX_PAIRS),
-        rows=rows[:MAX_ROWS],
         training_images=dict(zip(categories, report.training.counts.tolist(), strict=True)),
-        bins=calibration_rows(evaluation.calibration),
         balance=balance_of(report.training.counts, report.validation.counts, categories),
         absent={
             report.training.title: without_images(report.training.counts, categories),
             report.validation.title: without_images(evaluation.per_class.support, categories),
         },
         bad_images=report.bad_images[:MAX_BAD_IMAGES],
-        parts_of_time=_parts(report.budget),
         parameters={DISPLAY_NAMES[name]: value for name, value in asdict(report.config).items()},
         recipe=_recipe(report.recipe),
     )
@@ -185,14 +156,6 @@ def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequenc
         profile=profile,
         largest=int(training.max()),
         smallest=int(training[training > 0].min(initial=training.max())),
-    )
-
-
-def _best_epoch(report: Report) -> Figure:
-    return Figure(
-        "Best epoch",
-        f"{report.best_epoch}",
-        f"of {len(report.history)}; lowest validation loss",
     )
 
 
@@ -269,17 +232,6 @@ def _training_loss(recipe: Recipe) -> str:
     mixed = ["CutMix"] if recipe.cutmix else []
     balanced = ["class balancing"] if recipe.balance_classes else []
     return " and ".join(smoothed + mixed + balanced)
-
-
-def _parts(budget: TimeBudget) -> list[Part]:
-    total_s = max(budget.total_s, 1e-9)
-    parts = (
-        ("computing", "Training batches", budget.computing_s, "forward and backward passes, optimizer steps"),
-        ("waiting", "Waiting for images", budget.waiting_s, "reading and decoding did not keep up"),
-        ("validation-time", "Validation", budget.validation_s, "after each epoch"),
-        ("rest", "Other", budget.rest_s, "start-up, checkpoints, this report"),
-    )
-    return [Part(kind, name, duration(s), s / total_s, why) for kind, name, s, why in parts]
 
 
 def _recipe(recipe: Recipe) -> dict[str, str]:
