@@ -19,11 +19,10 @@ from sklearn.metrics import (
 from train_pytorch_model.measures.evaluation import (
     NUM_BINS,
     TINY,
-    ConfusedPair,
     Confusion,
     Evaluation,
     evaluate,
-    joined,
+    join,
     outcomes_of,
     worst_categories,
 )
@@ -159,7 +158,7 @@ def test_mistakes_are_sorted_by_descending_confidence_then_order() -> None:
 def test_the_largest_confusions_come_first() -> None:
     targets, predicted = [0, 0, 0, 1, 1, 2, 2, 2], [1, 1, 0, 2, 1, 0, 0, 0]
     confusion = of_rows(targets, np.eye(3)[predicted].tolist()).confusion
-    pairs = [ConfusedPair(2, 0, 3), ConfusedPair(0, 1, 2), ConfusedPair(1, 2, 1)]
+    pairs = [(2, 0, 3), (0, 1, 2), (1, 2, 1)]
     assert confusion.largest_mistakes(10) == pairs
     assert confusion.largest_mistakes(2) == pairs[:2]
 
@@ -180,7 +179,7 @@ def test_batches_give_the_metrics_of_the_whole(seed: int, sizes: list[int]) -> N
         outcomes_of(*batch)
         for batch in zip(np.split(targets, ends), np.split(probabilities, ends), strict=True)
     ]
-    whole, together = evaluated(targets, probabilities), evaluate(joined(parts), 4)
+    whole, together = evaluated(targets, probabilities), evaluate(join(parts), 4)
     assert together.loss == whole.loss
     assert together.calibration.error == whole.calibration.error
     np.testing.assert_array_equal(matrix(together.confusion), matrix(whole.confusion))

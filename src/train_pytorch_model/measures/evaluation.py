@@ -97,15 +97,6 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class ConfusedPair:
-    """Images of one category that were predicted as another, both as class indices."""
-
-    target: int
-    predicted: int
-    images: int
-
-
-@dataclass(frozen=True)
 class Confusion:
     """The (C, C) confusion matrix of true by predicted categories, as its K nonzero cells, row by row.
 
@@ -128,14 +119,12 @@ class Confusion:
             row[self.predicted[start:end]] = self.images[start:end]
             yield row
 
-    def largest_mistakes(self, limit: int) -> list[ConfusedPair]:
-        """At most `limit` cells off the diagonal, by decreasing number of images."""
+    def largest_mistakes(self, limit: int) -> list[tuple[int, int, int]]:
+        """(true, predicted, images) of at most `limit` cells off the diagonal, the most images first."""
         wrong = np.flatnonzero(self.targets != self.predicted)
         cells = wrong[np.argsort(-self.images[wrong], kind="stable")][:limit]
-        return [
-            ConfusedPair(int(self.targets[cell]), int(self.predicted[cell]), int(self.images[cell]))
-            for cell in cells
-        ]
+        columns = (values[cells].tolist() for values in (self.targets, self.predicted, self.images))
+        return list(zip(*columns, strict=True))
 
 
 @dataclass(frozen=True)
@@ -203,13 +192,10 @@ def outcomes_of(targets: np.ndarray, probabilities: np.ndarray) -> Outcomes:
     )
 
 
-def joined(parts: Sequence[Outcomes]) -> Outcomes:
+def join(parts: Sequence[Outcomes]) -> Outcomes:
     """Concatenate at least one part."""
-    columns = {
-        field.name: np.concatenate([getattr(part, field.name) for part in parts])
-        for field in fields(Outcomes)
-    }
-    return Outcomes(**columns)
+    names = [field.name for field in fields(Outcomes)]
+    return Outcomes(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:

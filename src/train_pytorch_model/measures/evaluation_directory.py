@@ -35,10 +35,10 @@ counts as 0, as in scikit-learn.
 """
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -134,17 +134,21 @@ def write_numbers(
         "most_confused": [asdict(row) for row in confused_rows(evaluation, categories, MAX_PAIRS)],
     }
     write_json(root / METRICS, metrics)
-    _write_csv(root / PER_CLASS, _names(CategoryRow), map(astuple, per_class))
-    _write_csv(root / CALIBRATION, _names(CalibrationRow), map(astuple, calibration))
-    _write_csv(root / MISTAKES, _names(Mistake), map(astuple, mistakes))
-    with _open_csv(root / CONFUSION_MATRIX) as file:
-        _write_confusion_matrix(file, evaluation, categories)
+    tables = {
+        PER_CLASS: _table(CategoryRow, per_class),
+        CALIBRATION: _table(CalibrationRow, calibration),
+        MISTAKES: _table(Mistake, mistakes),
+        CONFUSION_MATRIX: _confusion_matrix(evaluation, categories),
+    }
+    for name, rows in tables.items():
+        with (root / name).open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            write_rows(file, rows)
 
 
 def confusion_matrix_csv(evaluation: Evaluation, categories: Sequence[str]) -> str:
     """The content of confusion_matrix.csv; undecodable bytes in names are escaped."""
     text = io.StringIO()
-    _write_confusion_matrix(text, evaluation, categories)
+    write_rows(text, _confusion_matrix(evaluation, categories))
     return text.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -177,12 +181,12 @@ def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int)
     """The `limit` largest confusions, by decreasing number of images."""
     return [
         ConfusedRow(
-            category=categories[pair.target],
-            predicted=categories[pair.predicted],
-            images=pair.images,
-            share=pair.images / int(evaluation.per_class.support[pair.target]),
+            category=categories[target],
+            predicted=categories[predicted],
+            images=images,
+            share=images / int(evaluation.per_class.support[target]),
         )
-        for pair in evaluation.confusion.largest_mistakes(limit)
+        for target, predicted, images in evaluation.confusion.largest_mistakes(limit)
     ]
 
 
@@ -212,24 +216,13 @@ def _prefixed(prefix: str, averages: Averages) -> dict[str, float]:
     return {f"{prefix}_{name}": value for name, value in asdict(averages).items()}
 
 
-def _names(row: type) -> list[str]:
-    return [field.name for field in fields(row)]
+def _table(row_type: type, rows: Iterable[Any]) -> Iterator[Iterable[object]]:
+    yield [field.name for field in fields(row_type)]
+    yield from map(astuple, rows)
 
 
-def _write_confusion_matrix(file: TextIO, evaluation: Evaluation, categories: Sequence[str]) -> None:
-    matrix = zip(categories, evaluation.confusion.rows(), strict=True)
-    _write_rows(file, ["category", *categories], ([name, *row.tolist()] for name, row in matrix))
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    with _open_csv(path) as file:
-        _write_rows(file, header, rows)
-
-
-def _open_csv(path: Path) -> TextIO:
-    return path.open("w", newline="", encoding="utf-8", errors="surrogateescape")
-
-
-def _write_rows(file: TextIO, header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    write_rows(file, [header])
-    write_rows(file, rows)
+def _confusion_matrix(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[Iterable[object]]:
+    """The dense matrix, row by row: it may be too large for the memory."""
+    yield ["category", *categories]
+    for name, row in zip(categories, evaluation.confusion.rows(), strict=True):
+        yield [name, *row.tolist()]

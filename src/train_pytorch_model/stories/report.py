@@ -205,7 +205,7 @@ def _report(trainer: Trainer, output: Path, answers: Sequence[ImageResults | str
     inputs, categories, images = trainer.inputs, trainer.inputs.categories, trainer.validation
     rejected = {index: reason for results in results_of_all for index, reason in results.rejected.items()}
     _, lost = readable_images(images, rejected)
-    outcomes = evaluation.joined([results.outcomes for results in results_of_all])
+    outcomes = evaluation.join([results.outcomes for results in results_of_all])
     places = np.concatenate([results.places for results in results_of_all])
     # The same order as in `evaluate`, for any number of processes: it breaks ties.
     order = np.argsort(places)
