@@ -8,7 +8,11 @@ import tyro
 
 from train_pytorch_model.commands.program import OptionalName, OptionalPath, Switch
 from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, unknown
+from train_pytorch_model.image_classifier.architectures import (
+    FAMILIES,
+    FAMILY_OF,
+    unknown_architecture_message,
+)
 from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError
@@ -54,7 +58,7 @@ class InitModel:
         """Check the options, then write the directory."""
         set_up(quiet=self.quiet)
         if self.architecture not in FAMILY_OF:
-            raise ParameterError(unknown(self.architecture))
+            raise ParameterError(unknown_architecture_message(self.architecture))
         options = {
             "zero_init_residual": self.zero_init_residual,
             "memory_efficient": self.memory_efficient,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF, unknown
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF, unknown_architecture_message
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.reference import Reference
@@ -17,11 +17,11 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,254}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One training run: a single job on a given model, or a pipeline that initialises the model first."""
+    """One training run: a single job on a given model, or a pipeline that initializes the model first."""
 
     untrained_model: Reference | None = None
     architecture: str | None = None
-    """Architecture of the model that the pipeline initialises; None if a model is given."""
+    """Architecture of the model that the pipeline initializes; None if a model is given."""
     pretrained: bool = False
     training_dataset: Reference
     validation_dataset: Reference
@@ -51,7 +51,7 @@ class Submission:
                 " of that architecture."
             )
         if self.architecture is not None and self.architecture not in FAMILY_OF:
-            yield unknown(self.architecture)
+            yield unknown_architecture_message(self.architecture)
         if self.pretrained and self.architecture is None:
             yield "--pretrained requires --architecture: a given model has its own weights."
         for flag, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):
