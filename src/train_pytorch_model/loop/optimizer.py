@@ -1,20 +1,24 @@
 """The recipe's loss, and the classic component's optimizer."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
-from torch.optim import SGD
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs
-from train_pytorch_model.loop.passes import LR_FACTOR, LossSum
-from train_pytorch_model.loop.train_state import MOMENTUM_BUFFER
 
+LossSum = Callable[[Tensor, Tensor], Tensor]
+"""Logits (B, C), float32, and targets, (B,) or probabilities (B, C) → the sum of the batch's losses."""
+LR_FACTOR = "lr_factor"
+"""Key of a parameter group: its learning rate as a multiple of the schedule's; 1 if missing."""
+MOMENTUM_BUFFER = "momentum_buffer"
+"""Key of a parameter's momentum in the state of torch's SGD."""
 # As in the classic component, where they are not parameters.
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4  # not for biases and batch norms, which are one-dimensional
@@ -36,6 +40,12 @@ def make_optimizer(network: nn.Module, factors: Mapping[nn.Parameter, float] = M
         # If the scaler skipped the first step, the fused one would continue from uninitialised momentum.
         optimizer.state[parameter][MOMENTUM_BUFFER] = torch.zeros_like(parameter)
     return optimizer
+
+
+def set_learning_rate(optimizer: Optimizer, lr: float | Tensor) -> None:
+    """Set the learning rate of the next step, `Plan.learning_rate`, times each group's factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get(LR_FACTOR, 1.0)
 
 
 def make_loss(inputs: TrainingInputs, world: World) -> LossSum:
