@@ -8,8 +8,7 @@ import pytest
 from tests.submissions import submission
 
 from train_pytorch_model.submission.cluster import DEFAULT_VM_SIZE, Cluster, Nodes
-from train_pytorch_model.submission.environment import Environment
-from train_pytorch_model.submission.reference import Reference
+from train_pytorch_model.submission.request import Environment, Reference
 from train_pytorch_model.submission.workspace import Workspace
 from train_pytorch_model.words.errors import ParameterError
 

@@ -20,9 +20,7 @@ from train_pytorch_model.inputs.opening import (
 )
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.submission.cluster import Nodes
-from train_pytorch_model.submission.environment import Environment
-from train_pytorch_model.submission.reference import Reference
-from train_pytorch_model.submission.request import EXPERIMENT, Submission
+from train_pytorch_model.submission.request import EXPERIMENT, Environment, Reference, Submission
 from train_pytorch_model.submission.workspace import Workspace
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ParameterError

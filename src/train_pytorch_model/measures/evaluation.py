@@ -80,17 +80,25 @@ class Averages:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """Confidence against accuracy, in bins of equal width over (0, 1]; 0 where a bin is empty."""
+class CalibrationBin:
+    """Confidence against accuracy of the images with a confidence in a bin; None if there are none."""
 
-    edges: np.ndarray
-    """(bins + 1,), float64: a bin spans from one edge, exclusive, to the next, inclusive."""
-    images: np.ndarray
-    """(bins,), int64."""
-    confidence: np.ndarray
-    """(bins,), float64: mean confidence of the images in a bin."""
-    accuracy: np.ndarray
-    """(bins,), float64: fraction of the images in a bin that are predicted correctly."""
+    lower: float
+    """The lower edge, exclusive."""
+    upper: float
+    """The upper edge, inclusive."""
+    images: int
+    confidence: float | None
+    """Mean confidence of the images."""
+    accuracy: float | None
+    """Fraction of the images that are predicted correctly."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Confidence against accuracy, in bins of equal width over (0, 1]."""
+
+    bins: Sequence[CalibrationBin]
     error: float
     """Expected calibration error, from 0 to 1: the mean distance of accuracy from confidence over all images
     (Guo et al. 2017, On Calibration of Modern Neural Networks, equation 3)."""
@@ -222,12 +230,6 @@ def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:
     )
 
 
-def worst_categories(per_class: PerClass) -> np.ndarray:
-    """Class indices, int64, of the categories that have images, by increasing F1, then by index."""
-    present = np.flatnonzero(per_class.has_recall)
-    return present[np.argsort(per_class.f1[present], kind="stable")]
-
-
 def _per_class(outcomes: Outcomes, is_hit: np.ndarray, num_classes: int) -> PerClass:
     hits, support, predicted = (
         np.bincount(indices, minlength=num_classes)
@@ -259,14 +261,14 @@ def _averages(per_class: PerClass, weights: np.ndarray) -> Averages:
 
 def _calibration(confidences: np.ndarray, is_hit: np.ndarray) -> Calibration:
     edges = np.arange(NUM_BINS + 1) / NUM_BINS
-    bins = (np.searchsorted(edges, confidences, side="left") - 1).clip(0, NUM_BINS - 1)
-    images = np.bincount(bins, minlength=NUM_BINS)
-    confidence = np.bincount(bins, confidences, NUM_BINS) / np.maximum(images, 1)
-    accuracy = np.bincount(bins, is_hit, NUM_BINS) / np.maximum(images, 1)
-    return Calibration(
-        edges=edges,
-        images=images,
-        confidence=confidence,
-        accuracy=accuracy,
-        error=float(np.abs(accuracy - confidence) @ images / images.sum()),
-    )
+    indices = (np.searchsorted(edges, confidences, side="left") - 1).clip(0, NUM_BINS - 1)  # (N,)
+    images = np.bincount(indices, minlength=NUM_BINS)
+    confidence = np.bincount(indices, confidences, NUM_BINS) / np.maximum(images, 1)
+    accuracy = np.bincount(indices, is_hit, NUM_BINS) / np.maximum(images, 1)
+    error = float(np.abs(accuracy - confidence) @ images / images.sum())
+    columns = (edges[:-1], edges[1:], images, confidence, accuracy)
+    bins = [
+        CalibrationBin(lower, upper, count, *(means if count else (None, None)))
+        for lower, upper, count, *means in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    return Calibration(bins, error)

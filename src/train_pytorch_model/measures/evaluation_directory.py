@@ -35,6 +35,7 @@ counts as 0, as in scikit-learn.
 """
 
 import io
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
@@ -45,7 +46,7 @@ import numpy as np
 from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import write_json
-from train_pytorch_model.measures.evaluation import Averages, Calibration, Evaluation, Outcomes, PerClass
+from train_pytorch_model.measures.evaluation import Averages, CalibrationBin, Evaluation, Outcomes, PerClass
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
 METRICS = "metrics.json"
@@ -67,17 +68,6 @@ class CategoryRow:
     f1: float | None
     support: int
     predicted: int
-
-
-@dataclass(frozen=True)
-class CalibrationRow:
-    """A row of calibration.csv; None in a bin without images."""
-
-    lower: float
-    upper: float
-    images: int
-    confidence: float | None
-    accuracy: float | None
 
 
 @dataclass(frozen=True)
@@ -115,7 +105,7 @@ def write_numbers(
 ) -> None:
     """Write the metrics and all tables of the evaluation; `categories` are the names by class index."""
     per_class = category_rows(evaluation.per_class, categories)
-    calibration = calibration_rows(evaluation.calibration)
+    bins = evaluation.calibration.bins
     metrics = {
         "images": evaluation.images,
         "left_out": left_out,
@@ -130,13 +120,13 @@ def write_numbers(
         "expected_calibration_error": evaluation.calibration.error,
         "absent_categories": [row.category for row in per_class if row.support == 0],
         "per_class": [asdict(row) for row in per_class],
-        "calibration": [asdict(row) for row in calibration],
+        "calibration": [asdict(row) for row in bins],
         "most_confused": [asdict(row) for row in confused_rows(evaluation, categories, MAX_PAIRS)],
     }
     write_json(root / METRICS, metrics)
     tables = {
         PER_CLASS: _table(CategoryRow, per_class),
-        CALIBRATION: _table(CalibrationRow, calibration),
+        CALIBRATION: _table(CalibrationBin, bins),
         MISTAKES: _table(Mistake, mistakes),
         CONFUSION_MATRIX: _confusion_matrix(evaluation, categories),
     }
@@ -165,16 +155,13 @@ def category_rows(per_class: PerClass, categories: Sequence[str]) -> list[Catego
     return [CategoryRow(*row) for row in zip(*columns, strict=True)]
 
 
-def calibration_rows(calibration: Calibration) -> list[CalibrationRow]:
-    """The rows of calibration.csv, by increasing confidence."""
-    columns = (
-        calibration.edges[:-1].tolist(),
-        calibration.edges[1:].tolist(),
-        calibration.images.tolist(),
-        _defined(calibration.confidence, calibration.images > 0),
-        _defined(calibration.accuracy, calibration.images > 0),
-    )
-    return [CalibrationRow(*row) for row in zip(*columns, strict=True)]
+def worst_first(evaluation: Evaluation, categories: Sequence[str]) -> list[CategoryRow]:
+    """The categories by increasing F1, undefined F1 last; among equals, categories with images come first.
+
+    A category without images that was predicted for some image has an F1 of 0.
+    """
+    rows = category_rows(evaluation.per_class, categories)
+    return sorted(rows, key=lambda row: (math.inf if row.f1 is None else row.f1, row.support == 0))
 
 
 def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int) -> list[ConfusedRow]:

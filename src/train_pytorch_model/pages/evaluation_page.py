@@ -11,11 +11,9 @@ from PIL import Image
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.measures.evaluation import Confusion, Evaluation, accuracy_in_images
 from train_pytorch_model.measures.evaluation_directory import (
-    CategoryRow,
     Mistake,
-    calibration_rows,
-    category_rows,
     confused_rows,
+    worst_first,
 )
 from train_pytorch_model.pages.page import png, render_page, shorten, thumbnail
 
@@ -58,17 +56,8 @@ def common_values(evaluation: Evaluation, spec: ClassifierSpec) -> dict[str, Any
         "confusion": confusion_view(evaluation, spec.categories),
         "pairs": confused_rows(evaluation, spec.categories, MAX_PAIRS),
         "rows": worst_first(evaluation, spec.categories)[:MAX_ROWS],
-        "bins": calibration_rows(evaluation.calibration),
+        "bins": evaluation.calibration.bins,
     }
-
-
-def worst_first(evaluation: Evaluation, categories: Sequence[str]) -> list[CategoryRow]:
-    """The categories by increasing F1, undefined F1 last; among equals, categories with images come first.
-
-    A category without images that was predicted for some image has an F1 of 0.
-    """
-    rows = category_rows(evaluation.per_class, categories)
-    return sorted(rows, key=lambda row: (math.inf if row.f1 is None else row.f1, row.support == 0))
 
 
 def without_images(counts: np.ndarray, categories: Sequence[str]) -> list[str]:

@@ -83,23 +83,12 @@ class Report:
 
 
 @dataclass(frozen=True)
-class BalanceRow:
-    """A category's numbers of images, also as shares of the largest such number."""
-
-    category: str
-    training: int
-    validation: int
-    training_share: float
-    validation_share: float
-
-
-@dataclass(frozen=True)
 class Balance:
     """How the images are distributed over the categories."""
 
-    rows: Sequence[BalanceRow]
-    """By decreasing number of training images: all categories, or the largest."""
-    last_rows: Sequence[BalanceRow]
+    rows: Sequence[tuple[str, int, int]]
+    """Category, training and validation images, the most training images first: all, or the largest."""
+    last_rows: Sequence[tuple[str, int, int]]
     """The smallest ones, if not all are listed."""
     rest: int
     """Number of categories between the two."""
@@ -108,6 +97,8 @@ class Balance:
     largest: int
     smallest: int
     """Among categories that have training images."""
+    most: int
+    """The largest number of images of a category in either dataset; at least 1."""
 
 
 def render_report(report: Report) -> str:
@@ -135,12 +126,10 @@ def render_report(report: Report) -> str:
 
 def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequence[str]) -> Balance:
     """The class balance, from the images per category: (C,) each, int64."""
-    most = max(int(training.max()), int(validation.max()), 1)
     order = np.argsort(-training, kind="stable").tolist()
 
-    def row(index: int) -> BalanceRow:
-        images, others = int(training[index]), int(validation[index])
-        return BalanceRow(categories[index], images, others, images / most, others / most)
+    def row(index: int) -> tuple[str, int, int]:
+        return categories[index], int(training[index]), int(validation[index])
 
     is_short = len(order) <= MAX_BALANCE
     shown, last = (order, []) if is_short else (order[:MAX_ENDS], order[-MAX_ENDS:])
@@ -156,6 +145,7 @@ def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequenc
         profile=profile,
         largest=int(training.max()),
         smallest=int(training[training > 0].min(initial=training.max())),
+        most=max(int(training.max()), int(validation.max()), 1),
     )
 
 

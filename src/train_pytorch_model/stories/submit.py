@@ -139,18 +139,28 @@ def find_cluster(service: Service, nodes: Nodes) -> Cluster | None:
 def follow(service: Service, job: Job, wait_limit_s: float | None) -> bool:
     """Report the phases of a job and show its log; return whether it completed within the wait limit.
 
-    Raises `JobFailedError`, and `ServiceError` if it can no longer be watched.
+    Tolerates minutes without a network. Raises `JobFailedError`, and `ServiceError` if the job can no longer
+    be watched.
     """
-    watch = _Watch(service, job)
+    started_at = reached_at = time.monotonic()
+    is_lost = False
     shown: dict[str, str] = {}
     log: LogStream | None = None
     while True:
-        phases = watch.phases()
+        now = time.monotonic()
+        try:
+            phases = service.phases(job)
+            reached_at, is_lost = now, False
+        except ServiceError as error:
+            if not error.is_transient or now - reached_at >= OUTAGE_S:
+                raise
+            if not is_lost:
+                why = str(error).rstrip(".")
+                logger.warning(f"{why}. Trying again for {OUTAGE_S / 60:.0f} minutes.")
+            phases, is_lost = {}, True
         for step, phase in phases.items():
             if shown.get(step) != phase:
-                reason = WAITING.get(phase) or ACTIVE.get(phase)
-                explanation = f": {reason}" if reason else ""
-                logger.info(f"[{timedelta(seconds=int(watch.elapsed_s))}] {step}{phase}{explanation}")
+                _show_phase(now - started_at, step, phase)
         shown |= phases
         status = shown.get("", "NotStarted")
         if log is None and status not in WAITING:
@@ -160,7 +170,7 @@ def follow(service: Service, job: Job, wait_limit_s: float | None) -> bool:
             log.warn_of_problem(within_s=LAST_LINES_S if is_over else 0.0)
             if is_over:
                 break
-        if wait_limit_s is not None and watch.elapsed_s >= wait_limit_s:
+        if wait_limit_s is not None and now - started_at >= wait_limit_s:
             return False
         time.sleep(POLL_S)
     if status != COMPLETED:
@@ -196,32 +206,10 @@ def download(service: Service, job: Job, target: Path) -> None:
     logger.info(f"The trained model is in {target}")
 
 
-class _Watch:
-    """Polls the phases of a job, and tolerates minutes without a network."""
-
-    def __init__(self, service: Service, job: Job) -> None:
-        self._service, self._job = service, job
-        self._started_at = time.monotonic()
-        self._reached_after_s = 0.0
-        self._is_lost = False
-        self.elapsed_s = 0.0
-        """From the start to the latest poll."""
-
-    def phases(self) -> dict[str, str]:
-        """As the service's, but empty in an outage. Raises `ServiceError`, for an outage after `OUTAGE_S`."""
-        self.elapsed_s = time.monotonic() - self._started_at
-        try:
-            phases = self._service.phases(self._job)
-        except ServiceError as error:
-            if not error.is_transient or self.elapsed_s - self._reached_after_s >= OUTAGE_S:
-                raise
-            if not self._is_lost:
-                why = str(error).rstrip(".")
-                logger.warning(f"{why}. Trying again for {OUTAGE_S / 60:.0f} minutes.")
-            self._is_lost = True
-            return {}
-        self._reached_after_s, self._is_lost = self.elapsed_s, False
-        return phases
+def _show_phase(elapsed_s: float, step: str, phase: str) -> None:
+    """Log a phase, with what happens in it where that is not obvious."""
+    reason = WAITING.get(phase) or ACTIVE.get(phase)
+    logger.info(f"[{timedelta(seconds=int(elapsed_s))}] {step}{phase}{f': {reason}' if reason else ''}")
 
 
 def _say_how_to_follow(job: Job, workspace: Workspace) -> None:

@@ -19,8 +19,7 @@ import yaml
 import train_pytorch_model
 from train_pytorch_model.formats.outputs import empty_directory
 from train_pytorch_model.formats.reading import read_yaml
-from train_pytorch_model.submission.environment import Environment
-from train_pytorch_model.submission.request import Submission
+from train_pytorch_model.submission.request import Environment, Submission
 from train_pytorch_model.words.errors import UnfinishedOutputError
 
 JOB = "job.yaml"

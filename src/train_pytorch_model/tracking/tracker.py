@@ -29,6 +29,9 @@ POSITIONS = ("epoch", "step")  # the keys of a record that are not metrics
 # By default a dead server blocks each call for four minutes.
 REQUESTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 
+Epoch = tuple[Mapping[str, float], int]
+"""The record of an epoch, and when it ended, in ms: MLflow may not be ready yet."""
+
 
 @dataclass(frozen=True)
 class Attachment:
@@ -66,8 +69,8 @@ class MlflowTracker:
         self._run_id_path = run_id_path
         self._started_ms = _now_ms()
         # Neither grows beyond one record per epoch, each of a few numbers.
-        self._queue: queue.SimpleQueue[_Epoch | None] = queue.SimpleQueue()
-        self._unsent: list[_Epoch] = []
+        self._queue: queue.SimpleQueue[Epoch | None] = queue.SimpleQueue()
+        self._unsent: list[Epoch] = []
         self._attachments: list[Attachment] = []
         self._run: MlflowRun | None = None
         self._num_failures = 0
@@ -101,7 +104,7 @@ class MlflowTracker:
 
     def log(self, record: Mapping[str, float]) -> None:
         """Log an epoch: `epoch`, counted from 1, `step`, and the metrics under their documented names."""
-        self._queue.put(_Epoch(record, _now_ms()))
+        self._queue.put((record, _now_ms()))
 
     def attach(self, attachment: Attachment) -> None:
         """Add a file, which is sent at the end."""
@@ -137,9 +140,9 @@ class MlflowTracker:
         elif self._num_failures:
             self._run.query_epochs()
         while self._unsent:
-            epoch = self._unsent[0]
-            metrics = {name: value for name, value in epoch.record.items() if name not in POSITIONS}
-            self._run.log_epoch(int(epoch.record["epoch"]), epoch.ended_ms, metrics)
+            record, ended_ms = self._unsent[0]
+            metrics = {name: value for name, value in record.items() if name not in POSITIONS}
+            self._run.log_epoch(int(record["epoch"]), ended_ms, metrics)
             self._unsent.pop(0)
         return self._run
 
@@ -156,14 +159,6 @@ class MlflowTracker:
     def _warn(self, text: str) -> None:
         if not self._is_left_alone:
             logger.warning(text)
-
-
-@dataclass(frozen=True)
-class _Epoch:
-    """The record of an epoch, and when it ended: MLflow may not be ready yet."""
-
-    record: Mapping[str, float]
-    ended_ms: int
 
 
 def _now_ms() -> int:
