@@ -33,9 +33,9 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def select(self, places: np.ndarray) -> "Outcomes":
-        """The outcomes at `places`, in that order."""
-        return Outcomes(*(getattr(self, field.name)[places] for field in fields(self)))
+    def select(self, indices: np.ndarray) -> "Outcomes":
+        """The outcomes at `indices`, in that order."""
+        return Outcomes(*(getattr(self, field.name)[indices] for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -186,15 +186,15 @@ def accuracy_in_images(evaluation: Evaluation) -> str:
 
 def outcomes_of(targets: np.ndarray, probabilities: np.ndarray) -> Outcomes:
     """Reduce targets (N,), class indices, and probabilities (N, C), float64, finite, to outcomes."""
-    places = np.arange(len(targets))
+    rows = np.arange(len(targets))
     predicted = probabilities.argmax(axis=1)
-    of_target = probabilities[places, targets]  # (N,)
+    of_target = probabilities[rows, targets]  # (N,)
     ahead = probabilities > of_target[:, None]  # (N, C)
     ahead |= (probabilities == of_target[:, None]) & (np.arange(probabilities.shape[1]) < targets[:, None])
     return Outcomes(
         targets=targets.astype(np.int64),
         predicted=predicted.astype(np.int64),
-        confidences=probabilities[places, predicted],
+        confidences=probabilities[rows, predicted],
         target_probabilities=of_target,
         target_ranks=ahead.sum(axis=1),
     )

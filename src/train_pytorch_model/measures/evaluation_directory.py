@@ -178,20 +178,20 @@ def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int)
 
 
 def mistake_rows(
-    outcomes: Outcomes, places: np.ndarray, images: ImageDirectory, indices: np.ndarray
+    outcomes: Outcomes, wrong: np.ndarray, images: ImageDirectory, indices: np.ndarray
 ) -> list[Mistake]:
-    """The rows of mistakes.csv for the wrong outcomes at `places`, of the images at `indices`."""
+    """The rows of mistakes.csv for the outcomes at `wrong`, of the images at `indices`."""
     categories, originals = images.categories, images.original_names(indices)
     return [
         Mistake(
             file_name=images.file_names[index],
-            category=categories[outcomes.targets[place]],
-            predicted=categories[outcomes.predicted[place]],
-            confidence=float(outcomes.confidences[place]),
-            category_probability=float(outcomes.target_probabilities[place]),
+            category=categories[outcomes.targets[row]],
+            predicted=categories[outcomes.predicted[row]],
+            confidence=float(outcomes.confidences[row]),
+            category_probability=float(outcomes.target_probabilities[row]),
             original=original,
         )
-        for place, index, original in zip(places, indices.tolist(), originals, strict=True)
+        for row, index, original in zip(wrong, indices.tolist(), originals, strict=True)
     ]
 
 

@@ -202,6 +202,6 @@ def _not_ours(directory: str, names: list[str]) -> set[str]:
 
 
 def _base_image(dockerfile: Path) -> str:
-    found = _BASE_IMAGE.search(dockerfile.read_text())
-    assert found is not None
-    return found[1]
+    match = _BASE_IMAGE.search(dockerfile.read_text())
+    assert match is not None
+    return match[1]

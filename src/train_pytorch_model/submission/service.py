@@ -56,7 +56,7 @@ class ServiceError(UserError):
 
 def load_valid_job(path: Path) -> Job:
     """Load a job's YAML and validate it with azure-ai-ml, offline. Raises `ServiceError`."""
-    with _telling("Reading the job"):
+    with _translating_errors("Reading the job"):
         job = load_job(source=path)
         result = cast(Any, job)._validate()  # as create_or_update does; the public way needs a workspace
         if not result.passed:
@@ -73,7 +73,7 @@ class Service:
     @classmethod
     def connect(cls, workspace: Workspace) -> Self:
         """Open a workspace and try the credential. Raises `ParameterError` if there is no such workspace."""
-        with _telling(f"Opening workspace {workspace.name}"):
+        with _translating_errors(f"Opening workspace {workspace.name}"):
             client = MLClient(
                 DefaultAzureCredential(),
                 workspace.subscription_id,
@@ -94,20 +94,20 @@ class Service:
 
     def find_cluster(self, name: str) -> Cluster | None:
         """Return a cluster; None if there is none of this name."""
-        with _telling(f"Looking for the cluster {name}"), suppress(ResourceNotFoundError):
-            found = self._client.compute.get(name)
-            size, max_nodes = getattr(found, "size", None), getattr(found, "max_instances", None)
-            return Cluster(name, str(found.type).lower(), size, max_nodes)
+        with _translating_errors(f"Looking for the cluster {name}"), suppress(ResourceNotFoundError):
+            compute = self._client.compute.get(name)
+            size, max_nodes = getattr(compute, "size", None), getattr(compute, "max_instances", None)
+            return Cluster(name, str(compute.type).lower(), size, max_nodes)
         return None
 
     def gpus_by_vm_size(self) -> Mapping[str, int]:
         """VM size in lower case → number of GPUs, for the region of the workspace."""
-        with _telling("Looking for VM sizes"):
+        with _translating_errors("Looking for VM sizes"):
             return {str(size.name).lower(): int(size.gpus or 0) for size in self._client.compute.list_sizes()}
 
     def create_cluster(self, nodes: Nodes) -> None:
         """Create a cluster. It costs nothing while no job runs: it starts empty and releases idle nodes."""
-        with _telling(f"Creating the cluster {nodes.cluster}"):
+        with _translating_errors(f"Creating the cluster {nodes.cluster}"):
             self._client.compute.begin_create_or_update(
                 AmlCompute(
                     name=nodes.cluster,
@@ -121,7 +121,7 @@ class Service:
     def register_components(self, paths: Iterable[Path]) -> None:
         """Register the components that the workspace does not have in this version."""
         for component in map(load_component, paths):
-            with _telling(f"Registering component {component.name}"):
+            with _translating_errors(f"Registering component {component.name}"):
                 try:
                     self._client.components.get(component.name, version=component.version)
                 except ResourceNotFoundError:
@@ -132,13 +132,13 @@ class Service:
 
     def submit(self, job: Job) -> Job:
         """Upload what the workspace lacks, and start the job."""
-        with _telling("Submitting the job"):
+        with _translating_errors("Submitting the job"):
             sent: Job = self._client.jobs.create_or_update(job)
         return sent
 
     def phases(self, job: Job) -> dict[str, str]:
         """Pipeline step, as `step: ` → its phase; the job itself has an empty name."""
-        with _telling(f"Watching job {job.name}"):
+        with _translating_errors(f"Watching job {job.name}"):
             children = self._client.jobs.list(parent_job_name=job.name) if job.type == "pipeline" else ()
             steps = {f"{child.display_name}: ": _phase(child) for child in children if child}
             return {**steps, "": _phase(self._client.jobs.get(job.name))}
@@ -149,7 +149,7 @@ class Service:
 
     def download(self, job: Job, output: str, folder: Path) -> Path:
         """Download an output of a job to a new place below `folder`, which is returned."""
-        with _telling(f"Downloading the model of job {job.name}"):
+        with _translating_errors(f"Downloading the model of job {job.name}"):
             self._client.jobs.download(job.name, download_path=folder, output_name=output)
         return folder / "named-outputs" / output
 
@@ -190,7 +190,7 @@ def _phase(job: Job) -> str:
 
 
 @contextmanager
-def _telling(step: str) -> Iterator[None]:
+def _translating_errors(step: str) -> Iterator[None]:
     """Turn an exception of the client into a `ServiceError` of one sentence.
 
     Standard error is discarded unless it is a terminal: the client colours even hidden progress bars.
