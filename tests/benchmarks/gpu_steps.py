@@ -60,7 +60,7 @@ def _engine(chosen: argparse.Namespace, folder: Path, world: World) -> Engine:
     images, untrained = paint_photos(folder / "images", 2), folder / "untrained"
     recipe = Recipe(image_size=chosen.image_size, training_size=chosen.image_size)
     InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
-    inputs = open_training_inputs(untrained, images, images)
+    inputs = open_training_inputs(untrained, images, images).with_flips(True)
     inputs = replace(inputs, model=replace(inputs.model, is_pretrained=chosen.pretrained))
     engine = start_training(TrainConfig(batch_size=chosen.batch_size), inputs, world).engine
     set_training_mode(engine.network)

@@ -29,7 +29,7 @@ def _train(untrained: Path, images: Path, epochs: int) -> None:
     from train_pytorch_model.distributed.world import join_world
     from train_pytorch_model.loop.batches import open_batches
 
-    inputs = open_training_inputs(untrained, images, images)
+    inputs = open_training_inputs(untrained, images, images).with_flips(True)
     with join_world() as world:
         training = start_training(TrainConfig(epochs=epochs), inputs, world)
         with start_readers(world) as readers, open_batches(training.plan, readers) as batches:

@@ -29,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, untrained_resnet18: Path) 
     root = tmp_path_factory.mktemp("gpu")
     training = paint_folders(root / "training", 20)
     validation = paint_folders(root / "validation", 6, first=100)
-    inputs = open_training_inputs(untrained_resnet18, training, validation)
+    inputs = open_training_inputs(untrained_resnet18, training, validation).with_flips(True)
     with join_world() as world:
         assert world.device.type == "cuda"
         train(TrainConfig(epochs=3, learning_rate=0.01), inputs, root / "trained", world)

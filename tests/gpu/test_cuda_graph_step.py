@@ -224,7 +224,7 @@ def test_training_continues_whether_or_not_compiling_fails(
     if fails:
         monkeypatch.setattr(torch, "compile", lambda *_, **__: _broken)
     images = paint_folders(tmp_path / "images", 60)
-    inputs = open_training_inputs(untrained_resnet18, images, images)
+    inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
     inputs = replace(inputs, model=replace(inputs.model, is_pretrained=is_pretrained))
     training = train_two_epochs(inputs)
     assert [text.split(" (")[0] for text in warnings_in(caplog)] == (
@@ -238,7 +238,7 @@ def test_training_continues_whether_or_not_compiling_fails(
 
 def test_small_early_images_are_followed_by_large_ones(tmp_path: Path, untrained_resnet18: Path) -> None:
     images = paint_folders(tmp_path / "images", 20, size=(96, 96))
-    inputs = open_training_inputs(untrained_resnet18, images, images)
+    inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
     training = train_two_epochs(replace(inputs, recipe=replace(inputs.recipe, early_size=(64, 64))))
     captured = training.engine.take_step
     assert isinstance(captured, CudaGraphStep)

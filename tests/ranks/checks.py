@@ -64,7 +64,7 @@ def paint_data_sets(root: Path) -> None:
 
 def open_inputs(root: Path, untrained_model: Path) -> TrainingInputs:
     """Open the inputs that all groups train on."""
-    return open_training_inputs(untrained_model, root / "training", root / "validation")
+    return open_training_inputs(untrained_model, root / "training", root / "validation").with_flips(True)
 
 
 def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tests.trainings import ALONE, Training, start_training, uncached
 from torch import nn
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.data.chirality import with_flips_decided
+from train_pytorch_model.data.chirality import decide_flips
 from train_pytorch_model.image_classifier.weights import read_state_dict
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.batches import open_batches
@@ -42,7 +42,7 @@ def training(tmp_path: Path) -> Training:
     images = paint_folders(tmp_path / "validation", 3)
     truncated = images / "blue" / "0.png"
     truncated.write_bytes(truncated.read_bytes()[:-900])
-    inputs = open_training_inputs(tmp_path / "untrained", tmp_path / "training", images)
+    inputs = open_training_inputs(tmp_path / "untrained", tmp_path / "training", images).with_flips(True)
     return start_training(TrainConfig(batch_size=4, epochs=3), inputs)
 
 
@@ -50,7 +50,7 @@ def test_training_images_can_be_smaller_than_validation_images(tmp_path: Path) -
     recipe = Recipe(image_size=(64, 80), training_size=(32, 48), augmentation="random-resized-crop")
     InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
     images = paint_folders(tmp_path / "images", 4)
-    inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
+    inputs = decide_flips(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
     training = start_training(TrainConfig(epochs=2), inputs)
     assert describe(training.plan)["Augmenting"] == "random-resized-crop and flip"
     assert describe(training.plan)["Size"] == "64 x 80 px (the recipe says so), trained at 32 x 48"
@@ -68,7 +68,7 @@ def test_early_epochs_train_on_smaller_images(tmp_path: Path) -> None:
     recipe = Recipe(image_size=96, early_size=(64, 80), augmentation="random-resized-crop")
     InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
     images = paint_folders(tmp_path / "images", 4)
-    inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
+    inputs = decide_flips(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
     training = start_training(TrainConfig(epochs=3), inputs)
     sizes = "96 x 96 px (the recipe says so), trained at 64 x 80, from epoch 3 on at 96 x 96"
     assert describe(training.plan)["Size"] == sizes
@@ -93,7 +93,7 @@ def test_a_run_resumes_exactly_where_images_become_larger(tmp_path: Path) -> Non
     recipe = Recipe(image_size=96, early_size=64, augmentation="none", precision="float32")
     InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
     images = paint_folders(tmp_path / "images", 4, size=(200, 160))  # cached at 180 x 144
-    inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
+    inputs = decide_flips(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
 
     def begun() -> Training:
         return start_training(TrainConfig(epochs=2, batch_size=4), inputs)
@@ -120,7 +120,7 @@ def test_a_run_resumes_exactly_where_images_become_larger(tmp_path: Path) -> Non
 def test_cutmix_boxes_are_the_same_after_a_resume_within_an_epoch(tmp_path: Path) -> None:
     InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small").run()
     images = paint_folders(tmp_path / "images", 8)
-    given = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
+    given = decide_flips(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
 
     def begun(cutmix: float) -> Training:
         recipe = replace(given.recipe, cutmix=cutmix, precision="float32")
@@ -273,7 +273,7 @@ def test_only_weights_trained_from_scratch_are_rescaled(
         tmp_path / "model", training.plan.inputs.training.root, training.plan.inputs.validation.root
     )
     given = read_state_dict(inputs.model.weights_path, 1 << 30)
-    own = start_training(training.plan.config, inputs).engine.network.state_dict()
+    own = start_training(training.plan.config, inputs.with_flips(True)).engine.network.state_dict()
     name = "features.0.0.weight"
     assert torch.equal(own[name], given[name]) is not shortened
 

@@ -45,7 +45,7 @@ def inputs_of(
     recipe = Recipe(mean=HALF, std=HALF)
     model = write_model(tmp_path / "model", recipe, is_pretrained, categories, architecture)
     images = paint_folders(tmp_path / "images", 4)
-    return open_training_inputs(model, images, images)
+    return open_training_inputs(model, images, images).with_flips(True)
 
 
 class Mean(nn.Module):
@@ -171,7 +171,7 @@ def test_a_frozen_backbone_keeps_its_statistics(tmp_path: Path) -> None:
 def test_the_plan_shows_learning_rates_and_batch_norms(tmp_path: Path) -> None:
     InitModel(output=tmp_path / "untrained", architecture="resnet18").run()
     images = paint_folders(tmp_path / "images", 4)
-    random = open_training_inputs(tmp_path / "untrained", images, images)
+    random = open_training_inputs(tmp_path / "untrained", images, images).with_flips(True)
     pretrained = replace(random, model=replace(random.model, is_pretrained=True))
     fine_tuned, from_scratch = (
         start_training(TrainConfig(learning_rate=0.1), inputs).plan for inputs in (pretrained, random)

@@ -41,7 +41,8 @@ def test_epochs_are_written_some_time_apart_and_the_last_one_always_is(
     clock = Clock([0.0])
     monkeypatch.setattr(saving, "time", clock)
     images = paint_folders(tmp_path / "images", 2)
-    training = start_training(TrainConfig(epochs=9), open_training_inputs(untrained_resnet18, images, images))
+    inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
+    training = start_training(TrainConfig(epochs=9), inputs)
     state, folder = training.state, tmp_path / "checkpoints"
     saved = []
     with Saver(folder, every_s, training.engine, state, StopRequests()) as saver:

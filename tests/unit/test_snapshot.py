@@ -37,7 +37,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory, untrained_resnet18: Path) -> 
     """The plan of all trainings here, for 6 training images in batches of 4."""
     images = paint_folders(tmp_path_factory.mktemp("images") / "images", 2)
     inputs = open_training_inputs(untrained_resnet18, images, images)
-    PLANS.append(make_plan(TrainConfig(batch_size=4), inputs, ALONE))
+    PLANS.append(make_plan(TrainConfig(batch_size=4), inputs.with_flips(True), ALONE))
     return PLANS[-1]
 
 

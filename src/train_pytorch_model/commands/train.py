@@ -16,7 +16,7 @@ from train_pytorch_model.commands.program import Switch, activation
 from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.run_folder import FLAG, REPORT, RunFolder, is_azure_job
-from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
+from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import TrainingError, UserError
@@ -104,8 +104,9 @@ class Train:
             # rank is that of a node: the files of all nodes end up in one folder.
             log = Path("logs") / f"rank_{world.rank}.log"
             with log_file(log) if is_azure_job() else nullcontext():
-                agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world)
-                agreed = chirality.with_flips_decided(agreed, world)
+                agreed = chirality.decide_flips(
+                    agreed_inputs.agree_on_training(self.parameters, inputs, world), world
+                )
                 if self.dry_run:
                     training.dry_run(self.parameters, agreed, world)
                 else:
@@ -114,7 +115,7 @@ class Train:
 
         work_or_start_workers(work, arguments, inputs)
 
-    def _open(self) -> TrainingInputs:
+    def _open(self) -> OpenedInputs:
         return open_training_inputs(
             self.untrained_model, self.training_dataset, self.validation_dataset, self.parameters.epochs
         )

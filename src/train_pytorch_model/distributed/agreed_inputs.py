@@ -8,15 +8,15 @@ from typing import TypeVar
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.run_folder import differing_options
-from train_pytorch_model.inputs.opening import ScoringInputs, TrainingInputs
+from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import TrainingError, listed
 
-T = TypeVar("T", TrainingInputs, ScoringInputs)
+T = TypeVar("T", OpenedInputs, ScoringInputs)
 
 
-def agree_on_training(config: TrainConfig, inputs: TrainingInputs, world: World) -> TrainingInputs:
+def agree_on_training(config: TrainConfig, inputs: OpenedInputs, world: World) -> OpenedInputs:
     """The same inputs on all processes. Raises `TrainingError` if these run different commands."""
     if world.size == 1:
         return inputs

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep
 from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
 from train_pytorch_model.loop.memory_probe import explaining_out_of_memory
 from train_pytorch_model.loop.optimizer import make_loss, make_optimizer
-from train_pytorch_model.loop.plan import Plan, complete
+from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.step import Step, TrainStep
 from train_pytorch_model.loop.trials import Trials
 from train_pytorch_model.networks.batch_norms import (
@@ -149,8 +149,9 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
         trials.settle_buckets(replicated, plan.min_local_batch)
     elif not is_on_cpu and micro_batch is None:
         take_step = CudaGraphStep(step, trials.compiled)
+    head, body = _lr_factors(network, inputs.model.architecture, factors)
     return Engine(
-        plan=complete(plan, _lr_factors(network, inputs.model.architecture, factors), micro_batch),
+        plan=replace(plan, head_lr_factor=head, body_lr_factor=body, micro_batch=micro_batch),
         network=network,
         model=model,
         optimizer=optimizer,

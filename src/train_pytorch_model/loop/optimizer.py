@@ -54,10 +54,11 @@ def make_loss(inputs: TrainingInputs, world: World) -> LossSum:
     With `balance_classes`, the log frequency of each category is added to its logits first (Menon and others,
     ICLR 2021, equation 10, tau 1), so that the network's own logits need not encode it.
     """
-    smoothing = inputs.recipe.label_smoothing
-    assert smoothing is not None  # set by `decided_recipe`
-    cross_entropy = functools.partial(F.cross_entropy, label_smoothing=smoothing, reduction="sum")
-    if not inputs.recipe.balance_classes:
+    recipe = inputs.recipe
+    cross_entropy = functools.partial(
+        F.cross_entropy, label_smoothing=recipe.label_smoothing, reduction="sum"
+    )
+    if not recipe.balance_classes:
         return cross_entropy
     # Inverse-frequency class weights are worse than none: if a category has one image of a thousand, a step
     # that contains it forgets the other categories.

@@ -4,7 +4,7 @@ It is printed, logged to MLflow and shown in the report; nobody else remembers a
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -200,12 +200,6 @@ def params_of(plan: Plan) -> dict[str, Any]:
         "body_lr_factor": plan.body_lr_factor,
         "precision": plan.precision.name,
     }
-
-
-def complete(plan: Plan, lr_factors: tuple[float, float], micro_batch: int | None) -> Plan:
-    """The plan with what the built network has told: learning rate factors (head, body) and micro-batch."""
-    head, body = lr_factors
-    return replace(plan, head_lr_factor=head, body_lr_factor=body, micro_batch=micro_batch)
 
 
 def _steps_per_epoch(

@@ -14,8 +14,8 @@ from train_pytorch_model.measures.time_budget import TimeBudget
 from train_pytorch_model.pages.chart import NUMBER, PERCENT, Chart, Series, line_chart
 from train_pytorch_model.pages.evaluation_page import common_values, without_images
 from train_pytorch_model.pages.page import render_page
-from train_pytorch_model.words.config import DISPLAY_NAMES, TrainConfig
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.config import TrainConfig, display_name
+from train_pytorch_model.words.recipe import DecidedRecipe
 from train_pytorch_model.words.wording import counted
 
 MAX_BALANCE = 24  # categories; of more, only the largest and the smallest are listed
@@ -57,7 +57,7 @@ class Report:
     precision: str
     """The dtype of validation, such as `bfloat16`."""
     config: TrainConfig
-    recipe: Recipe
+    recipe: DecidedRecipe
     """With all defaults decided."""
     plan: Mapping[str, str]
     history: Sequence[Mapping[str, float]]
@@ -119,7 +119,7 @@ def render_report(report: Report) -> str:
             report.validation.title: without_images(evaluation.per_class.support, categories),
         },
         bad_images=report.bad_images[:MAX_BAD_IMAGES],
-        parameters={DISPLAY_NAMES[name]: value for name, value in asdict(report.config).items()},
+        parameters={display_name(name): value for name, value in asdict(report.config).items()},
         recipe=_recipe(report.recipe),
     )
 
@@ -216,7 +216,7 @@ def _charts(report: Report) -> list[Chart]:
     ]
 
 
-def _training_loss(recipe: Recipe) -> str:
+def _training_loss(recipe: DecidedRecipe) -> str:
     """What makes the training loss differ from the validation loss, in words; empty if nothing does."""
     smoothed = ["label smoothing"] if recipe.label_smoothing else []
     mixed = ["CutMix"] if recipe.cutmix else []
@@ -224,7 +224,7 @@ def _training_loss(recipe: Recipe) -> str:
     return " and ".join(smoothed + mixed + balanced)
 
 
-def _recipe(recipe: Recipe) -> dict[str, str]:
+def _recipe(recipe: DecidedRecipe) -> dict[str, str]:
     """The recipe under the names of `init-model`'s options, including what is off."""
     return {name.replace("_", " ").capitalize(): _plain(value) for name, value in asdict(recipe).items()}
 

@@ -63,7 +63,7 @@ def _folder_of(token: str) -> Iterator[Path]:
 
 def _build(root: Path, inputs: TrainingInputs, state: State, report: str) -> Mapping[str, object]:
     """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
-    model, categories = inputs.model, inputs.categories
+    model, decided, categories = inputs.model, inputs.recipe, inputs.categories
     write_state_dict(root / MODEL, state.best.weights)
     meta = write_spec(
         root,
@@ -72,13 +72,11 @@ def _build(root: Path, inputs: TrainingInputs, state: State, report: str) -> Map
         is_pretrained=False,  # loading it downloads nothing
         # Entries that depend on the images and the number of epochs are decided anew by another training.
         recipe=replace(
-            inputs.recipe,
-            training_size=model.recipe.training_size,
-            early_size=model.recipe.early_size,
-            augmentation=model.recipe.augmentation,
-            horizontal_flip=model.recipe.horizontal_flip,
-            label_smoothing=model.recipe.label_smoothing,
-            cutmix=model.recipe.cutmix,
+            model.recipe,
+            image_size=decided.image_size,
+            crop_fraction=decided.crop_fraction,
+            mean=decided.mean,
+            std=decided.std,
         ),
         categories=categories,
     )

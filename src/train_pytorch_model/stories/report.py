@@ -14,8 +14,8 @@ from train_pytorch_model import __version__
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.run_folder import REPORT
+from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.bad_images import readable_images
-from train_pytorch_model.inputs.opening import learning_warnings
 from train_pytorch_model.loop.batches import Batches
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.epoch import validate_best
@@ -119,7 +119,7 @@ def _attachments(
             history=progress.history,
             best_epoch=state.best.epoch,
             stopped=stopped_early(plan, state),
-            advice=learning_warnings(training.class_counts(), inputs.model, inputs.recipe),
+            advice=list(learning_warnings(training.class_counts(), inputs.model)),
             rollbacks=progress.rollbacks,
             training=_data_set(training),
             validation=_data_set(validation),

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
 from tests.trainings import Training, start_training
-from train_pytorch_model.data.chirality import with_flips_decided
+from train_pytorch_model.data.chirality import decide_flips
 from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.words.recipe import Recipe
@@ -47,7 +47,7 @@ def make_training(setting: Setting, recipe: Recipe, zero_init: bool = False) -> 
     """Return a training that has not started yet."""
     recipe = replace(recipe, image_size=recipe.image_size or setting.images.image_size)
     world = World(0, 1, 0, 1, setting.device)
-    inputs = with_flips_decided(setting.open(recipe, zero_init), world)
+    inputs = decide_flips(setting.open(recipe, zero_init), world)
     return start_training(setting.config, inputs, world)
 
 
@@ -77,7 +77,7 @@ def head_of(network: nn.Module, architecture: str) -> nn.Linear:
     return head
 
 
-def held_out(inputs: TrainingInputs, framing: Framing, device: torch.device) -> tuple[Tensor, Tensor]:
+def held_out(inputs: OpenedInputs, framing: Framing, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return pixels (N, 3, H, W), uint8, and targets (N,) of the held-out images."""
     directory = inputs.validation
     pixels = np.stack(

@@ -77,7 +77,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
 
     keep_freed_memory()
     with short_switch_interval(), join_world() as world, OneBatch(1) as loader:
-        inputs = open_training_inputs(untrained, images, images, epochs)
+        inputs = open_training_inputs(untrained, images, images, epochs).with_flips(True)
         made = {}
         for framing in set(inputs.training_framings(epochs)):
             pixels = torch.randint(0, 256, (batch_size, framing.height, framing.width, 3))
