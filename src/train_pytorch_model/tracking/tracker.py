@@ -26,8 +26,12 @@ MAX_FAILURES = 3  # in a row; then nothing is sent until the end
 MAX_REASON = 200  # characters
 POSITIONS = ("epoch", "step")  # the keys of a record that are not metrics
 
-# By default a dead server blocks each call for four minutes.
-REQUESTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
+# By default a dead server blocks each call for four minutes, and usage statistics delay the process's end.
+ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
 
 Epoch = tuple[Mapping[str, float], int]
 """The record of an epoch, and when it ended, in ms: MLflow may not be ready yet."""
@@ -80,7 +84,7 @@ class MlflowTracker:
         self._is_left_alone = False
 
     def __enter__(self) -> Self:
-        for name, value in REQUESTS.items():
+        for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         self._thread.start()
         return self
