@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +25,6 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from tests.faults import faulty_decoder
 from train_pytorch_model.commands import processes
-from train_pytorch_model.commands import train as train_command
 from train_pytorch_model.commands.launch import rank_of
 from train_pytorch_model.data import decoder_process, decoders
 from train_pytorch_model.data.loader import Batch
@@ -40,8 +38,8 @@ from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.step import TrainStep
+from train_pytorch_model.stories import publish as publishing
 from train_pytorch_model.stories import train as training
-from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.tracking.tracker import NoTracker
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2  # Linux: bypass file and folder permissions
@@ -80,24 +78,7 @@ def little_patience_with_others(seconds: float) -> None:
 def mlflow_is_left_out() -> None:
     """Skip MLflow, which takes longer than the rest of such a short training."""
     _replace(training, "MlflowTracker", lambda *_: NoTracker())
-    _replace(Mlflow, "call", lambda *_: None)
-
-
-def mlflow_has_no_process() -> None:
-    """Call MLflow in the trial itself: the zygote has imported it, another process would do so again."""
-    _replace(train_command, "mlflow_beside", lambda: nullcontext(Mlflow()))
-
-
-def mlflow_has_a_process(pid_file: str) -> None:
-    """Start the MLflow process as the program does, and write its pid to a file."""
-
-    @contextmanager
-    def beside() -> Iterator[Mlflow]:
-        with mlflow_beside() as process:
-            Path(pid_file).write_text(str(process.pid))  # type: ignore[attr-defined]  # not without one
-            yield process
-
-    _replace(train_command, "mlflow_beside", beside)
+    _replace(publishing, "save_model", lambda *_: None)
 
 
 def every_checkpoint_is_waited_for() -> None:

@@ -4,15 +4,12 @@ import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from train_pytorch_model.commands.processes import work_or_start_workers
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.machine.priority import NICENESS, SWITCH_S, lower_priority, short_switch_interval
-from train_pytorch_model.tracking.mlflow_process import Mlflow
-from train_pytorch_model.tracking.tracker import MlflowTracker
 
 
 def niceness() -> int:
@@ -43,19 +40,3 @@ def test_the_priority_of_a_single_thread_is_lowered() -> None:
     with ThreadPoolExecutor(1, initializer=lower_priority) as pool:
         assert pool.submit(niceness).result() == max(before, NICENESS)
     assert niceness() == before
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own")
-def test_the_thread_that_sends_metrics_has_low_priority(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-
-    def fail(*_: object) -> None:
-        seen.append(niceness())
-        raise OSError
-
-    monkeypatch.setattr("train_pytorch_model.tracking.tracker._Run.__init__", fail)
-    with MlflowTracker(Mlflow(), {}, tmp_path / "mlflow_run"):
-        pass
-    assert seen == [max(niceness(), NICENESS)]

@@ -130,8 +130,8 @@ def test_workers_share_the_inputs_of_the_process_that_starts_them(
         return 0
 
     monkeypatch.setattr(processes, "start_workers", start_workers)
-    work_or_start_workers(lambda _: None, [*COMMAND, "--fresh"], "inputs 0", lambda: found.append("before"))
-    assert found == ["before", "workers", "inputs 0", "inputs 0"]
+    work_or_start_workers(lambda _: None, [*COMMAND, "--fresh"], "inputs 0")
+    assert found == ["workers", "inputs 0", "inputs 0"]
     assert list(folder.iterdir()) == []
 
 

@@ -12,8 +12,8 @@ from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.inputs.opening import open_evaluation_inputs
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.measures.evaluation import TOP_K, Evaluation, accuracy_in_images, worst_categories
-from train_pytorch_model.measures.evaluation_directory import PAGE
+from train_pytorch_model.measures.evaluation import TOP_K, Evaluation, accuracy_in_images
+from train_pytorch_model.measures.evaluation_directory import PAGE, worst_first
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
@@ -84,13 +84,11 @@ def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
         f"Calibration error    {evaluation.calibration.error:7.1%}  mean confidence"
         f" {evaluation.mean_confidence:.1%}"
     )
-    per_class = evaluation.per_class
-    for place, index in enumerate(worst_categories(per_class)[:NUM_WORST]):
-        title = "Worst categories" if place == 0 else ""
-        precision = f"precision {per_class.precision[index]:.2f}"
-        predicted = precision if per_class.has_precision[index] else "never predicted"
+    present = [row for row in worst_first(evaluation, categories) if row.support]
+    for index, row in enumerate(present[:NUM_WORST]):
+        title = "Worst categories" if index == 0 else ""
+        precision = "never predicted" if row.precision is None else f"precision {row.precision:.2f}"
         yield (
-            f"{title:21}F1 {per_class.f1[index]:.2f}  {categories[index]!r}:"
-            f" {predicted}, recall {per_class.recall[index]:.2f},"
-            f" {per_class.support[index]:,} images"
+            f"{title:21}F1 {row.f1:.2f}  {row.category!r}: {precision}, recall {row.recall:.2f},"
+            f" {row.support:,} images"
         )

@@ -42,17 +42,12 @@ def opened_once(open_inputs: Callable[[], T], arguments: Sequence[str]) -> T:
     return once_per_node(_launch(started_by, arguments, part.local_size), open_inputs)
 
 
-def work_or_start_workers(
-    work: "Callable[[World], None]",
-    arguments: Sequence[str],
-    inputs: object,
-    before_workers: Callable[[], None] = lambda: None,
-) -> None:
+def work_or_start_workers(work: "Callable[[World], None]", arguments: Sequence[str], inputs: object) -> None:
     """Run `work` in this process, or start one worker process per GPU with `arguments`, the verb first.
 
-    Call it once the inputs are known to be good: it loads PyTorch, which takes seconds. Before workers start,
-    `before_workers` is called; they receive `inputs` already opened. If they fail, this process exits with
-    their status. Raises `LaunchError`, and whatever `work` raises.
+    Call it once the inputs are known to be good: it loads PyTorch, which takes seconds. Workers receive
+    `inputs` already opened. If they fail, this process exits with their status. Raises `LaunchError`, and
+    whatever `work` raises.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         launcher = os.environ.get(LAUNCHER)
@@ -67,7 +62,6 @@ def work_or_start_workers(
         _work(part, work)
     else:
         logger.info(part.torchrun_line(arguments))
-        before_workers()
         with offered(_launch(str(os.getpid()), arguments, part.num_processes), inputs):
             status = start_workers(part, arguments)
         if status != 0:

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -18,7 +18,6 @@ from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.run_folder import FLAG, REPORT, RunFolder, is_azure_job
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.machine.console import log_file, logger, set_up
-from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import TrainingError, UserError
 
@@ -95,28 +94,26 @@ class Train:
             run.check_resumable(fingerprint)
         num_images = len(inputs.training) + len(inputs.validation)
         logger.info(f"Checked {num_images:,} images; loading PyTorch")
-        with ExitStack() as beside:
-            mlflow = beside.enter_context(mlflow_beside()) if is_main and not self.dry_run else Mlflow()
 
-            def work(world: "World") -> None:
-                from train_pytorch_model.data import chirality
-                from train_pytorch_model.distributed import agreed_inputs
-                from train_pytorch_model.stories import train as training
+        def work(world: "World") -> None:
+            from train_pytorch_model.data import chirality
+            from train_pytorch_model.distributed import agreed_inputs
+            from train_pytorch_model.stories import train as training
 
-                # One file for each training process, which the portal shows; not for a node's launcher, whose
-                # rank is that of a node: the files of all nodes end up in one folder.
-                log = Path("logs") / f"rank_{world.rank}.log"
-                with log_file(log) if is_azure_job() else nullcontext():
-                    agreed = chirality.decide_flips(
-                        agreed_inputs.agree_on_training(self.parameters, inputs, world), world
-                    )
-                    if self.dry_run:
-                        training.dry_run(self.parameters, agreed, world)
-                    else:
-                        training.train(self.parameters, agreed, self.trained_model, world, mlflow, self.fresh)
-                        self._say_what_next()
+            # One file for each training process, which the portal shows; not for a node's launcher, whose
+            # rank is that of a node: the files of all nodes end up in one folder.
+            log = Path("logs") / f"rank_{world.rank}.log"
+            with log_file(log) if is_azure_job() else nullcontext():
+                agreed = chirality.decide_flips(
+                    agreed_inputs.agree_on_training(self.parameters, inputs, world), world
+                )
+                if self.dry_run:
+                    training.dry_run(self.parameters, agreed, world)
+                else:
+                    training.train(self.parameters, agreed, self.trained_model, world, self.fresh)
+                    self._say_what_next()
 
-            work_or_start_workers(work, arguments, inputs, before_workers=beside.close)
+        work_or_start_workers(work, arguments, inputs)
 
     def _open(self) -> OpenedInputs:
         return open_training_inputs(

@@ -50,4 +50,4 @@ def _predict_all(inputs: ScoringInputs, world: World) -> tuple[Outcomes, np.ndar
         outcomes.append(evaluation.outcomes_of(targets, batch.probabilities))
         indices.append(batch.indices)
         rejected |= batch.rejected
-    return evaluation.joined(outcomes), np.concatenate(indices), rejected
+    return evaluation.join(outcomes), np.concatenate(indices), rejected
