@@ -1,7 +1,9 @@
 """Shared by all tests: one thread per test process, a separate tracking store, a small model."""
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,14 @@ def _own_tracking_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """Undo what a command that runs within a test process has set up: who listens to the log."""
+    yield
+    logger = logging.getLogger("train_pytorch_model")
+    logger.handlers, logger.propagate = [], True
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,6 @@ from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.cuda_graph_step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep
 from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.loop.trials import Trials
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.recipe import Recipe
@@ -61,7 +60,7 @@ def _trainer(chosen: argparse.Namespace, folder: Path, world: World) -> Trainer:
     InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
     inputs = open_training_inputs(untrained, images, images)
     inputs = replace(inputs, model=replace(inputs.model, is_pretrained=chosen.pretrained))
-    trainer = Trainer(TrainConfig(batch_size=chosen.batch_size), inputs, world, Silence())
+    trainer = Trainer(TrainConfig(batch_size=chosen.batch_size), inputs, world)
     set_training_mode(trainer.network)
     return trainer
 
@@ -76,7 +75,7 @@ def _batch(chosen: argparse.Namespace, world: World) -> Batch:
 def _replayed(trainer: Trainer, batch: Batch, is_long: bool) -> Callable[[], object]:
     """Return a step that has been captured; compiled first if the training is long."""
     framing, world = trainer.inputs.framing, trainer.world
-    trials = Trials(trainer._model, trainer.state, framing, trainer.precision, world, Silence())
+    trials = Trials(trainer._model, trainer.state, framing, trainer.precision, world)
     step = CudaGraphStep(trainer._step, lambda: 1 << 40 if is_long else 0, trials.compiled)
 
     def call() -> object:

@@ -6,7 +6,6 @@ from pathlib import Path
 from tests.benchmarks.timing import arguments, machine, paint_photos
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.recipe import Recipe
 
@@ -31,7 +30,7 @@ def _train(untrained: Path, images: Path, epochs: int) -> None:
 
     inputs = open_training_inputs(untrained, images, images)
     with join_world() as world:
-        trainer = Trainer(TrainConfig(epochs=epochs), inputs, world, Silence())
+        trainer = Trainer(TrainConfig(epochs=epochs), inputs, world)
         with start_readers(trainer.world) as readers, trainer.loader(readers) as loader:
             for epoch in range(1, epochs + 1):
                 trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))

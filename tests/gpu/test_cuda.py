@@ -13,7 +13,6 @@ from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.inputs.opening import open_scoring_inputs, open_training_inputs
 from train_pytorch_model.loop.optimization import make_optimizer
 from train_pytorch_model.loop.precision import choose_precision
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.stories.train import train
 from train_pytorch_model.tracking.mlflow_process import Mlflow
@@ -34,7 +33,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, untrained_resnet18: Path) 
     inputs = open_training_inputs(untrained_resnet18, training, validation)
     with join_world() as world:
         assert world.device.type == "cuda"
-        train(TrainConfig(epochs=3, learning_rate=0.01), inputs, root / "trained", world, Silence(), Mlflow())
+        train(TrainConfig(epochs=3, learning_rate=0.01), inputs, root / "trained", world, Mlflow())
     return root / "trained"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.logs import warnings_in
 from tests.painting import paint_folders
 from torch import Tensor, nn
 from torch.optim import SGD
@@ -24,7 +25,6 @@ from train_pytorch_model.loop.passes import TrainStep
 from train_pytorch_model.loop.precision import choose_precision
 from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
 from train_pytorch_model.words.config import TrainConfig
 
@@ -211,19 +211,20 @@ def test_training_continues_whether_or_not_compiling_fails(
     tmp_path: Path,
     untrained_resnet18: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     fails: bool,
     is_pretrained: bool,
 ) -> None:
     monkeypatch.setattr(cuda_graph_step, "COMPILING_PAYS_S", 0.0)
-    warned: list[str] = []
-    monkeypatch.setattr(Silence, "warn", lambda _, text: warned.append(text))
     if fails:
         monkeypatch.setattr(torch, "compile", lambda *_, **__: _broken)
     images = paint_folders(tmp_path / "images", 60)
     inputs = open_training_inputs(untrained_resnet18, images, images)
     inputs = replace(inputs, model=replace(inputs.model, is_pretrained=is_pretrained))
     trainer = train_two_epochs(inputs)
-    assert [text.split(" (")[0] for text in warned] == (["The network cannot be compiled"] if fails else [])
+    assert [text.split(" (")[0] for text in warnings_in(caplog)] == (
+        ["The network cannot be compiled"] if fails else []
+    )
     captured = trainer._take_step
     assert isinstance(captured, CudaGraphStep)
     assert bool(captured._steps) is not fails
@@ -247,7 +248,6 @@ def train_two_epochs(inputs: TrainingInputs) -> Trainer:
         TrainConfig(batch_size=4, epochs=2, learning_rate=0.01),
         inputs,
         World(0, 1, 0, 1, torch.device("cuda", 0)),
-        Silence(),
     )
     with start_readers(trainer.world) as readers, trainer.loader(readers) as loader:
         for _ in range(2):

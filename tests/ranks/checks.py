@@ -28,7 +28,6 @@ from train_pytorch_model.loop.passes import LR_FACTOR, NotFiniteError, StepRepor
 from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.networks.batch_norms import running_statistics
 from train_pytorch_model.networks.models import build_model
@@ -83,7 +82,7 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 
 def validate(inputs: TrainingInputs, world: World, batch_size: int) -> dict[str, float]:
     """Validate the initial weights; with a batch size of 16 there are fewer batches than processes."""
-    trainer = Trainer(TrainConfig(batch_size=batch_size, random_seed=SEED), inputs, world, Silence())
+    trainer = Trainer(TrainConfig(batch_size=batch_size, random_seed=SEED), inputs, world)
     with Loader(world.cores) as loader:
         metrics = trainer.validate(loader)
     return {"loss": metrics.loss, "top1": metrics.top1, "top5": metrics.top5, "images": metrics.images}
@@ -94,7 +93,7 @@ def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     config = TrainConfig(
         batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, random_seed=SEED, print_frequency=1
     )
-    trainer = Trainer(config, inputs, world, Silence())
+    trainer = Trainer(config, inputs, world)
     steps: list[list[int]] = []
     trainer.network.register_forward_pre_hook(lambda _, images: steps.append(_greys(images[0])))
     with Loader(world.cores) as loader:
@@ -122,8 +121,8 @@ def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 def start_fine_tuning(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     """What rank 0 derives from images for all: batch norm statistics and learning rate factors."""
     pretrained = replace(inputs, model=replace(inputs.model, is_pretrained=True))
-    random = Trainer(TrainConfig(random_seed=SEED), inputs, world, Silence())
-    trainer = Trainer(TrainConfig(random_seed=SEED), pretrained, world, Silence())
+    random = Trainer(TrainConfig(random_seed=SEED), inputs, world)
+    trainer = Trainer(TrainConfig(random_seed=SEED), pretrained, world)
     return {
         "given": _digest(running_statistics(random.network)),
         "statistics": _digest(running_statistics(trainer.network)),
@@ -134,7 +133,7 @@ def start_fine_tuning(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> dict[str, Any]:
     """Train and validate two epochs: the network's inputs, its final state, how many images were decoded."""
     config = TrainConfig(epochs=2, batch_size=BATCH_SIZE, random_seed=SEED)
-    trainer = Trainer(config, inputs, world, Silence())
+    trainer = Trainer(config, inputs, world)
     seen: list[str] = []
     trainer.network.register_forward_pre_hook(lambda _, images: seen.append(_digest(images[0])))
     decoded: list[object] = []
@@ -217,12 +216,10 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
 def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     """Train at a learning rate at which weights overflow; the error that ends it, and its step."""
     config = TrainConfig(batch_size=BATCH_SIZE, learning_rate=1e30, random_seed=SEED, print_frequency=1)
-    trainer = Trainer(config, inputs, world, Silence())
+    trainer = Trainer(config, inputs, world)
     with (
         Loader(world.cores) as loader,
-        Checkpointer(
-            Path("nowhere"), 1e9, {}, trainer.state, world, StopRequests(), Silence()
-        ) as checkpointer,
+        Checkpointer(Path("nowhere"), 1e9, {}, trainer.state, world, StopRequests()) as checkpointer,
     ):
         try:
             trainer.train(loader, checkpointer.after_step)
@@ -235,7 +232,7 @@ def train_and_publish(inputs: TrainingInputs, world: World, output: Path) -> Non
     """Run a complete training of one epoch on a few images."""
     config = TrainConfig(epochs=1, batch_size=BATCH_SIZE, random_seed=SEED)
     few = replace(inputs, training=inputs.training.select(np.arange(8)))
-    train(config, few, output, world, Silence(), Mlflow())
+    train(config, few, output, world, Mlflow())
 
 
 def _greys(images: Tensor) -> list[int]:

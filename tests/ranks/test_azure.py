@@ -16,7 +16,6 @@ from tests.painting import paint_folders
 from tests.ports import free_port
 from tests.programs.program import assert_refused, run_program, train_arguments
 from tests.tracking_server import Door, tracking_server
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.tracking.mlflow_calls import EXPERIMENT
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker
@@ -203,7 +202,7 @@ def test_a_job_that_is_restarted_sends_no_epoch_twice_and_changes_no_parameter(
     enter_job(monkeypatch, tmp_path, variables(server, run))
     for epochs in (1, 3):
         params = {**PARAMS, "processes": epochs}  # the restart has other machines
-        with MlflowTracker(Mlflow(), params, tmp_path / "mlflow_run", Silence()) as tracker:
+        with MlflowTracker(Mlflow(), params, tmp_path / "mlflow_run") as tracker:
             for epoch in range(1, epochs + 1):
                 tracker.log({"epoch": epoch, "step": 4 * epoch, "Learning rate": 0.1 / epoch})
     assert logged(server, run) == {"Learning rate": [1, 2, 3]}

@@ -13,7 +13,6 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop import checkpointing
 from train_pytorch_model.loop.checkpointing import EVERY_S, UPLOADED_EVERY_S, Checkpointer
 from train_pytorch_model.loop.train_state import TrainState
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.machine.stop_requests import StopRequests
 
 CPU = torch.device("cpu")
@@ -45,7 +44,7 @@ def test_epochs_are_written_some_time_apart_and_the_last_one_always_is(
     optimizer = SGD(network.parameters(), lr=0.1, momentum=0.9)
     state = TrainState(network, optimizer, GradScaler("cpu", enabled=False), patience=3, device=CPU)
     saved = []
-    with Checkpointer(tmp_path, every_s, {}, state, ALONE, StopRequests(), Silence()) as checkpointer:
+    with Checkpointer(tmp_path, every_s, {}, state, ALONE, StopRequests()) as checkpointer:
         for end in ends:
             clock.now[0] = end
             checkpointer.keep()

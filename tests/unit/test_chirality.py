@@ -15,7 +15,6 @@ from train_pytorch_model.data.chirality import MAX_IMAGES, count_classified, wit
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.stories.report import plan_of
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.recipe import Recipe
@@ -74,7 +73,7 @@ def test_images_with_a_left_and_a_right_are_not_mirrored(
 ) -> None:
     inputs = with_flips_decided(inputs_of(draw_arrows(tmp_path / "arrows", per_category, directions)), ALONE)
     assert inputs.recipe.horizontal_flip is False
-    plan = plan_of(Trainer(TrainConfig(), inputs, ALONE, Silence()))["Augmenting"]
+    plan = plan_of(Trainer(TrainConfig(), inputs, ALONE))["Augmenting"]
     found = re.fullmatch(
         r"none, no flip \((\d+) of (\d+) images are distinguishable from their mirror images\)", plan
     )
@@ -94,7 +93,7 @@ def test_images_without_sides_are_mirrored_even_if_one_cannot_be_read(tmp_path: 
     truncated.write_bytes(truncated.read_bytes()[:-900])
     inputs = with_flips_decided(inputs_of(folders), ALONE)
     assert (inputs.recipe.horizontal_flip, inputs.flip_reason) == (True, "")
-    assert plan_of(Trainer(TrainConfig(), inputs, ALONE, Silence()))["Augmenting"] == "flip, no crop"
+    assert plan_of(Trainer(TrainConfig(), inputs, ALONE))["Augmenting"] == "flip, no crop"
 
 
 @pytest.mark.parametrize("flip", [True, False])

@@ -9,18 +9,18 @@ import os
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from tests.logs import warnings_in
 from tests.painting import encode, paint, paint_folders
 
 from train_pytorch_model.datasets import conversion
 from train_pytorch_model.datasets.conversion import convert, open_source
 from train_pytorch_model.formats.copying import AHEAD, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.machine.progress import Bar, Silence
+from train_pytorch_model.machine.console import Bar
 from train_pytorch_model.words.errors import InvalidDatasetError, OutputDirectoryError
 
 HINT = (
@@ -29,32 +29,9 @@ HINT = (
 )
 
 
-class Heard(Silence):
-    """Records the warnings and the lines of the progress bar."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-        self.lines: list[str] = []
-        self.done = 0
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-    def advance(self) -> None:
-        self.done += 1
-
-    def show(self, step: int, *facts: str) -> None:  # noqa: ARG002
-        self.lines += facts
-
-    @contextmanager
-    def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:  # noqa: ARG002
-        assert (total > 0, title) == (True, "Converting")
-        yield self
-
-
-def run(path: Path, output: Path, voice: Silence | None = None) -> int:
+def run(path: Path, output: Path) -> int:
     with open_source(path) as source:
-        return convert(source, output, voice or Silence())
+        return convert(source, output)
 
 
 def refused(path: Path, output: Path) -> str:
@@ -180,14 +157,15 @@ def test_a_name_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:
 # ── Unreadable images ────────────────────────────────────────────────────────────────────────────
 
 
-def test_unreadable_images_are_left_out_and_listed_however_many(tmp_path: Path) -> None:
+def test_unreadable_images_are_left_out_and_listed_however_many(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     root = paint_folders(tmp_path / "in", 11)
     for index in range(11):
         (root / f"blue/{index}.png").write_bytes(b"no image")
     (root / "green/3.png").write_bytes(b"")
     (root / "notes.txt").touch()
-    heard = Heard()
-    assert run(root, tmp_path / "out", heard) == 21
+    assert run(root, tmp_path / "out") == 21
     out = open_image_directory(tmp_path / "out", "Dataset")
     assert out.categories == ("blue", "green", "red")
     assert out.class_counts().tolist() == [0, 10, 11]
@@ -198,8 +176,7 @@ def test_unreadable_images_are_left_out_and_listed_however_many(tmp_path: Path) 
     assert {row["port"] for row in bad} == {"Input dataset"}
     assert [row["category"] for row in bad] == ["blue"] * 11 + ["green"]
     assert bad[0]["reason"].startswith("not an image of a known format")
-    assert heard.done == 33
-    left_out, empty, ignored = heard.warnings
+    left_out, empty, ignored = warnings_in(caplog)
     assert left_out.startswith(
         "12 unreadable images are left out:\n  Input dataset: 'blue/0.png': not an image"
     )
@@ -211,7 +188,7 @@ def test_a_file_that_cannot_be_read_or_unpacked_is_an_unreadable_image(tmp_path:
     root = paint_folders(tmp_path / "in", 2, ("red",))
     with open_source(root) as source:
         (root / "red/0.png").unlink()
-        convert(source, tmp_path / "out", Silence())
+        convert(source, tmp_path / "out")
     reasons = (tmp_path / "out/bad_images.csv").read_text()
     assert "Input dataset,red/0.png,red,the file cannot be read: No such file or directory,\n" in reasons
 
@@ -235,13 +212,15 @@ def test_without_a_readable_image_there_is_no_output(tmp_path: Path) -> None:
     )
 
 
-def test_the_log_shows_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_shows_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(conversion, "IMAGES_PER_LINE", 4)
     root = paint_folders(tmp_path / "in", 3)
     (root / "green/2.png").write_bytes(b"")
-    heard = Heard()
-    run(root, tmp_path / "out", heard)
-    assert heard.lines == ["left out: 0", "left out: 1"]
+    run(root, tmp_path / "out")
+    lines = [line for line in caplog.messages if line.startswith("Converting ")]
+    assert [line.partition("  ")[2] for line in lines] == ["left out: 0", "left out: 1"]
 
 
 # ── Refused inputs ───────────────────────────────────────────────────────────────────────────────
@@ -291,15 +270,13 @@ def test_nothing_from_a_hostile_archive_is_written(tmp_path: Path) -> None:
 def test_a_tar_that_changes_while_it_is_read_leaves_no_output(tmp_path: Path) -> None:
     path = archive_of(tmp_path / "a.tar", paint_folders(tmp_path / "in", 3))
 
-    class Cutting(Heard):
-        @contextmanager
-        def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:
+    def cut_and_convert() -> None:
+        with open_source(path) as source:
             path.write_bytes(path.read_bytes()[:6000])
-            with super().bar(total, title, done, lines_every) as bar:
-                yield bar
+            convert(source, tmp_path / "out")
 
     with pytest.raises(InvalidDatasetError, match=r"a\.tar\" is not valid, reason: it is damaged"):
-        run(path, tmp_path / "out", Cutting())
+        cut_and_convert()
     assert not (tmp_path / "out").exists()
 
 
@@ -313,17 +290,18 @@ def test_a_full_disk_is_not_an_unreadable_image(tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interruption_leaves_no_output(tmp_path: Path) -> None:
-    class Interrupted(Heard):
-        def advance(self) -> None:
-            super().advance()
-            if self.done == 3:
-                raise KeyboardInterrupt
+def test_an_interruption_leaves_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Bar] = []
 
-    heard = Interrupted()
+    def interrupt(bar: Bar) -> None:
+        written.append(bar)
+        if len(written) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Bar, "advance", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        run(paint_folders(tmp_path / "in", 40), tmp_path / "out", heard)
-    assert heard.done == 3
+        run(paint_folders(tmp_path / "in", 40), tmp_path / "out")
+    assert len(written) == 3
     assert not (tmp_path / "out").exists()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.logs import warnings_in
 
 from train_pytorch_model.loop import epoch_view
 from train_pytorch_model.loop.epoch_view import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, RunLength, show_every
@@ -17,20 +18,16 @@ REPORT = StepReport(step=10, lr=0.001, metrics=Metrics(1.0, 0.5, 1.0, 8), images
 
 
 class Said:
-    """A progress bar and a voice that record what they are given."""
+    """A progress bar that records what it is given."""
 
     def __init__(self) -> None:
         self.shown: tuple[str, ...] = ()
-        self.warned: list[str] = []
 
     def advance(self) -> None:
         pass
 
     def show(self, step: int, *facts: str) -> None:  # noqa: ARG002
         self.shown = facts
-
-    def warn(self, text: str) -> None:
-        self.warned.append(text)
 
 
 def after_ten_steps(
@@ -46,7 +43,7 @@ def after_ten_steps(
     position: Any = SimpleNamespace(epoch=1, steps_done=0, waited_s=0.0, elapsed_s=1.0, times=[])
     loader: Any = SimpleNamespace(waited_s=0.0)
     length = RunLength(images=160, pixels=pixels, steps_per_epoch=STEPS, is_on_cpu=True)
-    view = EpochView(said, said, loader, position, STEPS, length, lambda _: None)
+    view = EpochView(said, loader, position, STEPS, length, lambda _: None)
     for _ in range(STEPS_TO_JUDGE):
         position.steps_done += 1
         loader.waited_s += waited_s if position.steps_done > 1 else 0.0
@@ -84,17 +81,19 @@ def test_data_wait_does_not_grow_with_image_size(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("pixels", "is_long"), [([100, 100], False), ([100, 300], True)])
 def test_a_long_run_on_a_cpu_is_warned_of(
-    monkeypatch: pytest.MonkeyPatch, pixels: list[int], is_long: bool
+    monkeypatch: pytest.MonkeyPatch, pixels: list[int], is_long: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     step_s = LONG_RUN_S / STEPS / 3 * (STEPS_TO_JUDGE - 1)  # two epochs of small images take two thirds of it
-    said = after_ten_steps(monkeypatch, step_s, pixels)
-    assert [text.startswith("At the speed of the first steps, 320 images") for text in said.warned] == [
-        True
-    ] * is_long
+    after_ten_steps(monkeypatch, step_s, pixels)
+    assert [
+        text.startswith("At the speed of the first steps, 320 images") for text in warnings_in(caplog)
+    ] == [True] * is_long
 
 
-def test_data_wait_is_not_scaled_up_in_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_wait_is_not_scaled_up_in_the_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     step_s = LONG_RUN_S / STEPS / 3 * (STEPS_TO_JUDGE - 1)
     # Nine tenths of a step are waiting: the larger images of the second epoch take a fifth longer.
-    said = after_ten_steps(monkeypatch, step_s, [100, 300], waited_s=step_s / (STEPS_TO_JUDGE - 1) * 0.9)
-    assert said.warned == []
+    after_ten_steps(monkeypatch, step_s, [100, 300], waited_s=step_s / (STEPS_TO_JUDGE - 1) * 0.9)
+    assert warnings_in(caplog) == []

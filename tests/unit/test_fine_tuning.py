@@ -27,7 +27,6 @@ from train_pytorch_model.loop.fine_tuning import (
     sample_images,
 )
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.networks.batch_norms import running_statistics, set_training_mode
 from train_pytorch_model.stories.report import params_of, plan_of
 from train_pytorch_model.words.config import TrainConfig
@@ -175,7 +174,7 @@ def test_the_plan_shows_learning_rates_and_batch_norms(tmp_path: Path) -> None:
     random = open_training_inputs(tmp_path / "untrained", images, images)
     pretrained = replace(random, model=replace(random.model, is_pretrained=True))
     fine_tuned, from_scratch = (
-        Trainer(TrainConfig(learning_rate=0.1), inputs, ALONE, Silence()) for inputs in (pretrained, random)
+        Trainer(TrainConfig(learning_rate=0.1), inputs, ALONE) for inputs in (pretrained, random)
     )
     kept = "use frozen pretrained statistics, moved 30% towards those of 12 training images"
     assert plan_of(fine_tuned)["Batch norms"] == kept

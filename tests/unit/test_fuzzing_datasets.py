@@ -21,7 +21,6 @@ from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.image_operations import OPERATIONS
 from train_pytorch_model.formats.transformation_directory import open_transformation
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, read_size
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.words.errors import (
     InvalidDatasetError,
     InvalidTransformationDirectoryError,
@@ -83,7 +82,7 @@ def test_annotations_of_automl(tmp_path: Path, table: bytes, rows: bytes, which:
     (source / "MLTable").write_bytes((table, TABLE)[which])
     (source / "rows.jsonl").write_bytes((ROWS, rows)[which])
     with suppress(UserError), nothing_happens_outside(tmp_path), open_source(source) as opened:
-        convert(opened, output, Silence())
+        convert(opened, output)
     shutil.rmtree(output, ignore_errors=True)
 
 
@@ -156,5 +155,5 @@ def test_an_archive(tmp_path: Path, suffix: str, data: st.DataObject) -> None:
     path, output = tmp_path / f"archive{suffix}", tmp_path / "output"
     path.write_bytes(data.draw(mutations_of(ARCHIVES[suffix])))
     with suppress(UserError), nothing_happens_outside(tmp_path), open_source(path) as source:
-        convert(source, output, Silence())
+        convert(source, output)
     shutil.rmtree(output, ignore_errors=True)

@@ -11,7 +11,6 @@ import pytest
 from train_pytorch_model.commands.processes import work_or_start_workers
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.machine.priority import NICENESS, SWITCH_S, lower_priority, short_switch_interval
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker
 
@@ -34,7 +33,7 @@ def test_work_runs_with_a_short_switch_interval(monkeypatch: pytest.MonkeyPatch)
     def work(_: World) -> None:
         intervals.append(sys.getswitchinterval())
 
-    work_or_start_workers(work, ["train"], None, Silence())
+    work_or_start_workers(work, ["train"], None)
     assert intervals == [pytest.approx(SWITCH_S, rel=0.01)]
 
 
@@ -57,6 +56,6 @@ def test_the_thread_that_sends_metrics_has_low_priority(
         raise OSError
 
     monkeypatch.setattr("train_pytorch_model.tracking.tracker._Run.__init__", fail)
-    with MlflowTracker(Mlflow(), {}, tmp_path / "mlflow_run", Silence()):
+    with MlflowTracker(Mlflow(), {}, tmp_path / "mlflow_run"):
         pass
     assert seen == [max(niceness(), NICENESS)]

@@ -14,7 +14,6 @@ from tests.azure_job import mpi_job, pytorch_job
 from train_pytorch_model.commands import processes
 from train_pytorch_model.commands.launch import LAUNCHER, Agent
 from train_pytorch_model.commands.processes import opened_once, work_or_start_workers
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.words.errors import InvalidDatasetError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each process opens its own")
@@ -131,9 +130,7 @@ def test_workers_share_the_inputs_of_the_process_that_starts_them(
         return 0
 
     monkeypatch.setattr(processes, "start_workers", start_workers)
-    work_or_start_workers(
-        lambda _: None, [*COMMAND, "--fresh"], "inputs 0", Silence(), lambda: found.append("before")
-    )
+    work_or_start_workers(lambda _: None, [*COMMAND, "--fresh"], "inputs 0", lambda: found.append("before"))
     assert found == ["before", "workers", "inputs 0", "inputs 0"]
     assert list(folder.iterdir()) == []
 

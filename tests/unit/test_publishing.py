@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 from tests.image_directories import open_three
+from tests.logs import warnings_in
 
-from train_pytorch_model.machine.progress import Quiet
 from train_pytorch_model.stories.publish import samples_of
 
 
 def test_samples_are_the_first_rows_with_their_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    samples = samples_of(open_three(tmp_path), Quiet())
+    samples = samples_of(open_three(tmp_path))
     assert [(sample["id"], sample["category"]) for sample in samples] == [
         (0, "große"),
         (1, "b"),
@@ -34,12 +34,12 @@ def endless_number(image_list: Path) -> None:
     ],
 )
 def test_an_unreadable_image_list_does_not_prevent_writing_the_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None], reason: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: Callable[[Path], None], reason: str
 ) -> None:
     images = open_three(tmp_path)
     change(images.root / "images.lst")
-    assert samples_of(images, Quiet()) == []
-    warning = capsys.readouterr().err
-    assert warning.startswith("Warning: _samples.json shows no images: ")
+    assert samples_of(images) == []
+    (warning,) = warnings_in(caplog)
+    assert warning.startswith("_samples.json shows no images: ")
     assert reason in warning
-    assert warning.endswith(". The model is not affected.\n")
+    assert warning.endswith(". The model is not affected.")

@@ -22,7 +22,6 @@ from train_pytorch_model.formats.image_directory import (
 from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.packed import PackedNames
 from train_pytorch_model.formats.writing import write_json
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.words.errors import InvalidDatasetError, OutputDirectoryError
 
 PORT = "Input image directory"
@@ -37,7 +36,7 @@ def of_classes(class_indices: list[int], num_categories: int) -> ImageDirectory:
 
 
 def write_split(images: ImageDirectory, outputs: tuple[Path, Path], fraction: float = 0.5) -> None:
-    write_parts(split(images, fraction, seed=1, stratified=True), outputs, Silence())
+    write_parts(split(images, fraction, seed=1, stratified=True), outputs)
 
 
 # ── Assignment to parts ──────────────────────────────────────────────────────────────────────────
@@ -201,7 +200,7 @@ def test_rows_schema_and_files_are_preserved(tmp_path: Path) -> None:
 def test_two_rows_of_one_file_are_written_to_one_part(tmp_path: Path) -> None:
     images = write_classic(tmp_path / "in")
     parts = (images.select(np.asarray([0, 8])), images.select(np.arange(1, 8)))
-    write_parts(parts, (tmp_path / "1", tmp_path / "2"), Silence())
+    write_parts(parts, (tmp_path / "1", tmp_path / "2"))
     assert list(open_image_directory(tmp_path / "1", PORT).file_names) == ["image/0_0.png"] * 2
 
 

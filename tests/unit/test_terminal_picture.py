@@ -8,15 +8,15 @@ import pytest
 from tests import terminal_picture
 
 PROGRAM = """
-from train_pytorch_model.machine.progress import Terminal
-terminal = Terminal()
-terminal.tell("a plan", "Model")
+from train_pytorch_model.machine.console import logger, paragraph, progress_bar, set_up, summary
+set_up()
+paragraph("a plan", "Model")
 for epoch in (1, 2):
-    with terminal.bar(2, f"Epoch {epoch}/2") as bar:
+    with progress_bar(2, f"Epoch {epoch}/2") as bar:
         bar.advance()
         bar.show(1, f"loss {epoch}.5", "data wait 3%")
-    terminal.sum_up(f"Epoch {epoch}/2", "best")
-terminal.say("the end")
+    summary(f"Epoch {epoch}/2", "best")
+logger.info("the end")
 """
 
 

@@ -10,23 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.logs import warnings_in
 
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.tracking import tracker as module
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker
 
 RECORD = {"epoch": 1, "step": 4, "Train loss": 0.5, "Learning rate": 0.1}
-
-
-class Voice(Silence):
-    """Records warnings."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
 
 
 class Server(ThreadingHTTPServer):
@@ -120,10 +110,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @contextmanager
-def tracking(tmp_path: Path) -> Iterator[tuple[MlflowTracker, Voice]]:
-    voice = Voice()
-    with MlflowTracker(Mlflow(), {"epochs": 2}, tmp_path / "mlflow_run", voice) as tracker:
-        yield tracker, voice
+def tracking(tmp_path: Path) -> Iterator[MlflowTracker]:
+    with MlflowTracker(Mlflow(), {"epochs": 2}, tmp_path / "mlflow_run") as tracker:
+        yield tracker
 
 
 def record(epoch: int) -> dict[str, float]:
@@ -132,7 +121,7 @@ def record(epoch: int) -> dict[str, float]:
 
 def log_and_raise(error: BaseException, tmp_path: Path) -> None:
     """Log an epoch, then end the run by an exception."""
-    with suppress(type(error)), tracking(tmp_path) as (tracker, _):
+    with suppress(type(error)), tracking(tmp_path) as tracker:
         tracker.log(record(1))
         raise error
 
@@ -144,11 +133,13 @@ def wait_for_call(server: Server, count: int = 1) -> None:
         time.sleep(0.01)
 
 
-def test_a_run_sends_its_epochs_and_ends(server: Server, tmp_path: Path) -> None:
-    with tracking(tmp_path) as (tracker, voice):
+def test_a_run_sends_its_epochs_and_ends(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tracking(tmp_path) as tracker:
         tracker.log(record(1))
         tracker.log(record(2))
-    assert voice.warnings == []
+    assert warnings_in(caplog) == []
     assert [(step, value) for key, step, value in server.metrics if key == "Train loss"] == [
         (1, 0.5),
         (2, 0.5),
@@ -157,14 +148,16 @@ def test_a_run_sends_its_epochs_and_ends(server: Server, tmp_path: Path) -> None
     assert (tmp_path / "mlflow_run").read_text() == "r1"
 
 
-def test_a_resumed_run_sends_no_epoch_twice(server: Server, tmp_path: Path) -> None:
+def test_a_resumed_run_sends_no_epoch_twice(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log_and_raise(SystemExit(143), tmp_path)
     assert "FINISHED" not in server.statuses
     assert "FAILED" not in server.statuses
-    with tracking(tmp_path) as (tracker, voice):
+    with tracking(tmp_path) as tracker:
         tracker.log(record(1))
         tracker.log(record(2))
-    assert voice.warnings == []
+    assert warnings_in(caplog) == []
     assert [step for key, step, _ in server.metrics if key == "Train loss"] == [1, 2]
     assert server.calls.count("runs/create") == 1
 
@@ -176,47 +169,55 @@ def test_a_failed_run_is_marked_as_failed(server: Server, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("fault", [401, 403, 429, 500, "dies", "hangs"])
 def test_a_faulty_server_causes_one_warning(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int | str
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: int | str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     server.fault = fault
     if fault == "hangs":
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    with tracking(tmp_path) as (tracker, voice):
+    with tracking(tmp_path) as tracker:
         for epoch in range(1, 9):
             tracker.log(record(epoch))
-    assert len(voice.warnings) == 1
-    assert voice.warnings[0].startswith("MLflow does not have all metrics (")
-    assert voice.warnings[0].endswith("); metrics.jsonl has them.")
+    assert len(warnings_in(caplog)) == 1
+    assert warnings_in(caplog)[0].startswith("MLflow does not have all metrics (")
+    assert warnings_in(caplog)[0].endswith("); metrics.jsonl has them.")
 
 
-def test_an_unreachable_server_causes_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_causes_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with tracking(tmp_path) as (tracker, voice):
+    with tracking(tmp_path) as tracker:
         tracker.log(record(1))
-    assert len(voice.warnings) == 1
+    assert len(warnings_in(caplog)) == 1
 
 
 def test_logging_does_not_wait_for_a_server_that_hangs(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor does closing wait longer than `CLOSING_S`, although the call is still in progress."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "50")
     monkeypatch.setattr(module, "CLOSING_S", 0.2)
     server.fault = "hangs"
-    with tracking(tmp_path) as (tracker, voice):
+    with tracking(tmp_path) as tracker:
         tracker.log(record(1))
         wait_for_call(server)
         for epoch in range(2, 100):
             tracker.log(record(epoch))
     assert not server.over.is_set()  # the call is still waiting
-    assert voice.warnings == [
+    assert warnings_in(caplog) == [
         "MLflow does not have all metrics (no answer within 0 s); metrics.jsonl has them."
     ]
 
 
-def test_metrics_that_the_server_missed_are_sent_at_the_end(server: Server, tmp_path: Path) -> None:
-    with tracking(tmp_path) as (tracker, voice):
+def test_metrics_that_the_server_missed_are_sent_at_the_end(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tracking(tmp_path) as tracker:
         tracker.log(record(1))
         deadline = time.monotonic() + 60
         while not server.metrics:
@@ -228,5 +229,5 @@ def test_metrics_that_the_server_missed_are_sent_at_the_end(server: Server, tmp_
             tracker.log(record(epoch))
         wait_for_call(server, calls + module.MAX_FAILURES)
         server.fault = None
-    assert voice.warnings == []
+    assert warnings_in(caplog) == []
     assert [step for key, step, _ in server.metrics if key == "Train loss"] == [1, 2, 3, 4, 5]

@@ -21,7 +21,6 @@ from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.passes import NotFiniteError, StepReport
 from train_pytorch_model.loop.train_state import Snapshot
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.measures.evaluation import Outcomes
 from train_pytorch_model.stories.report import plan_of, stopped_early
 from train_pytorch_model.words.config import TrainConfig
@@ -43,7 +42,7 @@ def trainer(tmp_path: Path) -> Trainer:
     truncated = images / "blue" / "0.png"
     truncated.write_bytes(truncated.read_bytes()[:-900])
     inputs = open_training_inputs(tmp_path / "untrained", tmp_path / "training", images)
-    return Trainer(TrainConfig(batch_size=4, epochs=3), inputs, ALONE, Silence())
+    return Trainer(TrainConfig(batch_size=4, epochs=3), inputs, ALONE)
 
 
 def test_training_images_can_be_smaller_than_validation_images(tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_training_images_can_be_smaller_than_validation_images(tmp_path: Path) -
     InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
     images = paint_folders(tmp_path / "images", 4)
     inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
-    trainer = Trainer(TrainConfig(epochs=2), inputs, ALONE, Silence())
+    trainer = Trainer(TrainConfig(epochs=2), inputs, ALONE)
     assert plan_of(trainer)["Augmenting"] == "random-resized-crop and flip"
     assert plan_of(trainer)["Size"] == "64 x 80 px (the recipe says so), trained at 32 x 48"
     seen: list[tuple[bool, torch.Size]] = []
@@ -69,7 +68,7 @@ def test_early_epochs_train_on_smaller_images(tmp_path: Path) -> None:
     InitModel(output=tmp_path / "untrained", architecture="mobilenet_v3_small", recipe=recipe).run()
     images = paint_folders(tmp_path / "images", 4)
     inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
-    trainer = Trainer(TrainConfig(epochs=3), inputs, ALONE, Silence())
+    trainer = Trainer(TrainConfig(epochs=3), inputs, ALONE)
     sizes = "96 x 96 px (the recipe says so), trained at 64 x 80, from epoch 3 on at 96 x 96"
     assert plan_of(trainer)["Size"] == sizes
     seen: list[tuple[int, bool, tuple[int, ...]]] = []
@@ -96,7 +95,7 @@ def test_a_run_resumes_exactly_where_images_become_larger(tmp_path: Path) -> Non
     inputs = with_flips_decided(open_training_inputs(tmp_path / "untrained", images, images), ALONE)
 
     def begun() -> Trainer:
-        return Trainer(TrainConfig(epochs=2, batch_size=4), inputs, ALONE, Silence())
+        return Trainer(TrainConfig(epochs=2, batch_size=4), inputs, ALONE)
 
     whole = begun()
     with whole.loader(None) as loader:
@@ -122,7 +121,7 @@ def test_cutmix_boxes_are_the_same_after_a_resume_within_an_epoch(tmp_path: Path
 
     def begun(cutmix: float) -> Trainer:
         recipe = replace(given.recipe, cutmix=cutmix, precision="float32")
-        return Trainer(TrainConfig(batch_size=4), replace(given, recipe=recipe), ALONE, Silence())
+        return Trainer(TrainConfig(batch_size=4), replace(given, recipe=recipe), ALONE)
 
     def trained(trainer: Trainer) -> list[Snapshot]:
         steps: list[Snapshot] = []
@@ -240,7 +239,7 @@ def test_only_weights_trained_from_scratch_are_rescaled(
         tmp_path / "model", trainer.inputs.training.root, trainer.inputs.validation.root
     )
     given = read_state_dict(inputs.model.weights_path, 1 << 30)
-    own = Trainer(trainer.config, inputs, trainer.world, Silence()).network.state_dict()
+    own = Trainer(trainer.config, inputs, trainer.world).network.state_dict()
     name = "features.0.0.weight"
     assert torch.equal(own[name], given[name]) is not shortened
 

@@ -3,8 +3,6 @@
 import base64
 import io
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.logs import warnings_in
 from tests.painting import encode, paint, paint_folders
 
 from train_pytorch_model.datasets import transforming
@@ -19,34 +18,10 @@ from train_pytorch_model.formats import image_operations as ops
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
 from train_pytorch_model.inputs.bad_images import BadImage
-from train_pytorch_model.machine.progress import Bar, Silence
+from train_pytorch_model.machine.console import Bar
 from train_pytorch_model.words.errors import InvalidDatasetError, InvalidTransformationDirectoryError
 
 PORT = "Input image directory"
-
-
-class Heard(Silence):
-    """Records warnings."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-
-class Interrupting(Silence):
-    """Raises KeyboardInterrupt as soon as an image is written."""
-
-    @contextmanager
-    def bar(self, total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:  # noqa: ARG002
-        yield self
-
-    def advance(self) -> None:
-        raise KeyboardInterrupt
-
-    def show(self, step: int, *facts: str) -> None:
-        pass
 
 
 def run(
@@ -54,13 +29,10 @@ def run(
     output: Path,
     *operations: ops.Operation,
     seed: int = 1,
-    voice: Silence | None = None,
     bad_images: tuple[BadImage, ...] = (),
 ) -> int:
     transformation = Transformation("Input image transformation T", operations)
-    return transforming.transform(
-        images, bad_images, transformation, seed, output, "--output", voice or Silence()
-    )
+    return transforming.transform(images, bad_images, transformation, seed, output, "--output")
 
 
 def open_painted(tmp_path: Path, per_category: int = 2, size: tuple[int, int] = (12, 10)) -> ImageDirectory:
@@ -140,7 +112,9 @@ def test_the_output_has_the_classic_form(tmp_path: Path) -> None:
     assert (samples[0]["id"], samples[0]["category"]) == (29, "b")
 
 
-def test_other_columns_are_kept_but_outdated_sizes_are_dropped(tmp_path: Path) -> None:
+def test_other_columns_are_kept_but_outdated_sizes_are_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     image_info = {"id": 9, "file_name": "image/a.png", "width": 32, "height": 32}
     rows = [{"image_info": image_info, "id": 7, "town": "Köln", "boxes": [[1, 2, 3, 4]]}]
     columns = [
@@ -148,14 +122,13 @@ def test_other_columns_are_kept_but_outdated_sizes_are_dropped(tmp_path: Path) -
         column("boxes", "Object", "object", annotation_type="COCO_object_detection"),
         column("town", "String", "str"),
     ]
-    voice = Heard()
     images = write_directory(tmp_path / "in", rows, columns)
-    run(images, tmp_path / "out", voice=voice)
+    run(images, tmp_path / "out")
     assert (tmp_path / "out/images.lst").read_text() == (
         '{"image_info": {"id": 9, "file_name": "image/a.png"}, "id": 7, "town": "K\\u00f6ln",'
         ' "boxes": [[1, 2, 3, 4]]}\n'
     )
-    assert voice.warnings == [
+    assert warnings_in(caplog) == [
         f"{images.title}: the annotations in column 'boxes' are copied unchanged, not transformed"
     ]
 
@@ -255,13 +228,12 @@ def test_the_global_random_state_is_unchanged(tmp_path: Path) -> None:
 # ── Images that cannot be transformed ────────────────────────────────────────────────────────────
 
 
-def test_unreadable_images_are_left_out_and_listed(tmp_path: Path) -> None:
+def test_unreadable_images_are_left_out_and_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     images = open_painted(tmp_path, 3)
     data = images.path(1).read_bytes()
     images.path(1).write_bytes(data[: len(data) // 2])
     early = BadImage(PORT, "red/9.png", "red", "early")
-    voice = Heard()
-    assert run(images, tmp_path / "out", voice=voice, bad_images=(early,)) == 5
+    assert run(images, tmp_path / "out", bad_images=(early,)) == 5
     result = open_image_directory(tmp_path / "out", PORT)
     assert [row["id"] for row in result.read_rows()] == [0, 2, 3, 4, 5]
     lines = (tmp_path / "out/bad_images.csv").read_text().splitlines()
@@ -270,7 +242,7 @@ def test_unreadable_images_are_left_out_and_listed(tmp_path: Path) -> None:
         "Input image directory,red/9.png,red,early,",
     ]
     assert lines[2].startswith("Input image directory,blue/1.png,blue,OSError: ")
-    assert voice.warnings[0].startswith(
+    assert warnings_in(caplog)[0].startswith(
         "2 unreadable images are left out:\n  Input image directory: 'red/9.png': early"
     )
 
@@ -278,7 +250,7 @@ def test_unreadable_images_are_left_out_and_listed(tmp_path: Path) -> None:
 def test_an_image_too_small_for_an_operation_is_left_out_and_listed(tmp_path: Path) -> None:
     images = open_painted(tmp_path, 3)
     paint("red", 0, (7, 10)).save(images.path(4))
-    assert run(images, tmp_path / "out", ops.RandomCrop(8), voice=Heard()) == 5
+    assert run(images, tmp_path / "out", ops.RandomCrop(8)) == 5
     lines = (tmp_path / "out/bad_images.csv").read_text().splitlines()
     assert lines[1].startswith(
         'Input image directory,red/1.png,red,"RandomCrop cannot be applied to 7 x 10 pixels: '
@@ -316,8 +288,14 @@ def test_if_most_images_are_damaged_the_dataset_is_refused(tmp_path: Path) -> No
         run(images, tmp_path / "out", ops.RandomCrop(20))
 
 
-def test_an_interrupted_transformation_leaves_no_output(tmp_path: Path) -> None:
+def test_an_interrupted_transformation_leaves_no_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Bar) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Bar, "advance", interrupt)
     images = open_painted(tmp_path, 20)
     with pytest.raises(KeyboardInterrupt):
-        run(images, tmp_path / "out", voice=Interrupting())
+        run(images, tmp_path / "out")
     assert not (tmp_path / "out").exists()

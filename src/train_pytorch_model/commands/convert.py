@@ -7,7 +7,7 @@ from typing import ClassVar
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.datasets.conversion import FLAG, convert, open_source
 from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.machine.console import logger, set_up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +27,13 @@ class Convert:
 
     def run(self) -> None:
         """Check the input, then convert."""
-        voice = make_voice(is_main=True, quiet=self.quiet)
+        set_up(is_main=True, quiet=self.quiet)
         check_apart(self.output, FLAG, self.input, "--input")
         check_output(self.output, FLAG)
-        voice.say(f"Reading {self.input}")
+        logger.info(f"Reading {self.input}")
         with open_source(self.input) as source:
             images = source.images
             kind = f"of {len(images.categories):,} categories" if images.categories else "without categories"
-            voice.say(f"Converting {len(images):,} images {kind}")
-            written = convert(source, self.output, voice)
-        voice.say(f"The {written:,} images are in {self.output}")
+            logger.info(f"Converting {len(images):,} images {kind}")
+            written = convert(source, self.output)
+        logger.info(f"The {written:,} images are in {self.output}")

@@ -11,7 +11,7 @@ from train_pytorch_model.commands.processes import opened_once, spelled, work_or
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.inputs.opening import open_evaluation_inputs
-from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.measures.evaluation import TOP_K, Evaluation, accuracy_in_images, worst_categories
 from train_pytorch_model.measures.evaluation_directory import PAGE
 
@@ -43,7 +43,7 @@ class Evaluate:
     def run(self) -> None:
         """Evaluate, and print the main metrics."""
         is_main = rank_of(os.environ) == 0
-        voice = make_voice(is_main, self.quiet)
+        set_up(is_main, self.quiet)
         check_apart(self.output, FLAG, self.dataset, "--dataset")
         arguments = ["evaluate", *self._arguments()]
         inputs = opened_once(lambda: open_evaluation_inputs(self.trained_model, self.dataset), arguments)
@@ -54,18 +54,18 @@ class Evaluate:
             from train_pytorch_model.stories import evaluate as evaluating
             from train_pytorch_model.stories import predict as predicting
 
-            agreed = agreed_inputs.agree_on_scoring(inputs, world, voice)
+            agreed = agreed_inputs.agree_on_scoring(inputs, world)
             if not world.is_main:
-                predicting.predict_share(agreed, evaluating.TITLE, world, voice)
+                predicting.predict_share(agreed, evaluating.TITLE, world)
                 return
             for warning in agreed.warnings:
-                voice.warn(warning)
-            evaluation = evaluating.evaluate(agreed, self.output, world, voice)
+                logger.warning(warning)
+            evaluation = evaluating.evaluate(agreed, self.output, world)
             for line in summary(evaluation, agreed.spec.categories):
-                voice.say(line)
-            voice.say(f"The evaluation is in {self.output}/{PAGE}")
+                logger.info(line)
+            logger.info(f"The evaluation is in {self.output}/{PAGE}")
 
-        work_or_start_workers(work, arguments, inputs, voice)
+        work_or_start_workers(work, arguments, inputs)
 
     def _arguments(self) -> list[str]:
         """The arguments of this command, for the worker processes that it starts."""

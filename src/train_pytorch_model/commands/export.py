@@ -8,7 +8,7 @@ import tyro
 
 from train_pytorch_model.commands.program import OptionalInt, Switch
 from train_pytorch_model.inputs.opening import open_trained_model
-from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import OutputDirectoryError
 
 
@@ -35,6 +35,7 @@ class Export:
 
     def run(self) -> None:
         """Check the options, export, and print the largest difference from PyTorch."""
+        set_up(quiet=self.quiet)
         if self.output.exists():
             raise OutputDirectoryError(f"--output {self.output} exists. Nothing is ever overwritten.")
         model, spec = open_trained_model(self.trained_model, self.image_size)
@@ -42,7 +43,7 @@ class Export:
         from train_pytorch_model.stories import export as exporting
 
         difference = exporting.export(model, spec, self.kind, self.output)
-        make_voice(is_main=True, quiet=self.quiet).say(
+        logger.info(
             f"{self.output}: {spec.architecture}, {len(spec.categories)} categories,"
             f" {spec.framing.height} x {spec.framing.width} px"
             + (f", opset {exporting.OPSET}" if self.kind == "onnx" else "")

@@ -10,7 +10,7 @@ from train_pytorch_model.commands.program import OptionalName, OptionalPath, Swi
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, unknown
 from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
-from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.recipe import Recipe, sides
 
@@ -52,6 +52,7 @@ class InitModel:
 
     def run(self) -> None:
         """Check the options, then write the directory."""
+        set_up(quiet=self.quiet)
         if self.architecture not in FAMILY_OF:
             raise ParameterError(unknown(self.architecture))
         options = {
@@ -87,9 +88,7 @@ class InitModel:
             self.output,
             shows_download=not self.quiet,
         )
-        make_voice(is_main=True, quiet=self.quiet).say(
-            f"The untrained {self.architecture} is in {self.output}"
-        )
+        logger.info(f"The untrained {self.architecture} is in {self.output}")
 
     def _size_problems(self) -> list[str]:
         """Return the image sizes that the architecture or the recipe rules out, each with the reason."""

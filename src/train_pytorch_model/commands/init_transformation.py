@@ -25,7 +25,7 @@ from train_pytorch_model.formats.image_operations import (
 )
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.transformation_directory import write_transformation
-from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError, out_of_range
 
 JITTER = 0.4  # for brightness, contrast and saturation, as in fb.resnet.torch
@@ -110,6 +110,7 @@ class InitTransformation:
 
     def run(self) -> None:
         """Check the options, then write the directory."""
+        set_up(quiet=self.quiet)
         problems = self._problems()
         if problems:
             raise ParameterError("\n".join(problems))
@@ -117,9 +118,7 @@ class InitTransformation:
         operations = self._operations()
         write_transformation(self.output, operations, "--output")
         names = ", ".join(operation.name for operation in operations)
-        make_voice(is_main=True, quiet=self.quiet).say(
-            f"The image transformation is in {self.output}: {names}"
-        )
+        logger.info(f"The image transformation is in {self.output}: {names}")
 
     def _operations(self) -> list[Operation]:
         chosen: list[tuple[bool, Operation]] = [

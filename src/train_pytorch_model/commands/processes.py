@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from train_pytorch_model.commands.launch import LAUNCHER, Agent, LaunchError, Worker, decide, start_workers
 from train_pytorch_model.commands.once_per_node import Launch, offered, once_per_node
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.priority import short_switch_interval
 from train_pytorch_model.machine.process_table import end_with_parent
-from train_pytorch_model.machine.progress import Voice
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
@@ -46,7 +46,6 @@ def work_or_start_workers(
     work: "Callable[[World], None]",
     arguments: Sequence[str],
     inputs: object,
-    voice: Voice,
     before_workers: Callable[[], None] = lambda: None,
 ) -> None:
     """Run `work` in this process, or start one worker process per GPU with `arguments`, the verb first.
@@ -63,11 +62,11 @@ def work_or_start_workers(
 
     part = decide(os.environ, torch.cuda.device_count())
     if part.note:
-        voice.say(part.note)
+        logger.info(part.note)
     if isinstance(part, Worker):
-        _work(part, work, voice)
+        _work(part, work)
     else:
-        voice.say(part.torchrun_line(arguments))
+        logger.info(part.torchrun_line(arguments))
         before_workers()
         with offered(_launch(str(os.getpid()), arguments, part.num_processes), inputs):
             status = start_workers(part, arguments)
@@ -88,7 +87,7 @@ def _launch(started_by: object, arguments: Sequence[str], num_processes: int) ->
     return Launch(repr([socket.gethostname(), started_by, str(Path.cwd()), *arguments]), num_processes)
 
 
-def _work(worker: Worker, work: "Callable[[World], None]", voice: Voice) -> None:
+def _work(worker: Worker, work: "Callable[[World], None]") -> None:
     from torch.distributed.elastic.multiprocessing.errors import record
 
     from train_pytorch_model.distributed.world import join_world
@@ -100,7 +99,7 @@ def _work(worker: Worker, work: "Callable[[World], None]", voice: Voice) -> None
 
     keep_freed_memory()
     if worker.warning:
-        voice.warn(worker.warning)
+        logger.warning(worker.warning)
     before = dict(os.environ)
     os.environ.update(worker.environment())
     try:

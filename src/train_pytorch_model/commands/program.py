@@ -24,8 +24,8 @@ import tyro
 from train_pytorch_model import __version__
 from train_pytorch_model.commands.launch import rank_of
 from train_pytorch_model.formats.run_folder import is_azure_job, leave_error_info, remove_error_info
+from train_pytorch_model.machine.console import write_what_the_console_can
 from train_pytorch_model.machine.priority import OPENMP
-from train_pytorch_model.machine.progress import write_what_the_console_can
 from train_pytorch_model.machine.stop_requests import StoppedError
 from train_pytorch_model.words.errors import (
     DISK_IS_FULL,

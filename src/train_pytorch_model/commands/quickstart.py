@@ -13,7 +13,7 @@ from train_pytorch_model.commands.program import Command, activation
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
 from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.machine.progress import Voice, make_voice
+from train_pytorch_model.machine.console import logger, set_up
 
 VERBS: Mapping[str, type[Command]] = {"init-model": InitModel, "train": Train, "score": Score}
 
@@ -38,10 +38,10 @@ class Quickstart:
 
     def run(self) -> None:
         """Write the images, then run the three verbs by their command lines."""
-        voice = make_voice(is_main=True)
+        set_up(is_main=True)
         check_output(self.output, "--output")
 
-        voice.say("1. Writing handwritten digits as image directories")
+        logger.info("1. Writing handwritten digits as image directories")
         from train_pytorch_model.datasets.digits import write_digits
 
         directories = write_digits(self.output)
@@ -49,21 +49,23 @@ class Quickstart:
         training, validation, held_out = (str(directory) for directory in directories)
         untrained, trained = str(self.output / "untrained_model"), str(self.output / "trained_model")
 
-        voice.say("\n2. Initialising a ResNet-18")
-        self._type(voice, "init-model", "--architecture", "resnet18", "--output", untrained)
-        voice.say("\n3. Training")
-        self._type(voice, "train", "--untrained-model", untrained, "--training-dataset", training,
+        logger.info("\n2. Initialising a ResNet-18")
+        self._type("init-model", "--architecture", "resnet18", "--output", untrained)
+        logger.info("\n3. Training")
+        self._type("train", "--untrained-model", untrained, "--training-dataset", training,
                    "--validation-dataset", validation, "--trained-model", trained,
                    "--batch-size", str(BATCH_SIZE))  # fmt: skip
-        voice.say("\n4. Scoring held-out images")
-        self._type(voice, "score", "--trained-model", trained, "--dataset", held_out,
+        logger.info("\n4. Scoring held-out images")
+        self._type("score", "--trained-model", trained, "--dataset", held_out,
                    "--scored-dataset", str(self.output / "scores"))  # fmt: skip
-        voice.say("\n5. Next: your own images, in one folder per category, such as photographs/daisy/1.jpg:")
+        logger.info(
+            "\n5. Next: your own images, in one folder per category, such as photographs/daisy/1.jpg:"
+        )
         for command in (*activation(), *NEXT):
-            voice.say(f"  {command}")
+            logger.info(f"  {command}")
 
-    def _type(self, voice: Voice, verb: str, *arguments: str) -> None:
+    def _type(self, verb: str, *arguments: str) -> None:
         """Print a command line, then run it."""
-        voice.say(f"$ python -m train_pytorch_model {shlex.join([verb, *arguments])}")
+        logger.info(f"$ python -m train_pytorch_model {shlex.join([verb, *arguments])}")
         command: Command = tyro.cli(VERBS[verb], args=arguments)
         command.run()

@@ -10,7 +10,7 @@ from train_pytorch_model.commands.processes import opened_once, spelled, work_or
 from train_pytorch_model.commands.program import OptionalInt, Switch
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.inputs.opening import open_scoring_inputs
-from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError, out_of_range
 from train_pytorch_model.words.wording import counted
 
@@ -46,7 +46,7 @@ class Score:
     def run(self) -> None:
         """Score the images, and print the accuracy if they are labelled."""
         is_main = rank_of(os.environ) == 0
-        voice = make_voice(is_main, self.quiet)
+        set_up(is_main, self.quiet)
         if self.top_k is not None and self.top_k < 1:
             raise ParameterError(out_of_range("Top k", "greater than 0", "--top-k", self.top_k))
         check_apart(self.scored_dataset, FLAG, self.dataset, "--dataset")
@@ -59,21 +59,21 @@ class Score:
             from train_pytorch_model.stories import predict as predicting
             from train_pytorch_model.stories import score as scoring
 
-            agreed = agreed_inputs.agree_on_scoring(inputs, world, voice)
+            agreed = agreed_inputs.agree_on_scoring(inputs, world)
             if not world.is_main:
-                predicting.predict_share(agreed, scoring.TITLE, world, voice)
+                predicting.predict_share(agreed, scoring.TITLE, world)
                 return
             for warning in agreed.warnings:
-                voice.warn(warning)
-            scored = scoring.score(agreed, self.scored_dataset, self.top_k, world, voice)
+                logger.warning(warning)
+            scored = scoring.score(agreed, self.scored_dataset, self.top_k, world)
             if scored.labelled:
                 share = scored.correct / scored.labelled
                 labelled = counted(scored.labelled, "image", "images")
-                voice.say(f"Accuracy {share:.1%}: {scored.correct:,} of {labelled}")
+                logger.info(f"Accuracy {share:.1%}: {scored.correct:,} of {labelled}")
             images = counted(scored.images, "image", "images")
-            voice.say(f"The scores of {images} are in {self.scored_dataset}/scores.csv")
+            logger.info(f"The scores of {images} are in {self.scored_dataset}/scores.csv")
 
-        work_or_start_workers(work, arguments, inputs, voice)
+        work_or_start_workers(work, arguments, inputs)
 
     def _arguments(self) -> list[str]:
         """The arguments of this command, for the worker processes that it starts."""

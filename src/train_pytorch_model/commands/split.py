@@ -8,7 +8,7 @@ from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.datasets.splitting import FLAGS, categories_in_one_part, split, write_parts
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError, listed, out_of_range
 from train_pytorch_model.words.wording import counted
 
@@ -50,7 +50,7 @@ class Split:
         if not 0 < self.fraction < 1:
             rule = "greater than 0 and less than 1"
             raise ParameterError(out_of_range(FRACTION, rule, "--fraction", self.fraction))
-        voice = make_voice(is_main=True, quiet=self.quiet)
+        set_up(is_main=True, quiet=self.quiet)
         outputs = (self.output_1, self.output_2)
         for output, flag, other, other_flag in (
             (self.output_1, FLAGS[0], self.input, "--input"),
@@ -63,12 +63,12 @@ class Split:
         for output, flag in zip(outputs, FLAGS, strict=True):
             check_output(output, flag)
         for warning in images.warnings():
-            voice.warn(warning)
+            logger.warning(warning)
         parts = split(images, self.fraction, self.seed, self.stratified)
         if images.categories and (alone := categories_in_one_part(parts)):
-            voice.warn(f"One part has all images of category{listed([repr(name) for name in alone])}")
+            logger.warning(f"One part has all images of category{listed([repr(name) for name in alone])}")
         without = "" if images.categories else " without categories"
-        voice.say(f"Splitting {len(images):,} images{without} into {len(parts[0]):,} and {len(parts[1]):,}")
-        write_parts(parts, outputs, voice)
+        logger.info(f"Splitting {len(images):,} images{without} into {len(parts[0]):,} and {len(parts[1]):,}")
+        write_parts(parts, outputs)
         for part, output in zip(parts, outputs, strict=True):
-            voice.say(f"{counted(len(part), 'image is', 'images are')} in {output}")
+            logger.info(f"{counted(len(part), 'image is', 'images are')} in {output}")

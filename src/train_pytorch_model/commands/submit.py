@@ -20,7 +20,7 @@ from train_pytorch_model.inputs.opening import (
     open_training_datasets,
     open_training_inputs,
 )
-from train_pytorch_model.machine.progress import Voice, make_voice
+from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.job_folder import JOB, TRAINED_MODEL, write_job_folder
@@ -128,18 +128,18 @@ class Submit:
 
     def run(self) -> None:
         """Check everything, then submit the job and watch it, or write it for --dry-run."""
-        voice = make_voice(is_main=True, quiet=self.quiet)
+        set_up(is_main=True, quiet=self.quiet)
         submission = self._submission()
         self._check_outputs()
         workspace = None if self.dry_run else self._workspace()
-        _check_local_data(submission, voice)
+        _check_local_data(submission)
 
         if workspace is None:
-            self._write(submission, voice)
+            self._write(submission)
             return
         with tempfile.TemporaryDirectory() as folder:
             write_job_folder(submission, Path(folder))
-            self._send(submission, Path(folder), workspace, voice)
+            self._send(submission, Path(folder), workspace)
 
     def _submission(self) -> Submission:
         untrained = self.untrained_model
@@ -180,7 +180,7 @@ class Submit:
         }
         return Workspace.find(flags, self.config, os.environ, Path.cwd())
 
-    def _write(self, submission: Submission, voice: Voice) -> None:
+    def _write(self, submission: Submission) -> None:
         from train_pytorch_model.stories import submit as submitting
 
         assert self.dry_run is not None
@@ -188,49 +188,49 @@ class Submit:
         write_job_folder(submission, self.dry_run)
         submitting.validate(self.dry_run)
         nodes = submission.nodes
-        voice.say(f"Nothing was sent. The job is in {self.dry_run}; to submit it:")
-        voice.say(
+        logger.info(f"Nothing was sent. The job is in {self.dry_run}; to submit it:")
+        logger.info(
             f"  az ml compute create --type AmlCompute --name {nodes.cluster} --size {nodes.new_vm_size}"
             f" --min-instances 0 --max-instances {nodes.new_max_nodes}   # if it does not exist"
         )
-        voice.say(f"  az ml job create --file {shlex.quote(str(self.dry_run / JOB))}")
+        logger.info(f"  az ml job create --file {shlex.quote(str(self.dry_run / JOB))}")
 
-    def _send(self, submission: Submission, folder: Path, workspace: Workspace, voice: Voice) -> None:
+    def _send(self, submission: Submission, folder: Path, workspace: Workspace) -> None:
         from train_pytorch_model.stories import submit as submitting
 
-        client = submitting.connect(workspace, voice)
-        job = submitting.send(submission, folder, self.register_components, client, voice)
+        client = submitting.connect(workspace)
+        job = submitting.send(submission, folder, self.register_components, client)
         if self.wait_limit == 0:
-            _say_how_to_follow(job, workspace, voice)
+            _say_how_to_follow(job, workspace)
             return
         wait_limit_s = None if self.wait_limit is None else 60.0 * self.wait_limit
         try:
-            if not submitting.follow(client, job, wait_limit_s, voice):
+            if not submitting.follow(client, job, wait_limit_s):
                 raise submitting.ServiceError(
                     f"Job {job.name} was not complete after {self.wait_limit} minutes. It continues."
                 )
         except (KeyboardInterrupt, SystemExit, submitting.ServiceError):
-            _say_how_to_follow(job, workspace, voice)
+            _say_how_to_follow(job, workspace)
             raise
         if self.register:
-            voice.say(f"The trained model is registered as {self.register}")
+            logger.info(f"The trained model is registered as {self.register}")
         if self.download:
             try:
-                submitting.download(client, job, self.download, voice)
+                submitting.download(client, job, self.download)
             except BaseException:  # the trained model is still in Azure ML: say how to get it
-                voice.say(f"\nJob {job.name} is complete. Its model can still be downloaded:")
-                voice.say(_download_line(job, workspace))
+                logger.info(f"\nJob {job.name} is complete. Its model can still be downloaded:")
+                logger.info(_download_line(job, workspace))
                 raise
 
 
-def _check_local_data(submission: Submission, voice: Voice) -> None:
+def _check_local_data(submission: Submission) -> None:
     """Find mistakes that a node would report only after minutes. Data in the cloud is not checked."""
     model = submission.untrained_model.local if submission.untrained_model else None
     training, validation = submission.training_dataset.local, submission.validation_dataset.local
     if training and validation and model:
         epochs = submission.parameters.epochs
         for warning in open_training_inputs(model, training, validation, epochs).warnings:
-            voice.warn(warning)
+            logger.warning(warning)
         return
     if model:
         open_model_directory(model, UNTRAINED_MODEL)
@@ -242,11 +242,11 @@ def _check_local_data(submission: Submission, voice: Voice) -> None:
             open_image_directory(directory, port).require_labels()
 
 
-def _say_how_to_follow(job: "Job", workspace: Workspace, voice: Voice) -> None:
-    voice.say(f"\nJob {job.name} continues: {job.studio_url}")
-    voice.say(f"  az ml job stream --name {job.name} {workspace.flags()}")
-    voice.say(f"  az ml job cancel --name {job.name} {workspace.flags()}")
-    voice.say(_download_line(job, workspace))
+def _say_how_to_follow(job: "Job", workspace: Workspace) -> None:
+    logger.info(f"\nJob {job.name} continues: {job.studio_url}")
+    logger.info(f"  az ml job stream --name {job.name} {workspace.flags()}")
+    logger.info(f"  az ml job cancel --name {job.name} {workspace.flags()}")
+    logger.info(_download_line(job, workspace))
 
 
 def _download_line(job: "Job", workspace: Workspace) -> str:

@@ -2,8 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -18,8 +17,7 @@ from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.run_folder import FLAG, REPORT, RunFolder, is_azure_job
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
-from train_pytorch_model.machine.progress import Recorded, Voice, make_voice
-from train_pytorch_model.machine.stop_requests import StoppedError
+from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import TrainingError, UserError
@@ -65,18 +63,18 @@ class Train:
     def run(self) -> None:
         """Check the inputs, then train in this process or in the workers that it starts."""
         rank = rank_of(os.environ)
-        voice = make_voice(rank == 0, self.quiet)
-        voice.say(f"Train PyTorch Model {__version__}")
+        set_up(rank == 0, self.quiet)
+        logger.info(f"Train PyTorch Model {__version__}")
         try:
-            self._run(voice)
+            self._run()
         except UserError as error:
             if not self.dry_run and (_is_job() or isinstance(error, TrainingError)):
                 run = RunFolder.beside(self.trained_model)
                 run.fail(error, rank)
-                voice.say(f"The files of the failed run are in {run.root}")
+                logger.info(f"The files of the failed run are in {run.root}")
             raise
 
-    def _run(self, voice: Voice) -> None:
+    def _run(self) -> None:
         check_apart(self.trained_model, FLAG, self.training_dataset, "--training-dataset")
         check_apart(self.trained_model, FLAG, self.validation_dataset, "--validation-dataset")
         arguments = ["train", *self._arguments()]
@@ -85,9 +83,9 @@ class Train:
         run = RunFolder.beside(self.trained_model)
         fingerprint = inputs.fingerprint(self.parameters)
         if published_fingerprint(self.trained_model) == fingerprint:
-            voice.say(f"{self.trained_model} is already complete, from this same command.")
+            logger.info(f"{self.trained_model} is already complete, from this same command.")
             if self.fresh:
-                voice.say("--fresh is for unfinished runs: to train again, name another output.")
+                logger.info("--fresh is for unfinished runs: to train again, name another output.")
             if is_main and run.token:
                 run.remove()
             return
@@ -96,7 +94,7 @@ class Train:
         if is_main and not self.fresh:
             run.check_resumable(fingerprint)
         num_images = len(inputs.training) + len(inputs.validation)
-        voice.say(f"Checked {num_images:,} images; loading PyTorch")
+        logger.info(f"Checked {num_images:,} images; loading PyTorch")
         with ExitStack() as beside:
             mlflow = beside.enter_context(mlflow_beside()) if is_main and not self.dry_run else Mlflow()
 
@@ -105,18 +103,19 @@ class Train:
                 from train_pytorch_model.distributed import agreed_inputs
                 from train_pytorch_model.stories import train as training
 
-                with _with_log(voice, world.rank) if is_azure_job() else nullcontext(voice) as own:
-                    agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world, own)
+                # One file for each training process, which the portal shows; not for a node's launcher, whose
+                # rank is that of a node: the files of all nodes end up in one folder.
+                log = Path("logs") / f"rank_{world.rank}.log"
+                with log_file(log) if is_azure_job() else nullcontext():
+                    agreed = agreed_inputs.agree_on_training(self.parameters, inputs, world)
                     agreed = chirality.with_flips_decided(agreed, world)
                     if self.dry_run:
-                        training.dry_run(self.parameters, agreed, world, own)
+                        training.dry_run(self.parameters, agreed, world)
                     else:
-                        training.train(
-                            self.parameters, agreed, self.trained_model, world, own, mlflow, self.fresh
-                        )
-                        self._say_what_next(own)
+                        training.train(self.parameters, agreed, self.trained_model, world, mlflow, self.fresh)
+                        self._say_what_next()
 
-            work_or_start_workers(work, arguments, inputs, voice, before_workers=beside.close)
+            work_or_start_workers(work, arguments, inputs, before_workers=beside.close)
 
     def _open(self) -> TrainingInputs:
         return open_training_inputs(
@@ -134,41 +133,24 @@ class Train:
         }
         return spelled(flags, {"--dry-run": self.dry_run, "--fresh": self.fresh, "--quiet": self.quiet})
 
-    def _say_what_next(self, voice: Voice) -> None:
+    def _say_what_next(self) -> None:
         model = shlex.quote(str(self.trained_model))
         if (report := self.trained_model / REPORT).exists():
-            voice.say(f"Report on the training and the model: {report}")
-        voice.say(f"The trained model is in {self.trained_model}. Next steps:")
+            logger.info(f"Report on the training and the model: {report}")
+        logger.info(f"The trained model is in {self.trained_model}. Next steps:")
         for command in activation():
-            voice.say(f"  {command}")
+            logger.info(f"  {command}")
         program = "python -m train_pytorch_model"
-        voice.say(
+        logger.info(
             f"  {program} score --trained-model {model} --dataset FOLDER --scored-dataset scores"
             "   # FOLDER: new images"
         )
-        voice.say(
+        logger.info(
             f"  {program} evaluate --trained-model {model} --dataset FOLDER --output evaluation"
             "   # FOLDER: labelled images held out from training"
         )
-        voice.say("  mlflow ui   # the curves of all runs")
-        voice.say(f"  mlflow models serve --model-uri {model} --env-manager local")
-
-
-@contextmanager
-def _with_log(voice: Voice, rank: int) -> Iterator[Voice]:
-    """Yield a voice that also writes to a log file, one per training process, which the portal shows.
-
-    Not for a node's launcher: its rank is that of a node, and the files of all nodes end up in one folder.
-    """
-    recorded = Recorded(voice, Path("logs") / f"rank_{rank}.log")
-    try:
-        yield recorded
-    except Exception as error:  # which rank 0 alone prints elsewhere
-        recorded.record(f"{type(error).__name__}: {error}")
-        raise
-    except StoppedError as stopped:
-        recorded.record(stopped.message)
-        raise
+        logger.info("  mlflow ui   # the curves of all runs")
+        logger.info(f"  mlflow models serve --model-uri {model} --env-manager local")
 
 
 def _is_job() -> bool:

@@ -9,7 +9,7 @@ from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.transformation_directory import open_transformation
 from train_pytorch_model.inputs.bad_images import read_headers, without_bad_images
-from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.machine.console import logger, set_up
 
 FLAG = "--output"
 TRANSFORMATION = "Input image transformation"  # the ports' names in the designer
@@ -45,7 +45,7 @@ class Transform:
 
     def run(self) -> None:
         """Check the inputs, then transform."""
-        voice = make_voice(is_main=True, quiet=self.quiet)
+        set_up(is_main=True, quiet=self.quiet)
         check_apart(self.output, FLAG, self.input, "--input")
         transformation = open_transformation(self.transformation, TRANSFORMATION)
         if self.mode == "inference":
@@ -53,11 +53,11 @@ class Transform:
         images = open_image_directory(self.input, IMAGES)
         check_output(self.output, FLAG)
         for warning in images.warnings():
-            voice.warn(warning)
+            logger.warning(warning)
         images, bad_images = without_bad_images(images, read_headers(images).bad)
-        voice.say(f"Transforming {len(images):,} images for {self.mode}: {transformation}")
+        logger.info(f"Transforming {len(images):,} images for {self.mode}: {transformation}")
 
         from train_pytorch_model.datasets.transforming import transform
 
-        written = transform(images, bad_images, transformation, self.random_seed, self.output, FLAG, voice)
-        voice.say(f"The {written:,} transformed images are in {self.output}")
+        written = transform(images, bad_images, transformation, self.random_seed, self.output, FLAG)
+        logger.info(f"The {written:,} transformed images are in {self.output}")

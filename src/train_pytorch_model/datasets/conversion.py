@@ -27,7 +27,7 @@ from train_pytorch_model.formats.image_directory import (
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, readable_images, write_bad_images
-from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.words.errors import InvalidDatasetError
 
 PORT = "Input dataset"
@@ -79,7 +79,7 @@ def open_source(path: Path) -> Iterator[Source]:
         raise InvalidDatasetError(title, str(error), HINT) from error
 
 
-def convert(source: Source, output: Path, voice: Voice) -> int:
+def convert(source: Source, output: Path) -> int:
     """Write the ImageDirectory; returns how many images it has.
 
     Raises `InvalidDatasetError` if no image can be read, `OutputDirectoryError`.
@@ -92,7 +92,7 @@ def convert(source: Source, output: Path, voice: Voice) -> int:
             target = writer.place(images.converted_row(index))
             return index, _rejection_reason(target, chunks)
 
-        with copy_threads() as pool, voice.bar(len(images), "Converting") as bar:
+        with copy_threads() as pool, progress_bar(len(images), "Converting") as bar:
             for done, (index, reason) in enumerate(in_order(pool, call, source.copies(copy)), 1):
                 if reason:
                     bad[index] = reason
@@ -103,10 +103,10 @@ def convert(source: Source, output: Path, voice: Voice) -> int:
         for row in map(kept.converted_row, range(len(kept))):
             writer.add(row)
         if records:
-            voice.warn(left_out(records))
+            logger.warning(left_out(records))
             write_bad_images(writer.root / BAD_IMAGES, records)
     for warning in kept.warnings():
-        voice.warn(warning)
+        logger.warning(warning)
     return len(kept)
 
 

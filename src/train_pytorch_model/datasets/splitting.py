@@ -21,7 +21,7 @@ from train_pytorch_model.formats.image_directory import (
 )
 from train_pytorch_model.formats.listing import first_rows
 from train_pytorch_model.formats.outputs import missing_directories, remove_output
-from train_pytorch_model.machine.progress import Bar, Voice
+from train_pytorch_model.machine.console import Bar, progress_bar
 from train_pytorch_model.words.errors import InvalidDatasetError
 from train_pytorch_model.words.seeds import derive_seed
 
@@ -78,9 +78,7 @@ def categories_in_one_part(parts: tuple[ImageDirectory, ImageDirectory]) -> list
     return [parts[0].categories[index] for index in np.flatnonzero(first != second)]
 
 
-def write_parts(
-    parts: tuple[ImageDirectory, ImageDirectory], outputs: tuple[Path, Path], voice: Voice
-) -> None:
+def write_parts(parts: tuple[ImageDirectory, ImageDirectory], outputs: tuple[Path, Path]) -> None:
     """Write both parts or neither, with files and rows unchanged.
 
     Raises `InvalidDatasetError` for an image that cannot be read, `OutputDirectoryError`.
@@ -92,7 +90,7 @@ def write_parts(
     )
     made = missing_directories(outputs[1])
     with ExitStack() as undo:
-        with voice.bar(sum(map(len, parts)), "Splitting") as bar, first as first_writer:
+        with progress_bar(sum(map(len, parts)), "Splitting") as bar, first as first_writer:
             _fill(first_writer, parts[0], bar)
             with second as second_writer:
                 _fill(second_writer, parts[1], bar)

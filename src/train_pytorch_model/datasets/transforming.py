@@ -20,8 +20,8 @@ from train_pytorch_model.inputs.bad_images import (
     without_bad_images,
     write_bad_images,
 )
+from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.cores import usable_cores
-from train_pytorch_model.machine.progress import Voice
 from train_pytorch_model.words.errors import InvalidDatasetError, InvalidTransformationDirectoryError, listed
 
 COMPRESSION = 3  # of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time
@@ -35,7 +35,6 @@ def transform(
     seed: int,
     output: Path,
     flag: str,
-    voice: Voice,
 ) -> int:
     """Write an ImageDirectory of the transformed images; returns how many it has.
 
@@ -47,7 +46,7 @@ def transform(
     rejected = _Rejected(images, transformation)
     schema_content = images.read_schema()
     for column in spatial_annotations(schema_content):
-        voice.warn(
+        logger.warning(
             f"{images.title}: the annotations in column {column!r} are copied unchanged, not transformed"
         )
     threads = usable_cores()
@@ -55,7 +54,7 @@ def transform(
     with (
         torch.random.fork_rng(devices=[]),
         writing_image_directory(output, schema_content, flag) as writer,
-        voice.bar(len(images), "Transforming") as bar,
+        progress_bar(len(images), "Transforming") as bar,
         copy_threads(threads) as pool,
     ):
         pngs = in_order(pool, png, range(len(images)), threads * AHEAD)
@@ -68,7 +67,7 @@ def transform(
             bar.advance()
         left = [*bad_images, *rejected.records()]
         if left:
-            voice.warn(left_out(left))
+            logger.warning(left_out(left))
             write_bad_images(writer.root / BAD_IMAGES, left)
     return len(images) - len(rejected)
 

@@ -17,7 +17,7 @@ from train_pytorch_model.loop.agreement import Agreed, Agreement
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from train_pytorch_model.loop.passes import NotFiniteError
 from train_pytorch_model.loop.train_state import Snapshot, TrainState, gather, scatter
-from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests
 
 EVERY_S = 300.0
@@ -41,10 +41,9 @@ class Checkpointer:
         state: TrainState,
         world: World,
         stop: StopRequests,
-        voice: Voice,
     ) -> None:
         self._folder, self._every_s, self._environment = folder, every_s, environment
-        self._state, self._world, self._stop, self._voice = state, world, stop, voice
+        self._state, self._world, self._stop = state, world, stop
         self._agreement = Agreement(world)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
@@ -86,7 +85,7 @@ class Checkpointer:
         if self._world.is_main:
             checkpoint, problems = load_checkpoint(self._folder, self._state.check)
             for problem in problems:
-                self._voice.warn(f"Skipping a damaged checkpoint: {problem}")
+                logger.warning(f"Skipping a damaged checkpoint: {problem}")
         snapshot = scatter(checkpoint, self._world)
         if snapshot is None:
             return False
@@ -95,7 +94,7 @@ class Checkpointer:
         before = snapshot.values["environment"]
         for name, value in self._environment.items():
             if before.get(name) != value:
-                self._voice.warn(
+                logger.warning(
                     f"The run was started with {name} {before.get(name)} and resumes with {value}: its result"
                     " will not equal that of an uninterrupted run bit for bit."
                 )
@@ -182,7 +181,7 @@ class Checkpointer:
         self.write(wait=True)
 
     def _stopped(self, number: int) -> StoppedError:
-        self._voice.say("Asked to stop: writing a checkpoint first.")
+        logger.info("Asked to stop: writing a checkpoint first.")
         return StoppedError(number, self._folder, is_saved=self.write(wait=True))
 
     def _finish_writing(self, wait: bool) -> bool:
@@ -193,5 +192,5 @@ class Checkpointer:
             self._unwritten = self._unwritten or self._in_writing
         self._writing = self._in_writing = None
         if error is not None:
-            self._voice.warn(f"A checkpoint cannot be written ({error}). The next save tries again.")
+            logger.warning(f"A checkpoint cannot be written ({error}). The next save tries again.")
         return error is None

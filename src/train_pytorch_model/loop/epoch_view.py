@@ -9,7 +9,7 @@ from torch import Tensor
 from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.loop.passes import StepReport
 from train_pytorch_model.loop.train_state import Position
-from train_pytorch_model.machine.progress import Bar, Voice
+from train_pytorch_model.machine.console import Bar, logger
 from train_pytorch_model.measures.time_budget import duration
 
 STEPS_TO_JUDGE = 10  # until the speed is known; the first, slower one does not count
@@ -55,14 +55,13 @@ class EpochView:
     def __init__(
         self,
         bar: Bar,
-        voice: Voice,
         loader: Loader,
         position: Position,
         num_steps: int,
         length: RunLength,
         after_step: AfterStep,
     ) -> None:
-        self._bar, self._voice, self._loader, self._position = bar, voice, loader, position
+        self._bar, self._loader, self._position = bar, loader, position
         self._length, self._after_step = length, after_step
         self._num_steps, self._steps = num_steps, 0
         self._started_at = self._first_step_at = time.perf_counter()
@@ -114,7 +113,7 @@ class EpochView:
         waited_s = (self._loader.waited_s - self._waited_at_first_step_s) / (STEPS_TO_JUDGE - 1)
         run_s = step_s * length.steps_per_epoch + length.rest_s(1, step_s, waited_s)
         if run_s >= LONG_RUN_S:
-            self._voice.warn(
+            logger.warning(
                 f"At the speed of the first steps, {length.images * length.epochs:,} images ({length.epochs}"
                 f" epochs) take about {duration(run_s)} on this CPU. A GPU takes a small part of that."
                 " Fewer --epochs or, in init-model, a smaller --image-size or --freeze-backbone help, too."

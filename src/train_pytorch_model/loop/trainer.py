@@ -51,7 +51,7 @@ from train_pytorch_model.loop.precision import choose_precision
 from train_pytorch_model.loop.schedule import PolynomialSchedule
 from train_pytorch_model.loop.train_state import Snapshot, TrainState
 from train_pytorch_model.loop.trials import Trials
-from train_pytorch_model.machine.progress import Bar, Voice
+from train_pytorch_model.machine.console import Bar, logger, progress_bar
 from train_pytorch_model.measures.time_budget import EpochTimes
 from train_pytorch_model.networks.batch_norms import raise_momentum, set_training_mode
 from train_pytorch_model.networks.initialization import initialise_from_scratch
@@ -76,7 +76,6 @@ class Trainer:
         config: TrainConfig,
         inputs: TrainingInputs,
         world: World,
-        voice: Voice,
         micro_batch: int | None = None,
     ) -> None:
         recipe, framing, directory = inputs.recipe, inputs.training_framing, inputs.model
@@ -87,7 +86,7 @@ class Trainer:
         trained = inputs.training, for_training(recipe, framing, framing)
         validated = inputs.validation, for_inference(inputs.framing)
         self.cache_plan = plan_cache(trained, validated, config.epochs, world, readers)
-        self.config, self.inputs, self.world, self.voice = config, inputs, world, voice
+        self.config, self.inputs, self.world = config, inputs, world
 
         self.precision = choose_precision(recipe.precision, world.device)
         torch.manual_seed(derive_seed(config.random_seed, "weights"))
@@ -121,7 +120,7 @@ class Trainer:
         self.state.position.bad_images += inputs.bad_images
         # Next to a loader's threads `torch.manual_seed` takes 1.7 ms, in which a fast GPU finishes a step.
         self._generator = _generator_of(world.device)
-        trials = Trials(self._model, self.state, framing, self.precision, world, voice)
+        trials = Trials(self._model, self.state, framing, self.precision, world)
         self._step = TrainStep(
             model=world.replicate(self._model),
             optimizer=optimizer,
@@ -173,8 +172,8 @@ class Trainer:
         fitting = self._telling_what_fits(self._trained_at_once)
         left, frequency = len(current.plan), self.config.print_frequency
         total = position.steps_done + left
-        with self.voice.bar(total, title, position.steps_done, frequency) as bar, fitting:
-            view = EpochView(bar, self.voice, loader, position, left, self.length, after_each)
+        with progress_bar(total, title, position.steps_done, frequency) as bar, fitting:
+            view = EpochView(bar, loader, position, left, self.length, after_each)
             trained = train_one_epoch(
                 self._take_step,
                 self._randomised(batches),
@@ -263,7 +262,7 @@ class Trainer:
         self.state.restore(good)
         position = self.state.position
         position.lr_factor, position.rollbacks, position.run_s = factor, rollbacks, run_s
-        self.voice.warn(
+        logger.warning(
             f"{error} at {where}. Back to step {position.steps_done} of epoch {position.epoch}, the learning"
             f" rate halved from here on ({rollbacks} of {MAX_ROLLBACKS} times)."
         )
@@ -332,7 +331,7 @@ class Trainer:
                 bar.advance()
 
         fitting = self._telling_what_fits(self._validated_at_once)
-        with self.voice.bar(len(current.plan), title) as bar, fitting:
+        with progress_bar(len(current.plan), title) as bar, fitting:
             sums, results = evaluate(self._model, batches(bar), self.precision, self.world.device)
         return sums, replace(results, places=validation.places_in(self.inputs.validation, results.places))
 
@@ -355,7 +354,7 @@ class Trainer:
         all_rejected = dict(self.world.gather(list(rejected.items())))
         _, records = without_bad_images(directory, all_rejected)
         if records:
-            self.voice.warn(left_out(records))
+            logger.warning(left_out(records))
         position = self.state.position
         position.bad_images += records
         position.left_out[role] += directory.places_in(given, sorted(all_rejected)).tolist()

@@ -13,7 +13,7 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.loop.memory_probe import largest_that_fits
 from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.train_state import TrainState
-from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.networks.batch_norms import set_training_mode
 
 
@@ -27,10 +27,9 @@ class Trials:
         framing: Framing,
         precision: Precision,
         world: World,
-        voice: Voice,
     ) -> None:
         self._model, self._state, self._framing = model, state, framing
-        self._precision, self._world, self._voice = precision, world, voice
+        self._precision, self._world = precision, world
 
     def fitting_micro_batch(self, batch_size: int, at_most: int | None, min_share: int) -> int | None:
         """How many images of a batch fit into the memory of every process at once; None if all do.
@@ -49,7 +48,7 @@ class Trials:
             return None
         parts = math.ceil(batch_size / largest)
         accumulated = f"a step of {batch_size} accumulates the gradients of {parts} micro-batches"
-        self._voice.tell(f"{largest} images at once: {accumulated}", "Memory")
+        paragraph(f"{largest} images at once: {accumulated}", "Memory")
         return largest
 
     def settle_buckets(self, replicated: nn.Module, num_images: int) -> None:
@@ -68,9 +67,7 @@ class Trials:
         """The model, compiled for steps on images (B, 3, H, W) of a shape; None if that fails."""
         network = self._state.network
         before = {name: value.clone() for name, value in network.state_dict().items()}
-        self._voice.tell(
-            "the network, which takes a minute or two and saves a quarter of each step", "Compiling"
-        )
+        paragraph("the network, which takes a minute or two and saves a quarter of each step", "Compiling")
         model = cast(nn.Module, torch.compile(self._model, dynamic=False))
         try:
             # Hide warnings meant for the network's authors, and keep the RNG state for the next step.
@@ -79,7 +76,7 @@ class Trials:
                 self._pass_of(shape, model)
         except Exception as error:  # no compiler on this machine, or a network it cannot compile
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
-            self._voice.warn(f"The network cannot be compiled ({reason}). It trains uncompiled.")
+            logger.warning(f"The network cannot be compiled ({reason}). It trains uncompiled.")
             return None
         finally:
             network.load_state_dict(before)

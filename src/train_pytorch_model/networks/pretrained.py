@@ -13,7 +13,7 @@ from torchvision.models._api import WeightsEnum as Weights
 
 from train_pytorch_model.formats.reading import sha256_of
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
-from train_pytorch_model.machine.progress import make_voice
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError
 
 SHA256_START = re.compile(r"-([0-9a-f]{8,})\.pth$")  # in the name of every torchvision file
@@ -50,7 +50,7 @@ def fetched(weights: Weights, is_shown: bool) -> Path:
         if path.is_file() and sha256_of(path).startswith(sha256_start):
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
-        make_voice(is_main=True, quiet=not is_shown).say(f"Downloading {url} to {path}")
+        logger.info(f"Downloading {url} to {path}")
         with _patience(SILENCE_S):
             torch.hub.download_url_to_file(url, str(path), sha256_start, progress=is_shown)
     # URLError is an OSError; HTTPException: a malformed HTTP response; RuntimeError: a hash mismatch.

@@ -7,7 +7,6 @@ import numpy as np
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.inputs.opening import ScoringInputs
-from train_pytorch_model.machine.progress import Voice
 from train_pytorch_model.measures import evaluation
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
 from train_pytorch_model.measures.evaluation_directory import META_CONTENT, PAGE, mistake_rows, write_numbers
@@ -18,7 +17,7 @@ FLAG = "--output"
 TITLE = "Evaluating"
 
 
-def evaluate(inputs: ScoringInputs, output: Path, world: World, voice: Voice) -> Evaluation:
+def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation:
     """Write the evaluation of all readable images, which have the categories of the model.
 
     Called on the main process; the others call `predict_share`.
@@ -28,8 +27,8 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World, voice: Voice) ->
     """
     categories = inputs.spec.categories
     with writing_directory(output, META_CONTENT, FLAG) as root:
-        outcomes, indices, rejected = _predict_all(inputs, world, voice)
-        left_out = report_bad_images(inputs, rejected, root, voice)
+        outcomes, indices, rejected = _predict_all(inputs, world)
+        left_out = report_bad_images(inputs, rejected, root)
         evaluated = evaluation.evaluate(outcomes, len(categories))
 
         wrong = evaluated.mistakes
@@ -41,14 +40,12 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World, voice: Voice) ->
     return evaluated
 
 
-def _predict_all(
-    inputs: ScoringInputs, world: World, voice: Voice
-) -> tuple[Outcomes, np.ndarray, dict[int, str]]:
+def _predict_all(inputs: ScoringInputs, world: World) -> tuple[Outcomes, np.ndarray, dict[int, str]]:
     """Outcomes, the indices of their images (N,), and the unreadable images: index → reason."""
     outcomes: list[Outcomes] = []
     indices: list[np.ndarray] = []
     rejected: dict[int, str] = {}
-    for batch in predict(inputs, TITLE, world, voice):
+    for batch in predict(inputs, TITLE, world):
         targets = inputs.images.class_indices[batch.indices]
         outcomes.append(evaluation.outcomes_of(targets, batch.probabilities))
         indices.append(batch.indices)

@@ -22,7 +22,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, without_bad_images, write_bad_images
 from train_pytorch_model.inputs.opening import ScoringInputs
-from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.words.wording import counted
 
@@ -39,7 +39,7 @@ class Predicted:
     """Images that could not be read: index → reason. They are not in the batch."""
 
 
-def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> Iterator[Predicted]:
+def predict(inputs: ScoringInputs, title: str, world: World) -> Iterator[Predicted]:
     """Predict all images; `title` says what for, such as `Scoring`.
 
     The main process gets the batches of all processes, in image order. The others must iterate as well, and
@@ -48,7 +48,7 @@ def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> It
     images, spec = inputs.images, inputs.spec
     classifier = ImageClassifier(spec, build_model(inputs.model, len(spec.categories)), world.device)
     size = f"{spec.framing.height} x {spec.framing.width} px ({inputs.size_reason})"
-    voice.say(
+    logger.info(
         f"{title} {counted(len(images), 'image', 'images')} at {size},"
         f" {counted(len(spec.categories), 'category', 'categories')}, on {world.size} x {world.device.type}"
     )
@@ -56,7 +56,7 @@ def predict(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> It
     with (
         start_readers(world) as readers,
         Loader(num_threads(world), readers) as loader,
-        voice.bar(rounds, title) as bar,
+        progress_bar(rounds, title) as bar,
     ):
         share = _predict_share(classifier, images, loader, world)
         for _ in range(rounds):
@@ -77,9 +77,9 @@ def _predict_share(
         yield _predict(batch, classifier)
 
 
-def predict_share(inputs: ScoringInputs, title: str, world: World, voice: Voice) -> None:
+def predict_share(inputs: ScoringInputs, title: str, world: World) -> None:
     """Predict this process's share of the images; for all processes but the main one."""
-    for _ in predict(inputs, title, world, voice):
+    for _ in predict(inputs, title, world):
         raise AssertionError("only the main process gets batches")
 
 
@@ -100,7 +100,7 @@ def _check_finite(predicted: Predicted, inputs: ScoringInputs) -> None:
         )
 
 
-def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path, voice: Voice) -> int:
+def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path) -> int:
     """Warn about the images that were left out, and list them in `bad_images.csv`; returns their number.
 
     `rejected` images were found while predicting, and are added to those found before. Raises
@@ -109,6 +109,6 @@ def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Pat
     _, late = without_bad_images(inputs.images, rejected)
     bad_images = [*inputs.bad_images, *late]
     if bad_images:
-        voice.warn(left_out(bad_images))
+        logger.warning(left_out(bad_images))
         write_bad_images(root / BAD_IMAGES, bad_images)
     return len(bad_images)

@@ -23,7 +23,7 @@ from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.train_state import TrainState
-from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.tracking.mlflow_process import SAVE_MODEL, Mlflow
 from train_pytorch_model.words.errors import OutputDirectoryError
 
@@ -36,7 +36,6 @@ def publish(
     token: str,
     report: str,
     mlflow: Mlflow,
-    voice: Voice,
 ) -> None:
     """Write the trained directory of the best epoch, with the report if there is one.
 
@@ -46,7 +45,7 @@ def publish(
     with ExitStack() as stack:
         try:
             built = stack.enter_context(_folder_of(token))
-            meta = _build(built, inputs, state, report, mlflow, voice)
+            meta = _build(built, inputs, state, report, mlflow)
             write_manifest(built, fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The temporary folder cannot be written: {error}.") from error
@@ -70,7 +69,7 @@ def _folder_of(token: str) -> Iterator[Path]:
 
 
 def _build(
-    root: Path, inputs: TrainingInputs, state: TrainState, report: str, mlflow: Mlflow, voice: Voice
+    root: Path, inputs: TrainingInputs, state: TrainState, report: str, mlflow: Mlflow
 ) -> Mapping[str, object]:
     """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
     model, categories = inputs.model, inputs.categories
@@ -93,34 +92,34 @@ def _build(
         categories=categories,
     )
     write_json(root / schema.SCHEMA, schema.image_schema(categories))
-    write_json(root / schema.SAMPLES, samples_of(inputs.training, voice))
+    write_json(root / schema.SAMPLES, samples_of(inputs.training))
     mlflow.call(SAVE_MODEL, str(root), inputs.spec.as_mapping(), _example(inputs))
     if state.position.bad_images:
         write_bad_images(root / BAD_IMAGES, state.position.bad_images)
     write_metrics(root / METRICS, state.position.history)
     if report:
-        _write_report(root / REPORT, report, voice)
+        _write_report(root / REPORT, report)
     return meta
 
 
-def samples_of(images: ImageDirectory, voice: Voice) -> list[dict[str, Any]]:
+def samples_of(images: ImageDirectory) -> list[dict[str, Any]]:
     """The first rows for `_samples.json`; none, with a warning, if they can no longer be read."""
     paths = (images.path(index) for index in range(len(images)))
     try:
         return schema.image_samples(zip(paths, images.read_rows(), strict=False))
     except Exception as error:  # the list may have changed during training; the model does not need it
         reason = str(error).removesuffix(".")
-        voice.warn(f"{schema.SAMPLES} shows no images: {reason}. The model is not affected.")
+        logger.warning(f"{schema.SAMPLES} shows no images: {reason}. The model is not affected.")
         return []
 
 
-def _write_report(path: Path, report: str, voice: Voice) -> None:
+def _write_report(path: Path, report: str) -> None:
     try:
         path.write_text(report, encoding="utf-8")
     except OSError as error:  # the model does not need it
         with suppress(OSError):
             path.unlink(missing_ok=True)
-        voice.warn(f"{path.name} cannot be written: {error.strerror}. The model is not affected.")
+        logger.warning(f"{path.name} cannot be written: {error.strerror}. The model is not affected.")
 
 
 def _example(inputs: TrainingInputs) -> str:

@@ -23,6 +23,7 @@ from train_pytorch_model.inputs.opening import TrainingInputs, learning_warnings
 from train_pytorch_model.loop.fine_tuning import STATISTICS_SHARE, num_sampled
 from train_pytorch_model.loop.passes import LR_FACTOR, ImageResults
 from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.measures import evaluation
 from train_pytorch_model.measures.evaluation_directory import (
     CONFUSION_MATRIX,
@@ -185,7 +186,7 @@ def report_on(
             return []
         return _report(trainer, output, results_of_all)
     except Exception as error:  # the model works without the page
-        trainer.voice.warn(f"{REPORT} could not be created: {_reason(error)}. The model is not affected.")
+        logger.warning(f"{REPORT} could not be created: {_reason(error)}. The model is not affected.")
         return []
 
 

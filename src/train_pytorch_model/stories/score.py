@@ -12,7 +12,6 @@ from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.inputs.opening import ScoringInputs
-from train_pytorch_model.machine.progress import Voice
 from train_pytorch_model.stories.predict import Predicted, predict, report_bad_images
 from train_pytorch_model.words.errors import InvalidDatasetError
 
@@ -29,7 +28,7 @@ class Scored:
     correct: int
 
 
-def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World, voice: Voice) -> Scored:
+def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World) -> Scored:
     """Write the scored dataset of all readable images. Called on the main process.
 
     With `top_k`, the CSV has only that many of the most probable categories of each row.
@@ -45,7 +44,7 @@ def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World, 
         writing_directory(output, META_CONTENT, FLAG) as root,
         ScoreWriter(root, images.columns, categories, top_k) as writer,
     ):
-        for batch in predict(inputs, TITLE, world, voice):
+        for batch in predict(inputs, TITLE, world):
             rejected |= batch.rejected
             if len(batch.indices) == 0:
                 continue
@@ -58,7 +57,7 @@ def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World, 
             known, right = _count_correct(images, categories, batch)
             labelled, correct = labelled + known, correct + right
         # Images rejected now are added to those rejected before; too many of them leave no output at all.
-        report_bad_images(inputs, rejected, root, voice)
+        report_bad_images(inputs, rejected, root)
     return Scored(len(images) - len(rejected), labelled, correct)
 
 

@@ -29,7 +29,7 @@ from azure.identity import DefaultAzureCredential
 from train_pytorch_model.formats.manifest import differences
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.reading import META
-from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.submission.cluster import Cluster, Nodes, known_gpus
 from train_pytorch_model.submission.job_folder import JOB, TRAINED_MODEL, component_files
 from train_pytorch_model.submission.phases import ACTIVE, COMPLETED, WAITING, clock, explained
@@ -67,7 +67,7 @@ class JobFailedError(UserError):
     code = ""
 
 
-def connect(workspace: Workspace, voice: Voice) -> MLClient:
+def connect(workspace: Workspace) -> MLClient:
     """Return a client of the workspace, after trying its address and the credential.
 
     Raises `ParameterError` if there is no such workspace, `ServiceError`.
@@ -89,7 +89,7 @@ def connect(workspace: Workspace, voice: Voice) -> MLClient:
                 f"There is no workspace {workspace.name} in resource group {workspace.resource_group} of"
                 f" subscription {workspace.subscription_id}, or you have no access to it."
             ) from error
-    voice.say(f"Workspace {workspace.name}, {location}")
+    logger.info(f"Workspace {workspace.name}, {location}")
     return client
 
 
@@ -104,29 +104,27 @@ def validate(folder: Path) -> Job:
     return job
 
 
-def send(
-    submission: Submission, folder: Path, register_components: bool, client: MLClient, voice: Voice
-) -> Job:
+def send(submission: Submission, folder: Path, register_components: bool, client: MLClient) -> Job:
     """Create what is missing, upload and submit. Every check comes before anything is created.
 
     Raises `ParameterError`, `ServiceError`.
     """
     job = validate(folder)
-    cluster = find_cluster(client, submission.nodes, voice)
+    cluster = find_cluster(client, submission.nodes)
 
     if cluster is None:
-        make_cluster(client, submission.nodes, voice)
+        make_cluster(client, submission.nodes)
     if register_components:
         for path in component_files(folder):
-            _register(client, path, voice)
-    voice.say("Uploading what the workspace does not have yet")
+            _register(client, path)
+    logger.info("Uploading what the workspace does not have yet")
     with _telling("Submitting the job"):
         sent: Job = client.jobs.create_or_update(job)
-    voice.say(f"Job {sent.name}: {sent.studio_url}")
+    logger.info(f"Job {sent.name}: {sent.studio_url}")
     return sent
 
 
-def find_cluster(client: MLClient, nodes: Nodes, voice: Voice) -> Cluster | None:
+def find_cluster(client: MLClient, nodes: Nodes) -> Cluster | None:
     """Return the cluster; None if it must be created. Raises `ParameterError` if the nodes do not fit it."""
     with _telling(f"Looking for the cluster {nodes.cluster}"):
         try:
@@ -150,14 +148,14 @@ def find_cluster(client: MLClient, nodes: Nodes, voice: Voice) -> Cluster | None
         )
         _refuse(cluster.problems(nodes, _gpus(client, cluster.vm_size) if cluster.vm_size else None))
     if ignored := cluster.ignored(nodes):
-        voice.warn(ignored)
+        logger.warning(ignored)
     return cluster
 
 
-def make_cluster(client: MLClient, nodes: Nodes, voice: Voice) -> None:
+def make_cluster(client: MLClient, nodes: Nodes) -> None:
     """Create the cluster. It costs nothing while no job runs: it starts empty and releases idle nodes."""
     size, maximum = nodes.new_vm_size, nodes.new_max_nodes
-    voice.say(f"Creating the cluster {nodes.cluster}: 0 to {maximum} nodes of {size}")
+    logger.info(f"Creating the cluster {nodes.cluster}: 0 to {maximum} nodes of {size}")
     with _telling(f"Creating the cluster {nodes.cluster}"):
         client.compute.begin_create_or_update(
             AmlCompute(
@@ -170,26 +168,26 @@ def make_cluster(client: MLClient, nodes: Nodes, voice: Voice) -> None:
         ).result()
 
 
-def follow(client: MLClient, job: Job, wait_limit_s: float | None, voice: Voice) -> bool:
+def follow(client: MLClient, job: Job, wait_limit_s: float | None) -> bool:
     """Report the phases of a job and show its log; return whether it completed within the wait limit.
 
     Raises `JobFailedError`, and `ServiceError` if it can no longer be watched.
     """
-    watch = _Watch(client, job, voice)
+    watch = _Watch(client, job)
     told: dict[str, str] = {}
     log = None
     while True:
         phases = watch.phases()
         for step, phase in phases.items():
             if told.get(step) != phase:
-                voice.say(f"[{clock(watch.elapsed_s)}] {step}{explained(phase)}")
+                logger.info(f"[{clock(watch.elapsed_s)}] {step}{explained(phase)}")
         told |= phases
         status = told.get("", "NotStarted")
         if log is None and status not in WAITING:
             log = _LogStream(client, str(job.name))
         if log is not None:
             is_over = status not in ACTIVE
-            log.tell_problem(voice, within_s=LAST_LINES_S if is_over else 0.0)
+            log.tell_problem(within_s=LAST_LINES_S if is_over else 0.0)
             if is_over:
                 break
         if wait_limit_s is not None and watch.elapsed_s >= wait_limit_s:
@@ -201,7 +199,7 @@ def follow(client: MLClient, job: Job, wait_limit_s: float | None, voice: Voice)
     return True
 
 
-def download(client: MLClient, job: Job, target: Path, voice: Voice) -> None:
+def download(client: MLClient, job: Job, target: Path) -> None:
     """Download the trained model of a completed job. It appears at `target` only when complete and checked.
 
     Raises `OutputDirectoryError` if `target` was filled in the meantime, `ServiceError`.
@@ -224,7 +222,7 @@ def download(client: MLClient, job: Job, target: Path, voice: Voice) -> None:
                     entry.rename(target / entry.name)
             else:
                 found.rename(target)
-    voice.say(f"The trained model is in {target}")
+    logger.info(f"The trained model is in {target}")
 
 
 def _gpus(client: MLClient, vm_size: str) -> int | None:
@@ -238,23 +236,23 @@ def _offered(client: MLClient) -> dict[str, int]:
     return {str(size.name).lower(): int(size.gpus or 0) for size in client.compute.list_sizes()}
 
 
-def _register(client: MLClient, path: Path, voice: Voice) -> None:
+def _register(client: MLClient, path: Path) -> None:
     component = load_component(source=path)
     with _telling(f"Registering component {component.name}"):
         try:
             client.components.get(component.name, version=component.version)
         except ResourceNotFoundError:
             client.components.create_or_update(component, version=component.version)
-            voice.say(f"Registered component {component.name} {component.version}")
+            logger.info(f"Registered component {component.name} {component.version}")
         else:
-            voice.say(f"Component {component.name} {component.version} is registered already")
+            logger.info(f"Component {component.name} {component.version} is registered already")
 
 
 class _Watch:
     """Polls the phases of a job, and tolerates minutes without a network."""
 
-    def __init__(self, client: MLClient, job: Job, voice: Voice) -> None:
-        self._client, self._job, self._voice = client, job, voice
+    def __init__(self, client: MLClient, job: Job) -> None:
+        self._client, self._job = client, job
         self._started_at = time.monotonic()
         self._reached_after_s = 0.0
         self._is_lost = False
@@ -272,7 +270,7 @@ class _Watch:
                 raise
             if not self._is_lost:
                 why = str(error).rstrip(".")
-                self._voice.warn(f"{why}. Trying again for {OUTAGE_S / 60:.0f} minutes.")
+                logger.warning(f"{why}. Trying again for {OUTAGE_S / 60:.0f} minutes.")
             self._is_lost = True
             return {}
         self._reached_after_s, self._is_lost = self.elapsed_s, False
@@ -290,11 +288,11 @@ class _LogStream(Thread):
         """Why the job failed, in Azure's words."""
         self.start()
 
-    def tell_problem(self, voice: Voice, within_s: float) -> None:
+    def tell_problem(self, within_s: float) -> None:
         """Wait up to `within_s` for the end of the log; warn, once, if it cannot be shown."""
         self.join(within_s)
         if self._problem:
-            voice.warn(f"The log cannot be shown here any more: {self._problem}")
+            logger.warning(f"The log cannot be shown here any more: {self._problem}")
             self._problem = ""
 
     def run(self) -> None:

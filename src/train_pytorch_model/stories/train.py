@@ -21,7 +21,7 @@ from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, save_che
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.passes import NotFiniteError, StepReport
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.machine.progress import Voice
+from train_pytorch_model.machine.console import logger, paragraph, summary
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.measures.evaluation import TOP_K
 from train_pytorch_model.measures.time_budget import duration
@@ -44,7 +44,6 @@ def train(
     inputs: TrainingInputs,
     output: Path,
     world: World,
-    voice: Voice,
     mlflow: Mlflow,
     fresh: bool = False,
 ) -> None:
@@ -60,11 +59,11 @@ def train(
     token = ""
     with ExitStack() as stack:
         readers = stack.enter_context(start_readers(world))
-        trainer = Trainer(config, inputs, world, voice, min(fitted, default=None))
+        trainer = Trainer(config, inputs, world, min(fitted, default=None))
         log_plan(trainer)
         if world.is_main:
             run.make()
-            stack.enter_context(run_lock(run.root, FLAG, voice.say))
+            stack.enter_context(run_lock(run.root, FLAG, logger.info))
             token = run.begin(fingerprint, fresh)
             check_output(output, FLAG, by_writing=False, token=token)  # another run may just have written it
         world.barrier()
@@ -79,7 +78,7 @@ def train(
             )
         if world.is_main:
             try:
-                publish(output, inputs, state, fingerprint, token, report, mlflow, voice)
+                publish(output, inputs, state, fingerprint, token, report, mlflow)
             except OutputDirectoryError as error:  # most likely a full disk
                 raise TrainingError(
                     f"The model is trained, but: {error} {_how_to_recover(run, unsaved)}"
@@ -88,11 +87,11 @@ def train(
         run.remove()
     _wait_until_published(world)
     best = state.best
-    voice.tell(
+    paragraph(
         f"Trained in {duration(time.perf_counter() - started_at)}. Best epoch: {best.epoch}, validation"
         f" loss {best.metrics.loss:.4f}, accuracy {best.metrics.top1:.1%}."
     )
-    voice.tell(budget(trainer).verdict)
+    paragraph(budget(trainer).verdict)
 
 
 def _train_epochs(
@@ -105,19 +104,19 @@ def _train_epochs(
     stop: StopRequests,
 ) -> tuple[Checkpoint | None, str]:
     """Train the remaining epochs. Returns the last checkpoint if it is not on disk, and the report's HTML."""
-    state, world, voice = trainer.state, trainer.world, trainer.voice
+    state, world = trainer.state, trainer.world
     tracker: MlflowTracker | NoTracker = NoTracker()
     if world.is_main:
-        tracker = MlflowTracker(mlflow, params_of(trainer), run.mlflow_run, voice)
+        tracker = MlflowTracker(mlflow, params_of(trainer), run.mlflow_run)
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     environment = trainer.environment()
     with (
         trainer.loader(readers) as loader,
         tracker,
-        Checkpointer(run.checkpoints, every_s, environment, state, world, stop, voice) as checkpointer,
+        Checkpointer(run.checkpoints, every_s, environment, state, world, stop) as checkpointer,
     ):
         if checkpointer.resume():
-            voice.tell(progress_of(trainer), "Resumed")
+            paragraph(progress_of(trainer), "Resumed")
             for record in state.position.history:
                 tracker.log(record)
         while not trainer.is_over:
@@ -135,21 +134,21 @@ def _train_epochs(
             trainer.close_epoch(trained, validated)
             tracker.log(state.position.history[-1])
             if world.is_main:
-                _keep_history(keep, state.position.history, run, voice)
+                _keep_history(keep, state.position.history, run)
             checkpointer.keep()
             checkpointer.write_epoch(is_last=trainer.is_over)
             log_epoch(trainer, epoch, trained, validated, state.best.epoch == epoch)
         if why := stopped_early(trainer):
-            voice.tell(why)
+            paragraph(why)
         pages = report_on(trainer, output, loader, checkpointer.before_validation_batch)
         for page in pages:
             tracker.attach(page)
         return checkpointer.unsaved, pages[0].text if pages else ""
 
 
-def dry_run(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Voice) -> None:
+def dry_run(config: TrainConfig, inputs: TrainingInputs, world: World) -> None:
     """`--dry-run`: train and validate for a few steps, and write nothing."""
-    trainer = Trainer(config, inputs, world, voice)
+    trainer = Trainer(config, inputs, world)
     log_plan(trainer)
     with start_readers(world) as readers, trainer.loader(readers) as loader:
         trained = trainer.train(loader, lambda _: None, max_steps=DRY_RUN_STEPS)
@@ -162,7 +161,7 @@ def dry_run(config: TrainConfig, inputs: TrainingInputs, world: World, voice: Vo
                 f" {config.learning_rate}, or warm up with --warmup-step-number."
             )
     # No accuracy: the few validation images all belong to the first category.
-    voice.say(
+    logger.info(
         f"Dry run: {steps}, training loss {trained.metrics.loss:.4f}; nothing was written. Leave out"
         " --dry-run to train."
     )
@@ -172,16 +171,16 @@ def log_plan(trainer: Trainer) -> None:
     """Log the plan and all warnings before training starts."""
     config, inputs = trainer.config, trainer.inputs
     for title, text in plan_of(trainer).items():
-        trainer.voice.tell(text, title)
+        paragraph(text, title)
     if trainer.schedule.warmup_steps >= trainer.schedule.total_steps:
-        trainer.voice.warn(
+        logger.warning(
             f"--warmup-step-number {config.warmup_epochs} epochs is not less than --epochs"
             f" {config.epochs}: the learning rate only rises, and never decays."
         )
     for warning in inputs.warnings:
-        trainer.voice.warn(warning)
+        logger.warning(warning)
     if inputs.bad_images:
-        trainer.voice.warn(left_out(inputs.bad_images))
+        logger.warning(left_out(inputs.bad_images))
 
 
 def progress_of(trainer: Trainer) -> str:
@@ -197,7 +196,7 @@ def progress_of(trainer: Trainer) -> str:
 def log_epoch(trainer: Trainer, epoch: int, trained: StepReport, validated: Metrics, is_best: bool) -> None:
     """Log the results of one epoch in one line."""
     has_top5 = len(trainer.inputs.categories) > TOP_K  # otherwise it is always 100 %
-    trainer.voice.sum_up(
+    summary(
         f"Epoch {epoch}/{trainer.config.epochs}",
         f"training loss {trained.metrics.loss:.4f}",
         f"validation loss {validated.loss:.4f}",
@@ -217,11 +216,11 @@ def _wait_until_published(world: World) -> None:
             raise
 
 
-def _keep_history(keep: Callable[[History], None], history: History, run: RunFolder, voice: Voice) -> None:
+def _keep_history(keep: Callable[[History], None], history: History, run: RunFolder) -> None:
     try:
         keep(history)
     except OSError as error:  # the whole history is written again after the next epoch, and with the model
-        voice.warn(f"{run.root} cannot be written: {error.strerror}. Training continues.")
+        logger.warning(f"{run.root} cannot be written: {error.strerror}. Training continues.")
 
 
 def _how_to_recover(run: RunFolder, unsaved: Checkpoint | None) -> str:

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.priority import lower_priority
-from train_pytorch_model.machine.progress import Voice
 from train_pytorch_model.tracking.mlflow_process import Mlflow
 
 CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machine a new store took 30 s
@@ -56,11 +56,10 @@ class MlflowTracker:
     which logs all its epochs again; those that the run already has are not sent twice.
     """
 
-    def __init__(self, mlflow: Mlflow, params: Mapping[str, Any], run_id_path: Path, voice: Voice) -> None:
+    def __init__(self, mlflow: Mlflow, params: Mapping[str, Any], run_id_path: Path) -> None:
         self._mlflow = mlflow
         self._params = {name: str(value) for name, value in params.items()}
         self._run_id_path = run_id_path
-        self._voice = voice
         self._begun_ms = _now_ms()
         self._queue: queue.Queue[_Epoch | None] = queue.Queue()
         self._attachments: list[Attachment] = []
@@ -102,7 +101,7 @@ class MlflowTracker:
 
     def _warn(self, text: str) -> None:
         if not self._is_left_alone:
-            self._voice.warn(text)
+            logger.warning(text)
 
     def _send_all(self) -> None:
         lower_priority()  # for MLflow in this process, if it has none of its own

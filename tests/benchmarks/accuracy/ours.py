@@ -19,7 +19,6 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.machine.progress import Silence
 from train_pytorch_model.words.recipe import Recipe
 
 Prepare = Callable[[Trainer], nn.Module]
@@ -48,7 +47,7 @@ def make_trainer(setting: Setting, recipe: Recipe, zero_init: bool = False) -> T
     recipe = replace(recipe, image_size=recipe.image_size or setting.images.image_size)
     world = World(0, 1, 0, 1, setting.device)
     inputs = with_flips_decided(setting.open(recipe, zero_init), world)
-    return Trainer(setting.config, inputs, world, Silence())
+    return Trainer(setting.config, inputs, world)
 
 
 def epochs_of(trainer: Trainer, network: nn.Module, judged_at: float = 1.0) -> Iterator[Epoch]:

@@ -64,7 +64,6 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
     from train_pytorch_model.inputs.opening import open_training_inputs
     from train_pytorch_model.loop.trainer import Trainer
     from train_pytorch_model.machine.memory import keep_freed_memory
-    from train_pytorch_model.machine.progress import Silence
     from train_pytorch_model.words.config import TrainConfig
 
     class OneBatch(Loader):
@@ -84,7 +83,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
             pixels = pixels.byte().permute(0, 3, 1, 2).to(world.device)
             # Targets stay on the CPU: the loop pins those of every batch for the copy to a GPU.
             made[framing] = Batch(pixels, targets, targets.numpy(), batch_size, {})
-        trainer = Trainer(TrainConfig(batch_size=batch_size, epochs=epochs), inputs, world, Silence())
+        trainer = Trainer(TrainConfig(batch_size=batch_size, epochs=epochs), inputs, world)
         rates = []
         for _ in range(epochs):
             # No step waits for the GPU, so only whole epochs can be timed.

@@ -3,17 +3,19 @@
 import io
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.machine.progress import (
-    Log,
-    Quiet,
-    Recorded,
-    Silence,
-    Terminal,
-    make_voice,
+from train_pytorch_model.machine.console import (
+    TerminalHandler,
+    log_file,
+    logger,
+    paragraph,
+    progress_bar,
+    set_up,
+    summary,
     write_what_the_console_can,
 )
 
@@ -27,7 +29,6 @@ EPOCH = (
     "top-5 98.7%",
     "12.5 images/s",
 )
-Show = Callable[[Terminal | Log], None]
 
 
 class Screen(io.TextIOWrapper):
@@ -69,22 +70,29 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
-def test_the_voice_fits_the_console(screen: Callable[..., Screen]) -> None:
+def test_the_log_fits_the_console(screen: Callable[..., Screen], capsys: pytest.CaptureFixture[str]) -> None:
     screen()
-    assert isinstance(make_voice(is_main=True), Terminal)
-    assert isinstance(make_voice(is_main=False), Silence)
-    assert isinstance(make_voice(is_main=True, quiet=True), Quiet)
-    screen(term="dumb")
-    assert isinstance(make_voice(is_main=True), Log)
-    screen(is_terminal=False)
-    assert isinstance(make_voice(is_main=True), Log)
+    set_up()
+    assert isinstance(logger.handlers[0], TerminalHandler)
+    for term, is_terminal in (("dumb", True), ("xterm", False)):
+        shown = screen(term=term, is_terminal=is_terminal)
+        set_up()
+        logger.info("a line of 100%")
+        assert shown.text == "a line of 100%\n"
+    shown = screen()
+    set_up(is_main=False)
+    logger.warning("look")
+    set_up(quiet=True)
+    logger.info("a line")
+    logger.warning("look")
+    assert (shown.text, capsys.readouterr().err) == ("", "Warning: look\n")
 
 
 def test_words_are_wrapped_on_a_narrow_terminal_and_commands_are_not(screen: Callable[..., Screen]) -> None:
     shown = screen(60)
-    terminal = Terminal()
-    terminal.tell(PLAN, "Steps")
-    terminal.say("  " + "a command " * 10)
+    set_up()
+    paragraph(PLAN, "Steps")
+    logger.info("  " + "a command " * 10)
     assert shown.text == (
         "Steps       40 per epoch, 200 in total: 32 images per step =\n"
         "            batch size 32 x 1 process\n"
@@ -94,12 +102,12 @@ def test_words_are_wrapped_on_a_narrow_terminal_and_commands_are_not(screen: Cal
 
 def test_a_log_does_not_wrap_lines(screen: Callable[..., Screen]) -> None:
     shown = screen(60, is_terminal=False)
-    log = Log()
-    log.tell(PLAN, "Steps")
-    with log.bar(20, "Epoch 1/5", lines_every=10) as bar:
+    set_up()
+    paragraph(PLAN, "Steps")
+    with progress_bar(20, "Epoch 1/5", lines_every=10) as bar:
         for step in (5, 10, 15):
             bar.show(step, *FACTS)
-    log.sum_up("Epoch 1/5", *EPOCH)
+    summary("Epoch 1/5", *EPOCH)
     assert shown.text == (
         f"Steps       {PLAN}\nEpoch 1/5 10/20  {'  '.join(FACTS)}\nEpoch 1/5: {', '.join(EPOCH)}\n"
     )
@@ -118,7 +126,8 @@ def test_a_bar_shows_as_many_facts_as_fit(
     columns: int, beside: int, below: int, screen: Callable[..., Screen]
 ) -> None:
     shown = screen(columns)
-    with Terminal().bar(200, "Epoch 1/5") as bar:
+    set_up()
+    with progress_bar(200, "Epoch 1/5") as bar:
         bar.advance()
         bar.show(1, *FACTS)
     lines = [line for line in re.split(r"[\r\n]+", plain(shown.text)) if line.strip()]
@@ -141,14 +150,16 @@ def test_an_epoch_is_one_line_on_a_usual_terminal(
     columns: int, facts: int, lines: int, screen: Callable[..., Screen]
 ) -> None:
     shown = screen(columns)
-    Terminal().sum_up("Epoch 10/50", *EPOCH)
+    set_up()
+    summary("Epoch 10/50", *EPOCH)
     assert shown.text.count("\n") == lines
     assert " ".join(shown.text.split()) == f"Epoch 10/50: {', '.join(EPOCH[:facts])}"
 
 
 def test_a_warning_keeps_its_line_breaks(screen: Callable[..., Screen]) -> None:
     shown = screen(50)
-    Terminal().warn(
+    set_up()
+    logger.warning(
         "2 images are left out:\n  Training dataset: 'a.png': " + "a long reason " * 3 + "\n  'b.png'"
     )
     assert plain(shown.text).splitlines() == [
@@ -161,12 +172,15 @@ def test_a_warning_keeps_its_line_breaks(screen: Callable[..., Screen]) -> None:
 
 def test_no_color_turns_colours_off(screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch) -> None:
     shown = screen()
-    Terminal().warn("look")
+    set_up()
+    logger.warning("look")
     assert "\x1b[33m" in shown.text
     shown = screen()
     monkeypatch.setenv("NO_COLOR", "1")
-    Terminal().warn("look")
-    with Terminal().bar(2, "Epoch 1/5") as bar:
+    set_up()
+    logger.warning("look")
+    set_up()
+    with progress_bar(2, "Epoch 1/5") as bar:
         bar.advance()
     assert not re.search(r"\x1b\[[0-9;]*m", shown.text.replace("\x1b[0m", ""))
 
@@ -177,9 +191,9 @@ def test_characters_that_the_console_cannot_show_are_replaced(
     monkeypatch.setattr("sys.stderr", Screen("ascii"))
     shown = screen(encoding="ascii")
     write_what_the_console_can()
-    terminal = Terminal()
-    terminal.say("it holds a, b \N{HORIZONTAL ELLIPSIS} and \N{SNOWMAN}")
-    with terminal.bar(2, "Epoch 1/5") as bar:
+    set_up()
+    logger.info("it holds a, b \N{HORIZONTAL ELLIPSIS} and \N{SNOWMAN}")
+    with progress_bar(2, "Epoch 1/5") as bar:
         bar.advance()
         bar.show(1, "loss 1")
     assert plain(shown.text).startswith("it holds a, b ... and \\u2603\n")
@@ -189,25 +203,31 @@ def test_characters_that_the_console_cannot_show_are_replaced(
 def test_output_is_also_written_to_a_log_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "logs" / "rank_0.log"
     for is_main in (True, False):
-        voice = Recorded(make_voice(is_main), path)
-        voice.say("a line")
-        voice.tell("words", "Title")
-        voice.sum_up("Epoch 1/2", "loss 1", "best")
-        voice.warn("look")
-        with voice.bar(3, "Epoch 1/2") as bar:
-            bar.advance()
-            bar.show(1, "loss 1.5", "top-1 50%")
+        set_up(is_main)
+        with suppress(ValueError), log_file(path):
+            logger.info("a line")
+            paragraph("words", "Title")
+            summary("Epoch 1/2", "loss 1", "best")
+            logger.warning("look")
+            with progress_bar(3, "Epoch 1/2") as bar:
+                bar.advance()
+                bar.show(1, "loss 1.5", "top-1 50%")
+            raise ValueError("why it ended")
+        logger.info("")
     assert capsys.readouterr().out.splitlines() == [
         *("a line", "Title       words", "Epoch 1/2: loss 1, best", "Warning: look"),
         "Epoch 1/2 1/3  loss 1.5  top-1 50%",
+        "",
     ]
     lines = [line[20:] for line in path.read_text().splitlines()]
     assert lines == 2 * [
         *("a line", "Title       words", "Epoch 1/2: loss 1, best", "Warning: look"),
         "Epoch 1/2 1/3  loss 1.5  top-1 50%",
+        "ValueError: why it ended",
     ]
 
 
 def test_a_log_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "logs").touch()
-    Recorded(Silence(), tmp_path / "logs" / "rank_1.log").say("a line")
+    with log_file(tmp_path / "logs" / "rank_1.log"):
+        logger.info("a line")

@@ -1,0 +1,234 @@
+"""What a program writes: the standard `logging` on a terminal, a pipe or a file, and a progress bar.
+
+Everybody writes to `logger`; the command decides in `set_up` who listens. A line of `logger.info` is shown as
+it is, so that a command in it can be copied; `paragraph` is wrapped, and `summary` is cut to the terminal.
+"""
+
+import codecs
+import logging
+import os
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+TITLE_WIDTH = 12  # columns
+MIN_WIDTH = 40  # columns; on a narrower terminal, text is wrapped to this width
+USUAL_WIDTH = 80  # columns; a narrower terminal shows as many facts of an epoch, over two lines
+CONSOLE_ERRORS = "in_other_letters"
+MIN_BAR = 8  # columns of the bar itself; facts that do not fit beside it go below
+BELOW = "  "  # indents that line
+REFRESHES_PER_SECOND = 4  # smooth enough; each takes the GIL, which the decoding threads need too
+
+logger = logging.getLogger("train_pytorch_model")
+logger.setLevel(logging.INFO)
+
+
+def set_up(is_main: bool = True, quiet: bool = False) -> None:
+    """Show the log on this process's console: nothing unless `is_main`, warnings only if `quiet`."""
+    handler: logging.Handler = logging.NullHandler()
+    if is_main and quiet:
+        handler = _PlainHandler(sys.stderr)
+        handler.setLevel(logging.WARNING)
+    elif is_main:
+        # A dumb terminal cannot move the cursor, which a bar needs.
+        is_able = sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        handler = TerminalHandler() if is_able else _PlainHandler(sys.stdout)
+    logger.handlers = [handler]
+    logger.propagate = False  # libraries configure the root logger
+
+
+@contextmanager
+def log_file(path: Path) -> Iterator[None]:
+    """Write everything to a file as well, with the time, and the error that ends the `with`."""
+    handler = _FileHandler(path)
+    logger.addHandler(handler)
+    try:
+        yield
+    except BaseException as error:  # which only the main process shows on its console
+        handler.write(getattr(error, "message", f"{type(error).__name__}: {error}"))
+        raise
+    finally:
+        logger.removeHandler(handler)
+
+
+def paragraph(text: str, title: str = "") -> None:
+    """Log text that a terminal wraps to its width; a title gets its own column."""
+    logger.info(text, extra={"wraps": True, "title": title})
+
+
+def summary(title: str, *facts: str) -> None:
+    """Log a line of facts, the most important first: a terminal omits what does not fit."""
+    logger.info(f"{title}: {', '.join(facts)}", extra={"wraps": True, "title": "", "facts": (title, facts)})
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Progress through the steps of one pass."""
+
+    total: int
+    title: str
+    lines_every: int
+    live: "_LiveBar | None"
+
+    def advance(self) -> None:
+        """Count one more step as done."""
+        if self.live:
+            self.live.advance()
+
+    def show(self, step: int, *facts: str) -> None:
+        """Show facts after a step, counted from 1; the most important first, in case not all fit."""
+        if self.live:
+            self.live.show(facts)
+        if step % self.lines_every == 0:
+            counts = f"{self.title} {step:{len(str(self.total))}}/{self.total}"
+            logger.info("  ".join((counts, *facts)), extra={"is_progress": True})
+
+
+@contextmanager
+def progress_bar(total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:
+    """Show a bar for a `with` around one pass of `total` steps, of which `done` are complete.
+
+    A log gets a line every `lines_every` steps instead; a terminal shows every update.
+    """
+    terminal = next((each for each in logger.handlers if isinstance(each, TerminalHandler)), None)
+    with terminal.live_bar(total, title, done) if terminal else nullcontext() as live:
+        yield Bar(total, title, lines_every, live)
+
+
+def write_what_the_console_can() -> None:
+    """Replace characters that the console cannot encode, instead of raising an error."""
+    codecs.register_error(CONSOLE_ERRORS, _in_other_letters)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=CONSOLE_ERRORS)
+
+
+class TerminalHandler(logging.Handler):
+    """Lines, with a live progress bar below them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._console = Console(highlight=False)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "is_progress", False):  # the bar shows it
+            return
+        text, indent = _text_of(record), 2
+        if facts := getattr(record, "facts", None):
+            room = max(self._console.width, USUAL_WIDTH) - len(f"{facts[0]}: ")
+            text = f"{facts[0]}: {', '.join(_fit(facts[1], room, ', '))}"
+        elif getattr(record, "title", ""):
+            indent = TITLE_WIDTH
+        is_warning = record.levelno >= logging.WARNING
+        if is_warning or getattr(record, "wraps", False):
+            text = "\n".join(self._wrap(line, indent) for line in text.split("\n"))
+        style = "yellow" if is_warning else None
+        self._console.print(text, markup=False, soft_wrap=True, style=style)
+
+    @contextmanager
+    def live_bar(self, total: int, title: str, done: int) -> Iterator["_LiveBar"]:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}", markup=False),
+        )
+        with _TwoLines(
+            *columns,
+            console=self._console,
+            refresh_per_second=REFRESHES_PER_SECOND,
+            transient=True,
+            expand=True,
+        ) as progress:
+            yield _LiveBar(progress, progress.add_task(title, total=total, completed=done, facts=""))
+
+    def _wrap(self, line: str, indent: int) -> str:
+        return textwrap.fill(
+            line,
+            max(self._console.width, MIN_WIDTH),
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+class _PlainHandler(logging.StreamHandler):  # type: ignore[type-arg]  # of text
+    """Lines, for pipes and job logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _text_of(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802
+        raise  # noqa: PLE0704, logging calls this while it handles the error
+
+
+class _FileHandler(logging.Handler):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.write(_text_of(record))
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):  # a full disk must not end the run
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n")
+
+
+class _TwoLines(Progress):
+    """A progress bar with a line of text below it."""
+
+    below = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.below:
+            yield Text(self.below, no_wrap=True, overflow="crop")
+
+
+@dataclass(frozen=True)
+class _LiveBar:
+    progress: _TwoLines
+    task: TaskID
+
+    def advance(self) -> None:
+        self.progress.advance(self.task)
+
+    def show(self, facts: Sequence[str]) -> None:
+        task, width = self.progress.tasks[self.task], self.progress.console.width
+        counts = f"{task.description}  {task.total}/{task.total} "
+        beside = _fit(facts, width - len(counts) - MIN_BAR)
+        below = _fit(facts[len(beside) :], width - len(BELOW))
+        self.progress.below = BELOW + "  ".join(below) if below else ""
+        self.progress.update(self.task, facts="  ".join(beside), refresh=True)
+
+
+def _text_of(record: logging.LogRecord) -> str:
+    """The text of a record, unwrapped."""
+    text, title = record.getMessage(), getattr(record, "title", "")
+    if record.levelno >= logging.WARNING:
+        return f"Warning: {text}"
+    return f"{title:{TITLE_WIDTH}}{text}" if title else text
+
+
+def _fit(facts: Sequence[str], room: int, between: str = "  ") -> Sequence[str]:
+    """The first facts, as many as fit into `room` columns."""
+    count = 0
+    while count < len(facts) and len(between.join(facts[: count + 1])) <= room:
+        count += 1
+    return facts[:count]
+
+
+def _in_other_letters(error: UnicodeError) -> tuple[str | bytes, int]:
+    replaced, end = codecs.backslashreplace_errors(error)
+    return str(replaced).replace("\\u2026", "..."), end
