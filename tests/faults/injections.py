@@ -24,9 +24,7 @@ import torch
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from train_pytorch_model.commands import processes
 from train_pytorch_model.commands import train as train_command
-from train_pytorch_model.commands.launch import rank_of
 from train_pytorch_model.data import decoders
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import world as distributed
@@ -35,6 +33,7 @@ from train_pytorch_model.loop.checkpointing import Checkpointer
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.passes import TrainStep
+from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.stories import train as training
 from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.tracking.tracker import NoTracker
@@ -272,9 +271,22 @@ def remove_file_at_open(number: int, below: str, path: str) -> None:
     sys.addaudithook(hook)
 
 
+def every_rank_has_its_own_host() -> None:
+    """Have each process open the inputs for itself."""
+    os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+
+
+def missing_for_rank(rank: int, path: str) -> None:
+    """Hide a folder from one process, as if its host had not mounted it."""
+    every_rank_has_its_own_host()
+    if rank_of(os.environ) == rank:
+        exists = os.path.exists
+        _replace(os.path, "exists", lambda given: str(given) != path and exists(given))
+
+
 def unreadable_for_rank(rank: int, path: str) -> None:
     """Make a file unreadable for one process, as if it had its own host, whose mount fails."""
-    _replace(processes, "once_per_node", lambda _, make: make())
+    every_rank_has_its_own_host()
     if rank_of(os.environ) != rank:
         return
     _replace(decoders, "PROGRAM", "")  # no decoder starts, so this process decodes

@@ -7,7 +7,7 @@ import pytest
 from tests.azure_job import mpi_job, pytorch_job
 from tests.launchers import ADDRESS, azure, mpi, torchrun
 
-from train_pytorch_model.commands.launch import DEFAULT_PORT, Agent, Worker, decide
+from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, Worker, decide
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.init_transformation import InitTransformation
-from train_pytorch_model.commands.program import activation, run_verbs, without_boolean_values
+from train_pytorch_model.commands.program import activation_commands, run_verbs, without_boolean_values
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.train import Train
@@ -91,14 +91,14 @@ def test_an_environment_that_is_not_active_is_activated_first(
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "my venv"))
     monkeypatch.setattr(sys, "executable", str(programs / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(activation()) == [f"source '{programs}/activate'"]
+    assert list(activation_commands()) == [f"source '{programs}/activate'"]
     monkeypatch.chdir(tmp_path)
-    assert list(activation()) == ["source 'my venv/bin/activate'"]
+    assert list(activation_commands()) == ["source 'my venv/bin/activate'"]
     monkeypatch.setenv("PATH", str(programs))
-    assert list(activation()) == []
+    assert list(activation_commands()) == []
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # no virtual environment: nothing to activate
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(activation()) == []
+    assert list(activation_commands()) == []
 
 
 # For another process, because it ends the process that runs it.

@@ -22,9 +22,9 @@ from typing import Annotated, Any, ClassVar, NoReturn, Protocol, cast
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.launch import rank_of
 from train_pytorch_model.formats.run_folder import is_azure_job, leave_error_info, remove_error_info
 from train_pytorch_model.machine.console import write_what_the_console_can
+from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.priority import OPENMP
 from train_pytorch_model.machine.stop_requests import StoppedError
 from train_pytorch_model.words.errors import (
@@ -143,7 +143,7 @@ def _refuse(first: str, verbs: Sequence[str], prog: str) -> NoReturn:
     )
 
 
-def activation() -> Iterator[str]:
+def activation_commands() -> Iterator[str]:
     """Yield the command that activates this virtual environment; nothing if `python` is already its own."""
     if sys.prefix == sys.base_prefix:
         return

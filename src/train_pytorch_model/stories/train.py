@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from train_pytorch_model.data.chirality import with_flips_decided
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.distributed.world import World, is_lost_connection
@@ -53,6 +54,7 @@ def train(
     training cannot continue, `StoppedError` when it is asked to stop, and whatever `Trainer` raises.
     """
     started_at = time.perf_counter()
+    inputs = with_flips_decided(inputs, world)
     run, fingerprint = RunFolder.beside(output), inputs.fingerprint(config)
     # The smallest micro-batch that any process has recorded: they may not share a run folder.
     fitted = [images for images in world.gather([run.read_micro_batch(fingerprint, fresh)]) if images]
@@ -148,6 +150,7 @@ def _train_epochs(
 
 def dry_run(config: TrainConfig, inputs: TrainingInputs, world: World) -> None:
     """`--dry-run`: train and validate for a few steps, and write nothing."""
+    inputs = with_flips_decided(inputs, world)
     trainer = Trainer(config, inputs, world)
     log_plan(trainer)
     with start_readers(world) as readers, trainer.loader(readers) as loader:
