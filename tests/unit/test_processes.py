@@ -54,7 +54,8 @@ def test_a_refusal_of_a_process_alone_comes_before_pytorch(
 
 def test_inputs_that_leave_nothing_to_do_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stories, "run_in_processes", never)
-    run_in_processes(never, lambda: None, COMMAND, {})
+    nothing: Any = None
+    run_in_processes(never, lambda: nothing, COMMAND, {})
 
 
 def test_a_launch_that_cannot_work_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
