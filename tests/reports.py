@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tests.model_directories import HALF
 from tests.painting import paint
+from tests.recipes import decided_recipe
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.bad_images import BadImage
@@ -16,9 +18,7 @@ from train_pytorch_model.measures.time_budget import EpochTimes, budget_of
 from train_pytorch_model.pages.page import png
 from train_pytorch_model.pages.report_page import DataSet, Report
 from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import Recipe
 
-HALF = (0.5, 0.5, 0.5)
 SECTIONS = (
     "numbers",
     "curves",
@@ -92,15 +92,7 @@ def make_report(
         mistakes=shown,
         precision="bfloat16",
         config=config,
-        recipe=Recipe(
-            image_size=(32, 48),
-            crop_fraction=1.0,
-            augmentation="none",
-            horizontal_flip=True,
-            label_smoothing=0.0,
-            mean=HALF,
-            std=HALF,
-        ),
+        recipe=decided_recipe(),
         plan={"Model": "resnet18", "Steps": "10 per epoch"},
         history=make_history(losses),
         best_epoch=int(np.nanargmin(losses)) + 1,

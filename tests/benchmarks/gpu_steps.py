@@ -12,12 +12,15 @@ import numpy as np
 import torch
 
 from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
+from tests.trainings import start_training
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World, join_world
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.cuda_graph_step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep
-from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.metrics import Sums
+from train_pytorch_model.loop.step import TrainStep
 from train_pytorch_model.loop.trials import Trials
 from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.words.config import TrainConfig
@@ -38,14 +41,13 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("There is no GPU here.")
     with join_world() as world, tempfile.TemporaryDirectory() as folder:
-        trainer = _trainer(chosen, Path(folder), world)
-        batch = _batch(chosen, world)
-        ways: dict[str, Callable[[], object]] = {
-            "eager": lambda: trainer._step(batch, 0.001, trainer.state.sums)
-        }
-        ways["replayed"] = _replayed(trainer, batch, is_long=False)
+        engine, batch = _engine(chosen, Path(folder), world), _batch(chosen, world)
+        assert isinstance(engine.take_step, CudaGraphStep)
+        eager, sums = engine.take_step._step, Sums(world.device)
+        ways: dict[str, Callable[[], object]] = {"eager": lambda: eager(batch, 0.001, sums)}
+        ways["replayed"] = _replayed(engine, eager, batch, is_long=False)
         if chosen.compile:
-            ways["compiled and replayed"] = _replayed(trainer, batch, is_long=True)
+            ways["compiled and replayed"] = _replayed(engine, eager, batch, is_long=True)
         show(
             measure_in_turn(
                 {name: lambda step=step: _rate(step, chosen.batch_size) for name, step in ways.items()},  # type: ignore[misc]
@@ -54,15 +56,15 @@ def main() -> None:
         )
 
 
-def _trainer(chosen: argparse.Namespace, folder: Path, world: World) -> Trainer:
+def _engine(chosen: argparse.Namespace, folder: Path, world: World) -> Engine:
     images, untrained = paint_photos(folder / "images", 2), folder / "untrained"
     recipe = Recipe(image_size=chosen.image_size, training_size=chosen.image_size)
     InitModel(architecture=chosen.architecture, output=untrained, recipe=recipe).run()
-    inputs = open_training_inputs(untrained, images, images)
+    inputs = open_training_inputs(untrained, images, images).with_flips(True)
     inputs = replace(inputs, model=replace(inputs.model, is_pretrained=chosen.pretrained))
-    trainer = Trainer(TrainConfig(batch_size=chosen.batch_size), inputs, world)
-    set_training_mode(trainer.network)
-    return trainer
+    engine = start_training(TrainConfig(batch_size=chosen.batch_size), inputs, world).engine
+    set_training_mode(engine.network)
+    return engine
 
 
 def _batch(chosen: argparse.Namespace, world: World) -> Batch:
@@ -72,14 +74,17 @@ def _batch(chosen: argparse.Namespace, world: World) -> Batch:
     return Batch(pixels.to(world.device), targets.to(world.device), np.arange(count), count, {})
 
 
-def _replayed(trainer: Trainer, batch: Batch, is_long: bool) -> Callable[[], object]:
+def _replayed(engine: Engine, eager: TrainStep, batch: Batch, is_long: bool) -> Callable[[], object]:
     """Return a step that has been captured; compiled first if the training is long."""
-    framing, world = trainer.inputs.framing, trainer.world
-    trials = Trials(trainer._model, trainer.state, framing, trainer.precision, world)
-    step = CudaGraphStep(trainer._step, lambda: 1 << 40 if is_long else 0, trials.compiled)
+    plan, sums = engine.plan, Sums(engine.world.device)
+    trials = Trials(
+        engine.model, engine.network, engine.optimizer, plan.inputs.framing, plan.precision, engine.world
+    )
+    step = CudaGraphStep(eager, trials.compiled)
+    step.steps_left = 1 << 40 if is_long else 0
 
     def call() -> object:
-        return step(batch, 0.001, trainer.state.sums)
+        return step(batch, 0.001, sums)
 
     for _ in range(2 * (WARMUP_STEPS + TIMED_STEPS)):
         call()

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
+from tests.recipes import decided_recipe
 from train_pytorch_model.data import preparation
 from train_pytorch_model.data.cache_plan import open_caches, plan_cache
 from train_pytorch_model.data.decoders import Decoders
@@ -20,10 +21,9 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.priority import short_switch_interval
-from train_pytorch_model.words.recipe import Recipe
 
 FRAMING = Framing(224, 224, 0.875)
-CROPS = Recipe(augmentation="random-resized-crop", crop_area=0.08, horizontal_flip=True)
+CROPS = decided_recipe(augmentation="random-resized-crop", crop_area=0.08, horizontal_flip=True)
 PREPARED = preparation.for_training(CROPS, FRAMING, FRAMING)
 EPOCHS = 3
 ALONE = World(0, 1, 0, 1, torch.device("cpu"))

@@ -24,16 +24,17 @@ def main() -> None:
 
 
 def _train(untrained: Path, images: Path, epochs: int) -> None:
+    from tests.trainings import start_training
     from train_pytorch_model.data.loader import start_readers
     from train_pytorch_model.distributed.world import join_world
-    from train_pytorch_model.loop.trainer import Trainer
+    from train_pytorch_model.loop.batches import open_batches
 
-    inputs = open_training_inputs(untrained, images, images)
+    inputs = open_training_inputs(untrained, images, images).with_flips(True)
     with join_world() as world:
-        trainer = Trainer(TrainConfig(epochs=epochs), inputs, world)
-        with start_readers(trainer.world) as readers, trainer.loader(readers) as loader:
+        training = start_training(TrainConfig(epochs=epochs), inputs, world)
+        with start_readers(world) as readers, open_batches(training.plan, readers) as batches:
             for epoch in range(1, epochs + 1):
-                trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
+                training.train_and_validate(batches)
                 status = Path("/proc/self/status").read_text().splitlines()
                 kilobytes = {line.split(":")[0]: line.split()[1] for line in status if " kB" in line}
                 shared = int(kilobytes["RssFile"]) + int(kilobytes["RssShmem"])

@@ -16,7 +16,7 @@ import yaml
 
 from train_pytorch_model import __version__
 from train_pytorch_model.commands.train import Train
-from train_pytorch_model.words.config import DISPLAY_NAMES, TrainConfig, flag
+from train_pytorch_model.words.config import TrainConfig, display_name, flag
 from train_pytorch_model.words.errors import ParameterError
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def test_azure_and_the_program_accept_the_same_minimum(name: str) -> None:
     least: dict[str, Any] = {field: lowest}
     less: dict[str, Any] = {field: below}
     replace(TrainConfig(), **least)
-    with pytest.raises(ParameterError, match=f'Parameter "{DISPLAY_NAMES[field]}" value should be'):
+    with pytest.raises(ParameterError, match=f'Parameter "{display_name(field)}" value should be'):
         replace(TrainConfig(), **less)
 
 

@@ -17,7 +17,7 @@ from train_pytorch_model.commands.verbs import VERBS
 from train_pytorch_model.formats.plain_folders import SUFFIXES
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.machine.launch import LaunchError, Worker, decide
-from train_pytorch_model.words.config import DISPLAY_NAMES, TrainConfig, flag
+from train_pytorch_model.words.config import TrainConfig, display_name, flag
 from train_pytorch_model.words.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -58,8 +58,7 @@ def test_the_parameter_table_matches_train_config() -> None:
     config = TrainConfig()
     table = rows("| parameter | flag | range | default | meaning |")
     assert [(name, flag_, default) for name, flag_, _, default, _ in table] == [
-        (DISPLAY_NAMES[f.name], f"`{flag(f.name)}`", str(getattr(config, f.name)))
-        for f in fields(TrainConfig)
+        (display_name(f.name), f"`{flag(f.name)}`", str(getattr(config, f.name))) for f in fields(TrainConfig)
     ]
 
 

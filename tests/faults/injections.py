@@ -28,11 +28,15 @@ from train_pytorch_model.commands import train as train_command
 from train_pytorch_model.data import decoders
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import world as distributed
-from train_pytorch_model.loop import checkpointing
-from train_pytorch_model.loop.checkpointing import Checkpointer
+from train_pytorch_model.loop import saving
+from train_pytorch_model.loop.batches import Reading
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.epoch import validate
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.passes import TrainStep
+from train_pytorch_model.loop.saving import Saver
+from train_pytorch_model.loop.state import State
+from train_pytorch_model.loop.step import TrainStep
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.stories import train as training
 from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
@@ -96,8 +100,8 @@ def mlflow_has_a_process(pid_file: str) -> None:
 
 def every_checkpoint_is_waited_for() -> None:
     """Wait for every checkpoint: otherwise a step that ends while one is being written gets none."""
-    write = Checkpointer.write
-    Checkpointer.write = lambda self, wait=True: write(self, wait=True)  # type: ignore[method-assign]  # noqa: ARG005
+    write = Saver.write
+    Saver.write = lambda self, wait=True: write(self, wait=True)  # type: ignore[method-assign]  # noqa: ARG005
 
 
 def decoders_do_what_names_say() -> None:
@@ -113,7 +117,7 @@ def checkpoints_wait_for_step(number: int) -> None:
         is_done.wait()
         save_checkpoint(folder, checkpoint)
 
-    _replace(checkpointing, "save_checkpoint", save_late)
+    _replace(saving, "save_checkpoint", save_late)
     _before_step(number, 0, lambda _: is_done.set())
 
 
@@ -124,7 +128,7 @@ def saving_takes(seconds: float) -> None:
         time.sleep(seconds)
         save_checkpoint(folder, checkpoint)
 
-    _replace(checkpointing, "save_checkpoint", save_slowly)
+    _replace(saving, "save_checkpoint", save_slowly)
 
 
 def nothing_waits_for_the_disk() -> None:
@@ -161,16 +165,13 @@ def signal_at_step(number: int, signals: list[int], rank: int = 0) -> None:
 
 def signal_in_validation(number: int, rank: int = 0) -> None:
     """Send a signal to the process at the start of the validation of epoch 2."""
-    from train_pytorch_model.loop import trainer
 
-    validate = trainer.Trainer.validate
-
-    def signalled(self: Any, *arguments: Any, **options: Any) -> Any:
-        if self.world.rank == rank and self.state.position.epoch == 2:
+    def signalled(engine: Engine, state: State, batches: Reading) -> Iterator[None]:
+        if engine.world.rank == rank and state.progress.epoch == 2:
             os.kill(os.getpid(), number)
-        return validate(self, *arguments, **options)
+        return validate(engine, state, batches)
 
-    trainer.Trainer.validate = signalled  # type: ignore[method-assign]
+    _replace(training, "validate", signalled)
 
 
 def fault_at_step(number: int, rank: int = 0) -> None:

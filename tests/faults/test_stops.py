@@ -36,7 +36,7 @@ def test_a_signal_ends_a_run_with_a_checkpoint(
         options |= {"number": 4 // ranks, "signals": [number]}
     else:
         options |= {"number": number}
-    every = {"stories__train__EVERY_S": 800.0, "loop__checkpointing__EPOCHS_EVERY_S": 800.0}
+    every = {"stories__train__EVERY_S": 800.0, "loop__saving__EPOCHS_EVERY_S": 800.0}
     never = ("constants", every)  # except the checkpoint written on request
     stopped = bench.train(output, injections=[never, (injection, options)], ranks=ranks)
     assert stopped.statuses == [128 + number] * ranks

@@ -11,7 +11,7 @@ from tests.painting import paint_folders
 from train_pytorch_model.distributed.world import join_world
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.inputs.opening import open_scoring_inputs, open_training_inputs
-from train_pytorch_model.loop.optimization import make_optimizer
+from train_pytorch_model.loop.optimizer import make_optimizer
 from train_pytorch_model.loop.precision import choose_precision
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.stories.train import train
@@ -30,7 +30,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, untrained_resnet18: Path) 
     root = tmp_path_factory.mktemp("gpu")
     training = paint_folders(root / "training", 20)
     validation = paint_folders(root / "validation", 6, first=100)
-    inputs = open_training_inputs(untrained_resnet18, training, validation)
+    inputs = open_training_inputs(untrained_resnet18, training, validation).with_flips(True)
     with join_world() as world:
         assert world.device.type == "cuda"
         train(TrainConfig(epochs=3, learning_rate=0.01), inputs, root / "trained", world, Mlflow())

@@ -1,5 +1,6 @@
 """Steps replayed from CUDA graphs: the same results in every precision, compiled or not."""
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 import torch
 from tests.logs import warnings_in
 from tests.painting import paint_folders
+from tests.trainings import Training, start_training
 from torch import Tensor, nn
 from torch.optim import SGD
 
@@ -18,13 +20,12 @@ from train_pytorch_model.data.loader import Batch, start_readers
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop import cuda_graph_step
+from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.cuda_graph_step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimization import make_optimizer
-from train_pytorch_model.loop.passes import TrainStep
+from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER, make_optimizer
 from train_pytorch_model.loop.precision import choose_precision
-from train_pytorch_model.loop.train_state import TrainState
-from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.loop.step import TrainStep
 from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
 from train_pytorch_model.words.config import TrainConfig
 
@@ -105,7 +106,7 @@ def test_replayed_steps_compute_the_same_as_eager_ones(
     precision: str, keeps_statistics: bool, cutmix: float
 ) -> None:
     plain, wrapped = make_step(precision, keeps_statistics), make_step(precision, keeps_statistics)
-    captured = CudaGraphStep(wrapped, lambda: 0, lambda _: None)
+    captured = CudaGraphStep(wrapped, lambda _: None)
     expected = trained(plain, plain.model, SIZES, cutmix=cutmix)
     found = trained(captured, wrapped.model, SIZES, cutmix=cutmix)
     assert len(captured._captured) == 2
@@ -118,9 +119,9 @@ def test_replayed_steps_compute_the_same_as_eager_ones(
 
 def test_replayed_steps_continue_from_a_restored_state() -> None:
     step = make_step()
-    captured, sums = CudaGraphStep(step, lambda: 0, lambda _: None), Sums(torch.device("cuda", 0))
+    captured, sums = CudaGraphStep(step, lambda _: None), Sums(torch.device("cuda", 0))
     assert isinstance(step.optimizer, SGD)
-    state = TrainState(step.model, step.optimizer, step.scaler, 3, step.world.device)
+    optimizer = step.optimizer
 
     def train_further() -> dict[str, Tensor]:
         for number, batch in enumerate(batches(SIZES)):
@@ -130,16 +131,19 @@ def test_replayed_steps_continue_from_a_restored_state() -> None:
 
     train_further()
     assert len(captured._captured) == 2
-    snapshot = state.snapshot()
+    weights = copy.deepcopy(step.model.state_dict())
+    momenta = {weight: values[MOMENTUM_BUFFER].clone() for weight, values in optimizer.state.items()}
     expected = train_further()
-    state.restore(snapshot)
+    step.model.load_state_dict(weights)
+    for weight, momentum in momenta.items():
+        optimizer.state[weight][MOMENTUM_BUFFER].copy_(momentum)
     for name, value in train_further().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-3, msg=name)
 
 
 def test_steps_on_larger_images_are_captured_again() -> None:
     plain, wrapped = make_step(), make_step()
-    captured = CudaGraphStep(wrapped, lambda: 0, lambda _: None)
+    captured = CudaGraphStep(wrapped, lambda _: None)
     for side in (9, 12):
         expected = trained(plain, plain.model, SIZES, side)
         found = trained(captured, wrapped.model, SIZES, side)
@@ -151,7 +155,7 @@ def test_steps_on_larger_images_are_captured_again() -> None:
 
 def test_a_batch_with_unreadable_images_runs_eagerly() -> None:
     step = make_step()
-    captured = CudaGraphStep(step, lambda: 0, lambda _: None)
+    captured = CudaGraphStep(step, lambda _: None)
     sums = Sums(torch.device("cuda", 0))
     for batch in batches([8] * 5):
         captured(batch, 0.1, sums)
@@ -165,7 +169,7 @@ def test_a_batch_with_unreadable_images_runs_eagerly() -> None:
 def test_a_step_that_takes_most_of_the_memory_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graph_step, "MAX_MEMORY_SHARE", 0.0)
     step = make_step()
-    captured = CudaGraphStep(step, lambda: 0, lambda _: None)
+    captured = CudaGraphStep(step, lambda _: None)
     trained(captured, step.model, [8] * 6)
     assert captured._captured == {}
 
@@ -173,7 +177,7 @@ def test_a_step_that_takes_most_of_the_memory_is_not_captured(monkeypatch: pytes
 def test_a_memory_efficient_network_trains_eagerly() -> None:
     step = make_step()
     step.model.memory_efficient = True  # type: ignore[assignment]
-    captured = CudaGraphStep(step, lambda: 0, lambda _: None)
+    captured = CudaGraphStep(step, lambda _: None)
     found = trained(captured, step.model, [8] * 8)
     assert captured._captured == {}
     assert found["sums"][3] == 64
@@ -196,7 +200,8 @@ def test_long_trainings_are_compiled_once_per_size_and_captured_again() -> None:
         asked.append(shape[0])
         return Compiled()
 
-    captured = CudaGraphStep(step, lambda: 1 << 40, compiled)
+    captured = CudaGraphStep(step, compiled)
+    captured.steps_left = 1 << 40
     trained(captured, step.model, [8] * (WARMUP_STEPS + TIMED_STEPS + 1))
     torch.cuda.synchronize()
     trained(captured, step.model, [8, 7, 6] * 10)
@@ -219,41 +224,39 @@ def test_training_continues_whether_or_not_compiling_fails(
     if fails:
         monkeypatch.setattr(torch, "compile", lambda *_, **__: _broken)
     images = paint_folders(tmp_path / "images", 60)
-    inputs = open_training_inputs(untrained_resnet18, images, images)
+    inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
     inputs = replace(inputs, model=replace(inputs.model, is_pretrained=is_pretrained))
-    trainer = train_two_epochs(inputs)
+    training = train_two_epochs(inputs)
     assert [text.split(" (")[0] for text in warnings_in(caplog)] == (
         ["The network cannot be compiled"] if fails else []
     )
-    captured = trainer._take_step
+    captured = training.engine.take_step
     assert isinstance(captured, CudaGraphStep)
     assert bool(captured._steps) is not fails
-    assert trainer.state.best.metrics.loss < math.log(3)
+    assert training.state.best.metrics.loss < math.log(3)
 
 
 def test_small_early_images_are_followed_by_large_ones(tmp_path: Path, untrained_resnet18: Path) -> None:
     images = paint_folders(tmp_path / "images", 20, size=(96, 96))
-    inputs = open_training_inputs(untrained_resnet18, images, images)
-    trainer = train_two_epochs(replace(inputs, recipe=replace(inputs.recipe, early_size=(64, 64))))
-    captured = trainer._take_step
+    inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
+    training = train_two_epochs(replace(inputs, recipe=replace(inputs.recipe, early_size=(64, 64))))
+    captured = training.engine.take_step
     assert isinstance(captured, CudaGraphStep)
     shapes = [tuple(one.images.shape) for one in captured._captured.values()]
     assert shapes == [(4, 3, 96, 96)]
-    assert trainer.state.best.metrics.loss < math.log(3)
+    assert training.state.best.metrics.loss < math.log(3)
 
 
-def train_two_epochs(inputs: TrainingInputs) -> Trainer:
+def train_two_epochs(inputs: TrainingInputs) -> Training:
     """Train for two epochs at four images per step, synchronising at each step."""
-    trainer = Trainer(
-        TrainConfig(batch_size=4, epochs=2, learning_rate=0.01),
-        inputs,
-        World(0, 1, 0, 1, torch.device("cuda", 0)),
-    )
-    with start_readers(trainer.world) as readers, trainer.loader(readers) as loader:
+    world = World(0, 1, 0, 1, torch.device("cuda", 0))
+    training = start_training(TrainConfig(batch_size=4, epochs=2, learning_rate=0.01), inputs, world)
+    with start_readers(world) as readers, open_batches(training.plan, readers) as batches:
         for _ in range(2):
-            trained = trainer.train(loader, lambda _: torch.cuda.synchronize())
-            trainer.close_epoch(trained, trainer.validate(loader))
-    return trainer
+            training.train(batches, lambda _: torch.cuda.synchronize())
+            training.validate(batches)
+            training.state.close_epoch(training.engine.network)
+    return training
 
 
 def _broken(*_: object) -> Tensor:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,11 @@ from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import FEW_IMAGES, Ended, assert_refused, run_program, train_arguments
 from tests.ranks.conftest import torchrun
-from train_pytorch_model.data.loader import Loader
-from train_pytorch_model.loop import epoch_view
-from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.loop import view
+from train_pytorch_model.loop.batches import Batches
+from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.saving import Saver
+from train_pytorch_model.loop.state import State
 from train_pytorch_model.stories import report as reporting
 from train_pytorch_model.stories import train as training
 from train_pytorch_model.words.errors import OutputDirectoryError
@@ -126,14 +127,14 @@ def test_a_resumed_run_writes_the_same_report(
 def test_a_stop_during_the_report_loses_nothing(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop_and_go_on(_: Trainer, __: str, ___: Loader, before_batch: Callable[[], None]) -> None:
+    def stop_and_go_on(_: Engine, __: State, ___: Batches, saver: Saver) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         while True:  # until the signal is handled
-            before_batch()
+            saver.after_validation_batch()
 
     output = tmp_path / "trained"
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "results_of_best", stop_and_go_on)
+        patch.setattr(reporting, "_best_results", stop_and_go_on)
         ended = train(folders, untrained, output)
     assert ended.status == 128 + signal.SIGTERM
     assert "Stopped by SIGTERM. The same command resumes from here;" in ended.stderr
@@ -187,25 +188,23 @@ def test_the_report_lists_unreadable_images_and_other_files(
 
 
 @pytest.mark.parametrize(
-    ("owner", "place", "reason"),
-    [
-        (Trainer, "results_of_best", "RuntimeError: MemoryError"),
-        (reporting, "render_report", "MemoryError"),
-    ],
+    ("function", "reason"),
+    [("_best_results", "RuntimeError: MemoryError"), ("render_report", "MemoryError")],
 )
 def test_a_report_that_cannot_be_created_does_not_fail_the_run(
-    owner: object,
-    place: str,
+    function: str,
     reason: str,
     folders: Path,
     untrained: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object) -> str:
+        if function == "_best_results":
+            return "MemoryError: no room at all"  # of one of the processes, which the others are told
         raise MemoryError("no room\nat all")
 
-    monkeypatch.setattr(owner, place, fail)
+    monkeypatch.setattr(reporting, function, fail)
     output = tmp_path / "trained"
     ended = train(folders, untrained, output, "--quiet")
     assert ended.status == 0
@@ -292,7 +291,7 @@ def test_a_long_run_on_a_cpu_is_a_warning(
     warning = "At the speed of the first steps, 48 images (2 epochs) take about "
     assert warning not in run_program(*arguments).stdout
     shutil.rmtree(tmp_path / "trained")
-    monkeypatch.setattr(epoch_view, "LONG_RUN_S", 0.0)
+    monkeypatch.setattr(view, "LONG_RUN_S", 0.0)
     said = run_program(*arguments).stdout
     assert said.count(warning) == 1
     assert " on this CPU. A GPU takes a small part of that. Fewer --epochs or, in init-model," in said

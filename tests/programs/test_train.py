@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ import yaml
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import FEW_IMAGES, assert_refused, run_program, train_arguments
+from train_pytorch_model.loop.batches import Reading
+from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.loop.state import State
+from train_pytorch_model.stories import train as training
 
 METRICS = (
     "Train images per second",
@@ -307,7 +311,11 @@ def test_a_dry_run_that_fails_writes_nothing(folders: Path, untrained: Path, tmp
 def test_a_dry_run_with_a_nan_validation_loss_fails(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Trainer, "validate", lambda *_, **__: Metrics(math.nan, 0.0, 0.0, 1))
+    def find_nan(_: Engine, state: State, __: Reading) -> Iterator[None]:
+        state.validated = Metrics(math.nan, 0.0, 0.0, 1)
+        yield
+
+    monkeypatch.setattr(training, "validate", find_nan)
     arguments = train_arguments(folders, untrained, tmp_path / "trained")
     assert_refused(
         run_program(*arguments, "--dry-run"), 4, "TrainingError: The validation loss is nan within"

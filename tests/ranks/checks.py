@@ -17,17 +17,20 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.optim import SGD
 
+from tests.trainings import start_training, uncached
+from train_pytorch_model.data.decode_cache import NO_CACHES
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference
 from train_pytorch_model.data.plan import PlannedBatch, plan_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
-from train_pytorch_model.loop.checkpointing import Checkpointer
-from train_pytorch_model.loop.passes import LR_FACTOR, NotFiniteError, StepReport, TrainStep, train_one_epoch
+from train_pytorch_model.loop.batches import Batches, open_batches
+from train_pytorch_model.loop.metrics import Sums
+from train_pytorch_model.loop.optimizer import LR_FACTOR
 from train_pytorch_model.loop.precision import Precision
-from train_pytorch_model.loop.train_state import TrainState
-from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.loop.saving import NotFiniteError, Saver
+from train_pytorch_model.loop.step import TrainStep
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.networks.batch_norms import running_statistics
 from train_pytorch_model.networks.models import build_model
@@ -62,7 +65,7 @@ def paint_data_sets(root: Path) -> None:
 
 def open_inputs(root: Path, untrained_model: Path) -> TrainingInputs:
     """Open the inputs that all groups train on."""
-    return open_training_inputs(untrained_model, root / "training", root / "validation")
+    return open_training_inputs(untrained_model, root / "training", root / "validation").with_flips(True)
 
 
 def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
@@ -82,9 +85,9 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 
 def validate(inputs: TrainingInputs, world: World, batch_size: int) -> dict[str, float]:
     """Validate the initial weights; with a batch size of 16 there are fewer batches than processes."""
-    trainer = Trainer(TrainConfig(batch_size=batch_size, random_seed=SEED), inputs, world)
-    with Loader(world.cores) as loader:
-        metrics = trainer.validate(loader)
+    training = start_training(TrainConfig(batch_size=batch_size, random_seed=SEED), inputs, world)
+    with uncached(training.plan) as batches:
+        metrics = training.validate(batches)
     return {"loss": metrics.loss, "top1": metrics.top1, "top5": metrics.top5, "images": metrics.images}
 
 
@@ -93,19 +96,21 @@ def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     config = TrainConfig(
         batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, random_seed=SEED, print_frequency=1
     )
-    trainer = Trainer(config, inputs, world)
+    training = start_training(config, inputs, world)
+    engine, state = training.engine, training.state
     steps: list[list[int]] = []
-    trainer.network.register_forward_pre_hook(lambda _, images: steps.append(_greys(images[0])))
-    with Loader(world.cores) as loader:
-        first = trainer.train(loader, lambda _: None, max_steps=1)
-        trainer.close_epoch(first, first.metrics)
+    engine.network.register_forward_pre_hook(lambda _, images: steps.append(_greys(images[0])))
+    with uncached(training.plan) as batches:
+        first = training.train(Batches(training.plan, batches._loader, NO_CACHES, max_steps=1))
+        state.validated = first.metrics
+        state.close_epoch(engine.network)
         steps.clear()
-        report = trainer.train(loader, lambda _: None)
-    own = running_statistics(trainer.network)
+        report = training.train(batches)
+    own = running_statistics(engine.network)
     mean = world.sum(own) / world.size
-    trainer.state.average_statistics(world)
-    averaged = running_statistics(trainer.network)
-    parameters = torch.cat([value.detach().flatten() for value in trainer.network.parameters()])
+    engine.average_statistics()
+    averaged = running_statistics(engine.network)
+    parameters = torch.cat([value.detach().flatten() for value in engine.network.parameters()])
     return {
         "steps": steps,
         "images": report.metrics.images,
@@ -121,21 +126,22 @@ def train_an_epoch(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 def start_fine_tuning(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     """What rank 0 derives from images for all: batch norm statistics and learning rate factors."""
     pretrained = replace(inputs, model=replace(inputs.model, is_pretrained=True))
-    random = Trainer(TrainConfig(random_seed=SEED), inputs, world)
-    trainer = Trainer(TrainConfig(random_seed=SEED), pretrained, world)
+    config = TrainConfig(random_seed=SEED)
+    random, fine_tuned = (start_training(config, each, world).engine for each in (inputs, pretrained))
     return {
         "given": _digest(running_statistics(random.network)),
-        "statistics": _digest(running_statistics(trainer.network)),
-        "lr_factors": [group[LR_FACTOR] for group in trainer.state.optimizer.param_groups],
+        "statistics": _digest(running_statistics(fine_tuned.network)),
+        "lr_factors": [group[LR_FACTOR] for group in fine_tuned.optimizer.param_groups],
     }
 
 
 def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> dict[str, Any]:
     """Train and validate two epochs: the network's inputs, its final state, how many images were decoded."""
     config = TrainConfig(epochs=2, batch_size=BATCH_SIZE, random_seed=SEED)
-    trainer = Trainer(config, inputs, world)
+    training = start_training(config, inputs, world)
+    network = training.engine.network
     seen: list[str] = []
-    trainer.network.register_forward_pre_hook(lambda _, images: seen.append(_digest(images[0])))
+    network.register_forward_pre_hook(lambda _, images: seen.append(_digest(images[0])))
     decoded: list[object] = []
     decode = Decoders.decode
 
@@ -145,15 +151,15 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
 
     with (
         patch.object(Decoders, "decode", count),
-        trainer.loader(None) if is_cached else Loader(world.cores) as loader,
+        open_batches(training.plan, None) if is_cached else uncached(training.plan) as batches,
     ):
         for _ in range(2):
-            trainer.close_epoch(trainer.train(loader, lambda _: None), trainer.validate(loader))
-    parameters = torch.cat([value.detach().flatten() for value in trainer.network.parameters()])
+            training.train_and_validate(batches)
+    parameters = torch.cat([value.detach().flatten() for value in network.parameters()])
     return {
         "seen": seen,
         "parameters": _digest(parameters),
-        "statistics": _digest(running_statistics(trainer.network)),
+        "statistics": _digest(running_statistics(network)),
         "decoded": len(decoded),
     }
 
@@ -194,8 +200,8 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
             return list(loader.batches(Pass("", plan, read, inputs.training.class_indices, inputs.framing)))
 
         own, whole = batches(plans[world.rank]), batches(unions)
-    state = TrainState(network, optimizer, scaler, 1, world.device)
-    train_one_epoch(step, own, lambda _: 0.0, state, len(own), _NoWatcher())
+    for batch in own:
+        step(batch, 0.0, Sums(world.device))
 
     comparisons = []
     for gradient, batch, union in zip(found, own, whole, strict=True):
@@ -216,15 +222,15 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
 def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     """Train at a learning rate at which weights overflow; the error that ends it, and its step."""
     config = TrainConfig(batch_size=BATCH_SIZE, learning_rate=1e30, random_seed=SEED, print_frequency=1)
-    trainer = Trainer(config, inputs, world)
+    training = start_training(config, inputs, world)
     with (
-        Loader(world.cores) as loader,
-        Checkpointer(Path("nowhere"), 1e9, {}, trainer.state, world, StopRequests()) as checkpointer,
+        uncached(training.plan) as batches,
+        Saver(Path("nowhere"), 1e9, training.engine, training.state, StopRequests()) as saver,
     ):
         try:
-            trainer.train(loader, checkpointer.after_step)
+            training.train(batches, lambda done: saver.after_step(done.loss_sum))
         except NotFiniteError as error:
-            return {"message": str(error), "step": trainer.state.position.steps_done}
+            return {"message": str(error), "step": training.state.progress.steps_done}
     return {}
 
 
@@ -249,11 +255,3 @@ def _gradient(network: nn.Module) -> Tensor:
 
 def _digest(values: Tensor) -> str:
     return hashlib.sha256(values.contiguous().numpy().tobytes()).hexdigest()
-
-
-class _NoWatcher:
-    def after_step(self, loss_sum: Tensor) -> None:
-        pass
-
-    def report(self, report: StepReport) -> None:
-        pass

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.recipes import decided_recipe
 
 from train_pytorch_model.data.augmentation import (
     RecipeAugment,
@@ -16,7 +17,7 @@ from train_pytorch_model.data.augmentation import (
 )
 from train_pytorch_model.image_classifier.pixels import Pixels, framed, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.words.recipe import Augmentation, Recipe
+from train_pytorch_model.words.recipe import Augmentation
 
 SIDE = 16
 AUGMENTATIONS: tuple[Augmentation, ...] = ("none", "padded-crop", "random-resized-crop")
@@ -29,7 +30,7 @@ def noise(width: int, height: int) -> Pixels:
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 @pytest.mark.parametrize("flip", [True, False])
 def test_the_same_stream_gives_the_same_pixels(augmentation: Augmentation, flip: bool) -> None:
-    augment = RecipeAugment(Recipe(augmentation=augmentation, horizontal_flip=flip), SIDE, SIDE)
+    augment = RecipeAugment(decided_recipe(augmentation=augmentation, horizontal_flip=flip), SIDE, SIDE)
     image = noise(24, 20)
     before = image.copy()
     image.flags.writeable = False
@@ -46,7 +47,7 @@ def test_the_same_stream_gives_the_same_pixels(augmentation: Augmentation, flip:
 
 
 def test_half_of_the_images_are_mirrored() -> None:
-    augment = RecipeAugment(Recipe(augmentation="none"), SIDE, SIDE)
+    augment = RecipeAugment(decided_recipe(augmentation="none"), SIDE, SIDE)
     image = noise(16, 16)
     flips = 0
     for seed in range(400):
@@ -144,6 +145,6 @@ def test_tiny_images_get_padded_crops(side: int) -> None:
 
 
 def test_a_larger_image_is_resized_before_the_padded_crop() -> None:
-    augment = RecipeAugment(Recipe(augmentation="padded-crop", horizontal_flip=False), SIDE, SIDE)
+    augment = RecipeAugment(decided_recipe(augmentation="padded-crop", horizontal_flip=False), SIDE, SIDE)
     image = noise(64, 64)
     assert (augment(image, Random(5)) == padded_crop(resize(image, SIDE, SIDE), Random(5))).all()

@@ -11,11 +11,10 @@ from sklearn.datasets import load_digits
 from tests.painting import paint_folders
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.data.chirality import MAX_IMAGES, count_classified, with_flips_decided
+from train_pytorch_model.data.chirality import MAX_IMAGES, count_classified, decide_flips
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
-from train_pytorch_model.loop.trainer import Trainer
-from train_pytorch_model.stories.report import plan_of
+from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
+from train_pytorch_model.loop.plan import describe, make_plan
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.recipe import Recipe
 
@@ -23,7 +22,7 @@ ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("c
 NOISE = np.random.default_rng(1).uniform(0, 255, (400, 16, 16))
 
 
-def inputs_of(folders: Path, recipe: Recipe = Recipe()) -> TrainingInputs:  # noqa: B008 (it is frozen)
+def inputs_of(folders: Path, recipe: Recipe = Recipe()) -> OpenedInputs:  # noqa: B008 (it is frozen)
     model = folders.parent / "untrained"
     InitModel(output=model, architecture="mobilenet_v3_small", recipe=recipe).run()
     return open_training_inputs(model, folders, folders)
@@ -71,9 +70,9 @@ def test_symmetric_and_single_images_are_not_distinguished(images: np.ndarray) -
 def test_images_with_a_left_and_a_right_are_not_mirrored(
     tmp_path: Path, directions: tuple[str, ...], per_category: int
 ) -> None:
-    inputs = with_flips_decided(inputs_of(draw_arrows(tmp_path / "arrows", per_category, directions)), ALONE)
+    inputs = decide_flips(inputs_of(draw_arrows(tmp_path / "arrows", per_category, directions)), ALONE)
     assert inputs.recipe.horizontal_flip is False
-    plan = plan_of(Trainer(TrainConfig(), inputs, ALONE))["Augmenting"]
+    plan = describe(make_plan(TrainConfig(), inputs, ALONE))["Augmenting"]
     found = re.fullmatch(
         r"none, no flip \((\d+) of (\d+) images are distinguishable from their mirror images\)", plan
     )
@@ -83,7 +82,7 @@ def test_images_with_a_left_and_a_right_are_not_mirrored(
 
 
 def test_few_arrows_are_not_enough_evidence(tmp_path: Path) -> None:
-    inputs = with_flips_decided(inputs_of(draw_arrows(tmp_path / "arrows", 6, ("east", "west"))), ALONE)
+    inputs = decide_flips(inputs_of(draw_arrows(tmp_path / "arrows", 6, ("east", "west"))), ALONE)
     assert (inputs.recipe.horizontal_flip, inputs.flip_reason) == (True, "")
 
 
@@ -91,14 +90,13 @@ def test_images_without_sides_are_mirrored_even_if_one_cannot_be_read(tmp_path: 
     folders = paint_folders(tmp_path / "images", 40)
     truncated = folders / "blue" / "0.png"
     truncated.write_bytes(truncated.read_bytes()[:-900])
-    inputs = with_flips_decided(inputs_of(folders), ALONE)
+    inputs = decide_flips(inputs_of(folders), ALONE)
     assert (inputs.recipe.horizontal_flip, inputs.flip_reason) == (True, "")
-    assert plan_of(Trainer(TrainConfig(), inputs, ALONE))["Augmenting"] == "flip, no crop"
+    assert describe(make_plan(TrainConfig(), inputs, ALONE))["Augmenting"] == "flip, no crop"
 
 
 @pytest.mark.parametrize("flip", [True, False])
 def test_the_recipe_takes_precedence(tmp_path: Path, flip: bool) -> None:
     arrows = draw_arrows(tmp_path / "arrows", 60, ("east", "west"))
-    given = inputs_of(arrows, Recipe(horizontal_flip=flip))
-    assert with_flips_decided(given, ALONE) is given
-    assert given.recipe.horizontal_flip is flip
+    inputs = decide_flips(inputs_of(arrows, Recipe(horizontal_flip=flip)), ALONE)
+    assert (inputs.recipe.horizontal_flip, inputs.flip_reason) == (flip, "")

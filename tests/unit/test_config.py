@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.words.config import DISPLAY_NAMES, TrainConfig, flag
+from train_pytorch_model.words.config import TrainConfig, display_name
 from train_pytorch_model.words.errors import ParameterError
 
 
@@ -34,12 +34,16 @@ def test_mlflow_parameters_have_the_names_of_the_inputs() -> None:
     }
 
 
-def test_flags_come_in_the_documented_order() -> None:
-    assert [flag(name) for name in DISPLAY_NAMES] == list(TrainConfig().as_flags())
-
-
-def test_every_field_has_a_display_name() -> None:
-    assert list(DISPLAY_NAMES) == [field.name for field in fields(TrainConfig)]
+def test_parameters_have_the_designers_names() -> None:
+    assert [display_name(field.name) for field in fields(TrainConfig)] == [
+        "Epochs",
+        "Batch size",
+        "Warmup step number",
+        "Learning rate",
+        "Random seed",
+        "Patience",
+        "Print frequency",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from tests.painting import paint_folders
+from tests.recipes import decided_recipe
 
 from train_pytorch_model.data.loader import (
     PREFETCHED_BATCHES,
@@ -25,7 +26,6 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.words.recipe import Recipe
 
 FRAMING = Framing(2, 3, 1.0)
 
@@ -190,7 +190,7 @@ def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
 
 def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(painted: ImageDirectory) -> None:
     framing = Framing(16, 16, 0.875)
-    prepared = for_training(Recipe(augmentation="random-resized-crop"), framing, framing)
+    prepared = for_training(decided_recipe(augmentation="random-resized-crop"), framing, framing)
 
     def view(seed: int, epoch: int, index: int) -> bytes:
         return read_for_training(painted, prepared, seed, epoch)(index, decoded).tobytes()
@@ -218,7 +218,7 @@ def test_a_file_that_is_gone_is_an_unreadable_image(painted: ImageDirectory, tmp
     directory = open_image_directory(tmp_path, "Training dataset")
     (tmp_path / "b/2.png").unlink()
     framing = Framing(2, 3, 1.0)
-    prepared = for_training(Recipe(augmentation="none"), framing, framing)
+    prepared = for_training(decided_recipe(augmentation="none"), framing, framing)
     for read in (
         read_for_inference(directory, framing),
         read_for_training(directory, prepared, 1, 0),

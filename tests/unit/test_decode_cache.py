@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tests.painting import paint_folders
+from tests.recipes import decided_recipe
 
 from train_pytorch_model.data import cache_plan
 from train_pytorch_model.data.cache_plan import CachePlan, open_caches, plan_cache
@@ -26,14 +27,14 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decoded
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.words.recipe import Augmentation, Recipe
+from train_pytorch_model.words.recipe import Augmentation
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)  # images of 60 x 45 px are bounded to 32 x 24
 PLAN = CachePlan(num_training=100, num_validation=50, budget=MIN_CHUNK, folder=None, summary="")
 MIB = 1 << 20
 AUGMENTATIONS: tuple[Augmentation, ...] = ("none", "padded-crop", "random-resized-crop")
-CROPS = for_training(Recipe(augmentation="random-resized-crop"), FRAMING, FRAMING)
+CROPS = for_training(decided_recipe(augmentation="random-resized-crop"), FRAMING, FRAMING)
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ def test_cached_pixels_are_read_only() -> None:
 def test_training_and_validation_see_the_same_pixels_with_and_without_a_cache(
     painted: ImageDirectory, augmentation: Augmentation
 ) -> None:
-    recipe = Recipe(augmentation=augmentation)
+    recipe = decided_recipe(augmentation=augmentation)
     early = Framing(8, 8, 0.875)  # of the first epoch, which caches what the others need
 
     def pixels_of(caches: Caches) -> list[list[bytes]]:
@@ -216,7 +217,7 @@ def test_memory_is_planned_for_what_is_cached(
 ) -> None:
     """Without random crops, the framed image: at the largest size, or unscaled if that is smaller."""
     early = Framing(8, 8, 0.875)
-    prepared = for_training(Recipe(augmentation=augmentation), early, largest)
+    prepared = for_training(decided_recipe(augmentation=augmentation), early, largest)
     sizes: list[int] = []
 
     def remember(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: ARG001, the form of `CachedDecode`
@@ -275,7 +276,7 @@ def test_a_sample_of_small_images_leaves_space_for_large_ones(
     images = open_image_directory(tmp_path / "images", "Dataset")
     monkeypatch.setattr(cache_plan, "SAMPLED", 1)
     framing = Framing(200, 200, 1.0)
-    whole = for_training(Recipe(augmentation="none", horizontal_flip=True), framing, framing)
+    whole = for_training(decided_recipe(augmentation="none", horizontal_flip=True), framing, framing)
     plan = plan_cache((images, whole), (images, whole), 2, ALONE, readers=1)
     assert plan.budget >= 2 * 200 * 200 * 200 * 3
 

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from tests.model_directories import HALF, write_model
 from tests.painting import paint_folders
+from tests.trainings import start_training
 from torch import Tensor, nn
 
 from train_pytorch_model.commands.init_model import InitModel
@@ -26,9 +27,8 @@ from train_pytorch_model.loop.fine_tuning import (
     prepare_fine_tuning,
     sample_images,
 )
-from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.loop.plan import describe, params_of
 from train_pytorch_model.networks.batch_norms import running_statistics, set_training_mode
-from train_pytorch_model.stories.report import params_of, plan_of
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.recipe import Recipe
 
@@ -45,7 +45,7 @@ def inputs_of(
     recipe = Recipe(mean=HALF, std=HALF)
     model = write_model(tmp_path / "model", recipe, is_pretrained, categories, architecture)
     images = paint_folders(tmp_path / "images", 4)
-    return open_training_inputs(model, images, images)
+    return open_training_inputs(model, images, images).with_flips(True)
 
 
 class Mean(nn.Module):
@@ -171,19 +171,19 @@ def test_a_frozen_backbone_keeps_its_statistics(tmp_path: Path) -> None:
 def test_the_plan_shows_learning_rates_and_batch_norms(tmp_path: Path) -> None:
     InitModel(output=tmp_path / "untrained", architecture="resnet18").run()
     images = paint_folders(tmp_path / "images", 4)
-    random = open_training_inputs(tmp_path / "untrained", images, images)
+    random = open_training_inputs(tmp_path / "untrained", images, images).with_flips(True)
     pretrained = replace(random, model=replace(random.model, is_pretrained=True))
     fine_tuned, from_scratch = (
-        Trainer(TrainConfig(learning_rate=0.1), inputs, ALONE) for inputs in (pretrained, random)
+        start_training(TrainConfig(learning_rate=0.1), inputs).plan for inputs in (pretrained, random)
     )
     kept = "use frozen pretrained statistics, moved 30% towards those of 12 training images"
-    assert plan_of(fine_tuned)["Batch norms"] == kept
+    assert describe(fine_tuned)["Batch norms"] == kept
     head, body = (f"{0.1 * params_of(fine_tuned)[name]:.2g}" for name in ("head_lr_factor", "body_lr_factor"))
     rates = f"; {head} for the new last layer; {body} for the backbone, the most it tolerates in 5 epochs"
-    assert plan_of(fine_tuned)["Peak LR"].endswith(rates)
+    assert describe(fine_tuned)["Peak LR"].endswith(rates)
     assert float(body) < 0.1
-    assert "Batch norms" not in plan_of(from_scratch)
-    assert plan_of(from_scratch)["Peak LR"].endswith("no warmup, polynomial decay")
+    assert "Batch norms" not in describe(from_scratch)
+    assert describe(from_scratch)["Peak LR"].endswith("no warmup, polynomial decay")
 
 
 def test_without_a_new_head_batch_norms_are_not_frozen(tmp_path: Path) -> None:

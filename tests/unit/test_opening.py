@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.model_directories import HALF, write_model
+from tests.model_directories import HALF, model_of, write_model
 from tests.painting import paint, paint_folders
 
 from train_pytorch_model.formats.image_directory import open_image_directory, write_image_directory
@@ -14,9 +14,9 @@ from train_pytorch_model.formats.manifest import write_manifest
 from train_pytorch_model.formats.run_folder import differing_options
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs.advice import imbalance_warning, learning_warnings
 from train_pytorch_model.inputs.opening import (
-    TrainingInputs,
-    imbalance,
+    OpenedInputs,
     open_evaluation_inputs,
     open_scoring_inputs,
     open_trained_model,
@@ -32,7 +32,7 @@ from train_pytorch_model.words.errors import (
 from train_pytorch_model.words.recipe import Recipe
 
 
-def open_painted(tmp_path: Path, **recipe: Any) -> TrainingInputs:
+def open_painted(tmp_path: Path, **recipe: Any) -> OpenedInputs:
     """Training inputs with a model of that recipe; paints the datasets that do not exist yet."""
     model = write_model(tmp_path / "model", Recipe(**recipe))
     for first, name in enumerate(("training", "validation")):
@@ -252,21 +252,23 @@ def test_imbalanced_categories_are_a_warning(tmp_path: Path) -> None:
     )
 
 
+def test_imbalanced_categories_are_no_warning_if_training_balances_them(tmp_path: Path) -> None:
+    model = model_of(tmp_path, Recipe(balance_classes=True), is_pretrained=True)
+    assert list(learning_warnings(np.array([100, 1]), model)) == []
+
+
 @pytest.mark.parametrize(
-    ("counts", "is_balanced", "times"),
+    ("counts", "times"),
     [
-        ([10, 1, 5], False, "10 times"),
-        ([9, 1, 5], False, ""),
-        ([5000, 0, 5], False, "1,000 times"),
-        ([5, 0, 0], False, ""),
-        ([0, 0], False, ""),
-        ([10, 1, 5], True, ""),
+        ([10, 1, 5], "10 times"),
+        ([9, 1, 5], ""),
+        ([5000, 0, 5], "1,000 times"),
+        ([5, 0, 0], ""),
+        ([0, 0], ""),
     ],
 )
-def test_categories_are_imbalanced_from_a_ratio_of_ten(
-    counts: list[int], is_balanced: bool, times: str
-) -> None:
-    note = imbalance(np.array(counts), Recipe(balance_classes=is_balanced))
+def test_categories_are_imbalanced_from_a_ratio_of_ten(counts: list[int], times: str) -> None:
+    note = imbalance_warning(np.array(counts))
     assert (f" {times} as many training images" in note) if times else note == ""
 
 
@@ -293,9 +295,12 @@ def test_the_fingerprint_covers_parameters_recipe_model_and_data(tmp_path: Path)
 def test_the_fingerprint_depends_on_image_sizes_but_not_on_flips(tmp_path: Path) -> None:
     inputs = open_painted(tmp_path)
     run = inputs.fingerprint(TrainConfig())
-    assert " --training-size 32,32 " in run["recipe"]
-    flipped = replace(inputs, recipe=replace(inputs.recipe, horizontal_flip=False))
-    assert flipped.fingerprint(TrainConfig()) == run
+    assert run["recipe"] == (  # these very words, or runs in flight could not be resumed
+        "--image-size 32,32 --training-size 32,32 --early-size 32,32 --crop-fraction 1.0 --augmentation none"
+        " --crop-area 0.08 --label-smoothing 0.0 --cutmix 0.0 --balance-classes False --freeze-backbone False"
+        " --precision auto --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5"
+    )
+    assert all(inputs.with_flips(flip).fingerprint(TrainConfig()) == run for flip in (True, False))
     smaller = replace(inputs, recipe=replace(inputs.recipe, training_size=(16, 16), early_size=(16, 16)))
     assert list(differing_options(run, smaller.fingerprint(TrainConfig()))) == [
         ("--training-size", "32,32", "16,16"),

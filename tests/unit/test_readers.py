@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.painting import paint_folders
+from tests.recipes import decided_recipe
 
 from train_pytorch_model.data import cache_plan, decoders, preparation
 from train_pytorch_model.data.cache_plan import CachePlan, open_caches
@@ -23,13 +24,12 @@ from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.words.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="reader processes require Linux")
 
 ALONE = World(0, 1, 0, 1, torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)
-CROPS = Recipe(augmentation="random-resized-crop", horizontal_flip=True)
+CROPS = decided_recipe(augmentation="random-resized-crop", horizontal_flip=True)
 NUM_READERS = 2
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.pages import HOSTILE, Page
 from tests.reports import SECTIONS, evaluation_of, make_history, make_report
 
+from train_pytorch_model.inputs.advice import imbalance_warning
 from train_pytorch_model.inputs.bad_images import BadImage
-from train_pytorch_model.inputs.opening import imbalance
 from train_pytorch_model.measures.time_budget import TimeBudget
 from train_pytorch_model.pages.report_page import (
     MAX_BAD_IMAGES,
@@ -23,7 +23,6 @@ from train_pytorch_model.pages.report_page import (
     balance_of,
     render_report,
 )
-from train_pytorch_model.words.recipe import Recipe
 
 CHARTS = ("Loss", "Accuracy", "Learning rate", "Images per second")
 
@@ -121,7 +120,7 @@ def test_epochs_without_a_finite_loss_are_gaps_with_a_note() -> None:
 
 
 def test_imbalanced_categories_are_noted_with_the_option_to_balance_them() -> None:
-    page = page_of(make_report(advice=[imbalance(np.array([400, 40, 41]), Recipe())]))
+    page = page_of(make_report(advice=[imbalance_warning(np.array([400, 40, 41]))]))
     assert "The largest category has 10 times as many training images as the smallest." in page.text
     assert "init-model --balance-classes" in page.texts("code")
     assert "`" not in page.text

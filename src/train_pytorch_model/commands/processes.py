@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.inputs.opening import ScoringInputs, TrainingInputs
+from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import set_up
 from train_pytorch_model.machine.launch import LAUNCHER, is_alone, rank_of
 from train_pytorch_model.machine.process_table import end_with_parent
@@ -14,7 +14,7 @@ from train_pytorch_model.machine.process_table import end_with_parent
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
 
-T = TypeVar("T", TrainingInputs, ScoringInputs)
+T = TypeVar("T", OpenedInputs, ScoringInputs)
 
 
 def run_in_processes(

@@ -15,7 +15,7 @@ from train_pytorch_model.commands.program import Switch, activation_commands
 from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.run_folder import FLAG, REPORT, RunFolder, is_azure_job
-from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
+from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.machine.launch import is_alone, rank_of
 from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
@@ -77,7 +77,7 @@ class Train:
                 logger.info(f"The files of the failed run are in {run.root}")
             raise
 
-    def _open(self) -> TrainingInputs | None:
+    def _open(self) -> OpenedInputs | None:
         """Open and check the inputs, and check the output; None if this same command has completed it."""
         inputs = open_training_inputs(
             self.untrained_model, self.training_dataset, self.validation_dataset, self.parameters.epochs
@@ -101,7 +101,7 @@ class Train:
         logger.info(f"Checked {num_images:,} images{next_step}")
         return inputs
 
-    def _train(self, inputs: TrainingInputs, world: "World") -> None:
+    def _train(self, inputs: OpenedInputs, world: "World") -> None:
         from train_pytorch_model.stories.train import dry_run, train
 
         # One file for each training process, which the portal shows; not for a node's launcher, whose rank is

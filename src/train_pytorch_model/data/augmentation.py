@@ -9,7 +9,7 @@ import numpy as np
 
 from train_pytorch_model.image_classifier.pixels import Pixels, framed, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.recipe import DecidedRecipe
 
 Augment = Callable[[Pixels, Random], Pixels]
 """An image → an image of the training size. Does not modify its input."""
@@ -22,12 +22,12 @@ PADDING = 1 / 8  # 4 px of 32, as in He et al. 2015, section 4.2
 
 @dataclass(frozen=True)
 class RecipeAugment:
-    """The augmentation of a decided recipe, as a picklable `Augment`.
+    """The augmentation of a recipe, as a picklable `Augment`.
 
     Random resized crops are taken from an image of any size; everything else works on the framed image.
     """
 
-    recipe: Recipe
+    recipe: DecidedRecipe
     height: int
     width: int
 

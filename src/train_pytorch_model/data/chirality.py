@@ -9,7 +9,6 @@ distinguishes 89 to 98 % of handwritten digits, 74 to 89 % of clothes, whose sho
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, resize
-from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.inputs.opening import OpenedInputs, TrainingInputs
 
 MAX_IMAGES = 256  # sampled: 0.4 s for photographs of 500 x 375 px on two cores
 MAX_CATEGORIES = 8  # evenly spaced: 8 categories of 32 images are more conclusive than 64 of 4
@@ -30,16 +29,19 @@ MIN_DISTINGUISHABLE = 0.65  # minimum fraction of images distinguished, and …
 DEVIATIONS = 4.0  # … standard deviations above chance, which is half
 
 
-def with_flips_decided(inputs: TrainingInputs, world: World) -> TrainingInputs:
-    """The inputs with their recipe's `horizontal_flip` decided, the same on all processes."""
-    if inputs.recipe.horizontal_flip != "auto":
-        return inputs
+def decide_flips(inputs: OpenedInputs, world: World) -> TrainingInputs:
+    """The inputs with a complete recipe: pixels decide about flips if it leaves them open.
+
+    The same on all processes.
+    """
+    if isinstance(inputs.recipe.horizontal_flip, bool):
+        return inputs.with_flips(inputs.recipe.horizontal_flip)
     told, count = world.broadcast(
         count_distinguishable(inputs.training, world.cores) if world.is_main else (0, 0)
     )
     has_sides = told > count * MIN_DISTINGUISHABLE and told > count / 2 + DEVIATIONS * math.sqrt(count) / 2
     reason = f"{told} of {count} images are distinguishable from their mirror images" if has_sides else ""
-    return replace(inputs, recipe=replace(inputs.recipe, horizontal_flip=not has_sides), flip_reason=reason)
+    return inputs.with_flips(not has_sides, reason)
 
 
 def count_classified(thumbnails: np.ndarray) -> int:

@@ -21,7 +21,7 @@ from train_pytorch_model.image_classifier.pixels import (
     window,
 )
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.recipe import DecidedRecipe
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Preparation:
         return min(self.kept.num_pixels, seen)
 
 
-def for_training(recipe: Recipe, framing: Framing, largest: Framing) -> Preparation:
-    """The preparation by a decided recipe for an epoch at `framing`; `largest` is that of all epochs."""
+def for_training(recipe: DecidedRecipe, framing: Framing, largest: Framing) -> Preparation:
+    """The preparation by a recipe for an epoch at `framing`; `largest` is that of all epochs."""
     needs_all = recipe.augmentation == "random-resized-crop"
     augment = RecipeAugment(recipe, framing.height, framing.width)
     return Preparation(largest.short_side, None if needs_all else largest, augment)

@@ -12,13 +12,13 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.formats.run_folder import differing_options
-from train_pytorch_model.inputs.opening import ScoringInputs, TrainingInputs
+from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.errors import TrainingError, UserError, listed
 
 POLL_S = 0.2
 
-T = TypeVar("T", TrainingInputs, ScoringInputs)
+T = TypeVar("T", OpenedInputs, ScoringInputs)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _report(inputs: T | None, error: UserError | None, options: Mapping[str, str
     has_other_hosts = world.local_size < world.size
     return Report(
         options={**options, "untrained_model": inputs.model.sha256}
-        if isinstance(inputs, TrainingInputs)
+        if isinstance(inputs, OpenedInputs)
         else options,
         model=inputs.model,
         roots=tuple(directory.root for directory in directories),
@@ -133,9 +133,9 @@ def _with_local_paths(inputs: T | None, reports: Sequence[Report], world: World)
     return replace(inputs, model=own.model, **directories)
 
 
-def _directories(inputs: TrainingInputs | ScoringInputs) -> dict[str, ImageDirectory]:
+def _directories(inputs: OpenedInputs | ScoringInputs) -> dict[str, ImageDirectory]:
     """Return the image directories by the names of their fields."""
-    if isinstance(inputs, TrainingInputs):
+    if isinstance(inputs, OpenedInputs):
         return {"training": inputs.training, "validation": inputs.validation}
     return {"images": inputs.images}
 

@@ -280,20 +280,19 @@ def write_spec(
         "task_type": "MultiClassification",
     }
     meta: dict[str, Any] = {"type": TYPE, "extension": {}, "model": SPEC}
+    entries = recipe.as_mapping()
     if categories:
-        assert recipe.mean is not None
-        assert recipe.std is not None
         init_params["num_classes"] = len(categories)
         spec["label_map_file"] = LABEL_MAP
         normalizer = {
             "module": NORMALIZER_MODULE,
             "class": NORMALIZER_CLASS,
-            "init_params": {"mean": list(recipe.mean), "std": list(recipe.std)},
+            "init_params": {name: list(entries[name]) for name in ("mean", "std")},
         }
         spec["inputs"] = [{"name": "image", "pre_processor": normalizer}]
         meta |= {"registerModel": True, "modelOutputPath": "trained_model_outputs"}
         _write_label_map(root / LABEL_MAP, categories)
-    if entries := recipe.as_mapping():
+    if entries:
         spec["recipe"] = entries
     write_yaml(root / SPEC, spec)
     return meta

@@ -54,11 +54,7 @@ class Headers:
 def read_headers(directory: ImageDirectory) -> Headers:
     """Read the headers of all images, or of a fixed sample of a large directory."""
     count = len(directory)
-    indices = (
-        range(count)
-        if count <= MAX_HEADERS
-        else np.linspace(0, count - 1, MAX_HEADERS, dtype=np.int64).tolist()
-    )
+    indices = np.linspace(0, count - 1, min(count, MAX_HEADERS), dtype=np.int64).tolist()
     sizes: Counter[tuple[int, int]] = Counter()
     bad: dict[int, str] = {}
     # One future for many headers: each takes 1 kB.

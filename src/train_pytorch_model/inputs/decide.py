@@ -1,14 +1,20 @@
-"""Decide from the data what a recipe leaves open: sizes, crops, flips, smoothing, normalisation."""
+"""Decide from the data what a recipe leaves open: sizes, crops, flips, smoothing, normalization."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import MIN_IMAGE_SIZE, Augmentation, Recipe, fits_into, sides
+from train_pytorch_model.words.recipe import (
+    MIN_IMAGE_SIZE,
+    Augmentation,
+    OpenRecipe,
+    Recipe,
+    fits_into,
+    sides,
+)
 
 MAX_COMMON_SIDE = 320  # px; larger images of a common size come from a camera, not from preprocessing
 DEFAULT_SIZE = 224
@@ -48,30 +54,14 @@ def decide(
     categories: Sequence[str] = (),
     epochs: int = TrainConfig.epochs,
     max_common_side: int = MAX_COMMON_SIDE,
-) -> tuple[Recipe, str]:
-    """The model's recipe with sizes, augmentation and normalisation decided, and the reason for the size.
+) -> tuple[OpenRecipe, str]:
+    """The model's recipe with sizes, augmentation and normalization decided, and the reason for the size.
 
     `common_size` is the (height, width) of nearly all images, None when they differ. `categories` and
     `epochs` matter for training only. Flips stay "auto" if the pixels have to decide (`chirality`).
     """
     recipe = model.recipe
-    fixed_side = FAMILY_OF[model.architecture].image_size
-    if fixed_side is not None:
-        size, reason = sides(fixed_side), f"the only size of a {model.architecture}"
-        asked = {name: getattr(recipe, name) for name in ("image_size", "training_size", "early_size")}
-        others = [f"{name} {side}" for name, side in asked.items() if side and sides(side) != size]
-        if others:
-            raise model.error(f"its recipe names {' and '.join(others)}; {reason} is {fixed_side}.")
-    elif recipe.image_size is not None:
-        size, reason = sides(recipe.image_size), "the recipe says so"
-    elif common_size is None:
-        size, reason = sides(DEFAULT_SIZE), "the images differ in size"
-    elif max(common_size) > max_common_side:
-        size, reason = sides(DEFAULT_SIZE), "the images are larger"
-    elif min(common_size) < MIN_IMAGE_SIZE:
-        size, reason = sides(DEFAULT_SIZE), f"the images have less than {MIN_IMAGE_SIZE} px on a side"
-    else:
-        size, reason = common_size, "the size of the images"
+    size, reason = _image_size(model, common_size, max_common_side)
     is_common = common_size == size and max(size) <= max_common_side
     augmentation = recipe.augmentation
     if augmentation == "auto":
@@ -89,20 +79,47 @@ def decide(
         mean, std = (IMAGENET_MEAN, IMAGENET_STD) if model.is_pretrained else (half, half)
     not_by_name = recipe.horizontal_flip == "auto" and flips_change_meaning(categories)
     training_size = _training_size(model, size, augmentation)
-    decided = replace(
-        recipe,
+    decided = OpenRecipe(
         image_size=size,
         training_size=training_size,
         early_size=_early_size(model, training_size, augmentation, epochs),
         crop_fraction=recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
         augmentation=augmentation,
+        crop_area=recipe.crop_area,
         horizontal_flip=False if not_by_name else recipe.horizontal_flip,
         label_smoothing=smoothing,
         cutmix=cutmix,
+        balance_classes=recipe.balance_classes,
+        freeze_backbone=recipe.freeze_backbone,
+        precision=recipe.precision,
         mean=mean,
         std=std,
     )
     return decided, reason
+
+
+def _image_size(
+    model: ModelDirectory, common_size: tuple[int, int] | None, max_common_side: int
+) -> tuple[tuple[int, int], str]:
+    """(height, width) of the images that the model predicts, and the reason for it."""
+    recipe = model.recipe
+    fixed_side = FAMILY_OF[model.architecture].image_size
+    if fixed_side is not None:
+        size, reason = sides(fixed_side), f"the only size of a {model.architecture}"
+        asked = {name: getattr(recipe, name) for name in ("image_size", "training_size", "early_size")}
+        others = [f"{name} {side}" for name, side in asked.items() if side and sides(side) != size]
+        if others:
+            raise model.error(f"its recipe names {' and '.join(others)}; {reason} is {fixed_side}.")
+        return size, reason
+    if recipe.image_size is not None:
+        return sides(recipe.image_size), "the recipe says so"
+    if common_size is None:
+        return sides(DEFAULT_SIZE), "the images differ in size"
+    if max(common_size) > max_common_side:
+        return sides(DEFAULT_SIZE), "the images are larger"
+    if min(common_size) < MIN_IMAGE_SIZE:
+        return sides(DEFAULT_SIZE), f"the images have less than {MIN_IMAGE_SIZE} px on a side"
+    return common_size, "the size of the images"
 
 
 def _augmentation(recipe: Recipe, size: tuple[int, int], is_common: bool, epochs: int) -> Augmentation:

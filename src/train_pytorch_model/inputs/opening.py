@@ -1,33 +1,26 @@
 """The inputs of training, scoring and evaluation, opened and checked against each other, without torch."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.listing import comparable
-from train_pytorch_model.formats.manifest import published_fingerprint
-from train_pytorch_model.formats.model_directory import (
-    SPEC,
-    ModelDirectory,
-    open_model_directory,
-    renamed_by_type_inference,
-)
+from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs.advice import (
+    familiarity_warnings,
+    learning_warnings,
+    naming_warnings,
+    sameness_warnings,
+)
 from train_pytorch_model.inputs.bad_images import BadImage, read_headers, without_bad_images
 from train_pytorch_model.inputs.decide import decide, is_early
 from train_pytorch_model.words.config import TrainConfig, flag
-from train_pytorch_model.words.errors import MAX_LISTED_PROBLEMS, InvalidDatasetError, ParameterError, listed
-from train_pytorch_model.words.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, Recipe, sides
-
-IMBALANCE = 10  # largest to smallest category; from this ratio on, rare categories are hardly learned
-NUM_COMPARED = 16  # files whose sizes are compared to detect a copied directory
-FEW_TRAINING_IMAGES = 500  # per category on average; with fewer, training from scratch learns little
+from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, listed
+from train_pytorch_model.words.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, DecidedRecipe, OpenRecipe, sides
 
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"
@@ -41,21 +34,18 @@ EVALUATION_LABELS_HINT = (
 
 
 @dataclass(frozen=True)
-class TrainingInputs:
+class OpenedInputs:
     """The inputs of a training run. Both datasets have the training dataset's categories, in its order."""
 
     model: ModelDirectory
     training: ImageDirectory
     validation: ImageDirectory
-    recipe: Recipe
-    """With all data-dependent entries decided; "auto" flips only once `with_flips_decided` has run."""
+    recipe: OpenRecipe
     spec: ClassifierSpec
     """Describes the trained model."""
     size_reason: str
     bad_images: tuple[BadImage, ...]
     warnings: tuple[str, ...]
-    flip_reason: str = ""
-    """Why `chirality` found that the images must not be mirrored; empty otherwise."""
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -76,8 +66,7 @@ class TrainingInputs:
         early = self._framing_at(self.recipe.early_size)
         return [early if is_early(epoch, epochs) else self.training_framing for epoch in range(1, epochs + 1)]
 
-    def _framing_at(self, size: int | tuple[int, int] | None) -> Framing:
-        assert isinstance(size, tuple)
+    def _framing_at(self, size: tuple[int, int]) -> Framing:
         height, width = size
         return replace(self.spec.framing, height=height, width=width)
 
@@ -99,10 +88,24 @@ class TrainingInputs:
             "validation_dataset": self.validation.fingerprint(),
         }
 
+    def with_flips(self, horizontal_flip: bool, reason: str = "") -> "TrainingInputs":
+        """The inputs to train with: whether images are mirrored is the last entry to be decided."""
+        recipe = DecidedRecipe(**vars(self.recipe) | {"horizontal_flip": horizontal_flip})
+        return TrainingInputs(**vars(self) | {"recipe": recipe, "flip_reason": reason})
+
+
+@dataclass(frozen=True)
+class TrainingInputs(OpenedInputs):
+    """Inputs to train with: nothing in their recipe is open."""
+
+    recipe: DecidedRecipe
+    flip_reason: str = ""
+    """Why `chirality` found that the images must not be mirrored; empty otherwise."""
+
 
 def open_training_inputs(
     untrained_model: Path, training_dataset: Path, validation_dataset: Path, epochs: int = TrainConfig.epochs
-) -> TrainingInputs:
+) -> OpenedInputs:
     """Open all three; the number of `epochs` influences sizes, augmentation and label smoothing.
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
@@ -115,7 +118,7 @@ def open_training_inputs(
     validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
     bad_images = (*bad_training, *bad_validation)
     recipe, size_reason = decide(model, headers.common_size, training.categories, epochs)
-    return TrainingInputs(
+    return OpenedInputs(
         model=model,
         training=training,
         validation=validation,
@@ -124,10 +127,11 @@ def open_training_inputs(
         size_reason=size_reason,
         bad_images=bad_images,
         warnings=(
-            *_data_warnings(training),
-            *learning_warnings(training.class_counts(), model, recipe),
-            *_data_warnings(validation),
-            *_sameness_warnings(training, validation),
+            *training.warnings(),
+            *naming_warnings(training.categories),
+            *learning_warnings(training.class_counts(), model),
+            *validation.warnings(),
+            *sameness_warnings(training, validation),
         ),
     )
 
@@ -180,7 +184,7 @@ def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
             f"\nThe model knows:{listed([repr(name) for name in model.categories])}",
         )
     inputs = _scoring_inputs(model, images.with_categories(model.categories))
-    return replace(inputs, warnings=(*inputs.warnings, *_seen_before(inputs)))
+    return replace(inputs, warnings=(*inputs.warnings, *familiarity_warnings(model, inputs.images)))
 
 
 def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[ModelDirectory, ClassifierSpec]:
@@ -216,7 +220,7 @@ def _open_trained(path: Path) -> ModelDirectory:
 
 
 def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:
-    warnings = _data_warnings(images)
+    warnings = images.warnings()
     headers = read_headers(images)
     images, bad_images = without_bad_images(images, headers.bad)
     # A model of the designer does not record its image size: the designer scores images at their own size.
@@ -231,36 +235,9 @@ def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInp
     )
 
 
-def _are_copies(one: ImageDirectory, other: ImageDirectory) -> bool:
-    """Whether two directories list the same images, and a sample of the files agrees in size."""
-    if len(one) != len(other) or one.fingerprint() != other.fingerprint():
-        return False
-    indices = np.linspace(0, len(one) - 1, NUM_COMPARED, dtype=np.int64).tolist()
-    with suppress(OSError):
-        return all(one.path(index).stat().st_size == other.path(index).stat().st_size for index in indices)
-    return False
-
-
-def _seen_before(inputs: ScoringInputs) -> Iterator[str]:
-    """A warning if images have the names of those that the model was trained or validated on."""
-    run, own = published_fingerprint(inputs.model.root) or {}, inputs.images.fingerprint()
-    if own == run.get("training_dataset"):
-        yield (
-            "These images have the names of the model's training images. If they are the same, the accuracy"
-            " does not hold for new images."
-        )
-    elif own == run.get("validation_dataset"):
-        yield (
-            "These images have the names of the validation images that chose the model's epoch. If they are"
-            " the same, the accuracy is optimistic: evaluate on other images."
-        )
-
-
-def _classifier_spec(model: ModelDirectory, categories: tuple[str, ...], decided: Recipe) -> ClassifierSpec:
-    assert isinstance(decided.image_size, tuple)
-    assert decided.crop_fraction is not None
-    assert decided.mean is not None
-    assert decided.std is not None
+def _classifier_spec(
+    model: ModelDirectory, categories: tuple[str, ...], decided: OpenRecipe
+) -> ClassifierSpec:
     return ClassifierSpec(
         architecture=model.architecture,
         option=model.option,
@@ -294,70 +271,3 @@ def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
     """The names, quoted, that are not among `others`."""
     known = set(map(comparable, others))
     return [repr(name) for name in names if comparable(name) not in known]
-
-
-def _sameness_warnings(training: ImageDirectory, validation: ImageDirectory) -> list[str]:
-    overfit = (
-        "validation then measures how well the model memorises its training images, not how good it is."
-        " `split` divides a directory."
-    )
-    if training.root.samefile(validation.root):
-        return [f"Training and validation dataset are the same directory: {overfit}"]
-    if _are_copies(training, validation):
-        return [f"Training and validation dataset hold the same images: {overfit}"]
-    if len(validation) > len(training):
-        return [
-            f"More images to validate on ({len(validation):,}) than to train on ({len(training):,}): are"
-            " --training-dataset and --validation-dataset swapped?"
-        ]
-    return []
-
-
-def imbalance(counts: np.ndarray, recipe: Recipe) -> str:
-    """A warning about categories of very different sizes; empty if none is needed.
-
-    `counts` (number of categories,) holds the number of training images of each.
-    """
-    counts = counts[counts > 0]
-    if len(counts) == 0 or counts.max() < IMBALANCE * counts.min() or recipe.balance_classes:
-        return ""
-    return (
-        f"The largest category has {counts.max() / counts.min():,.0f} times as many training images as the"
-        " smallest. `init-model --balance-classes` compensates for that."
-    )
-
-
-def learning_warnings(counts: np.ndarray, model: ModelDirectory, recipe: Recipe) -> list[str]:
-    """Warnings about training data that limits how well the model can learn.
-
-    `counts` (number of categories,) holds the number of training images of each.
-    """
-    warnings = []
-    if uneven := imbalance(counts, recipe):
-        warnings.append(uneven)
-    is_random = not (model.is_pretrained or model.is_trained)
-    if recipe.freeze_backbone and is_random:
-        return [
-            *warnings,
-            "Only the last layer is trained, and the weights before it are random. Start from pretrained"
-            " weights: `init-model --pretrained`, or `--weights-file`.",
-        ]
-    average = counts.mean()
-    if average < FEW_TRAINING_IMAGES and is_random:
-        number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
-        warnings.append(
-            f"Training images per category: {number} on average, few to train from scratch. Pretrained"
-            " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
-        )
-    return warnings
-
-
-def _data_warnings(directory: ImageDirectory) -> list[str]:
-    warnings = directory.warnings()
-    suspects = renamed_by_type_inference(directory.categories)
-    if suspects and directory.port == TRAINING_DATASET:
-        warnings.append(
-            "the designer's Score Image Model takes these category names for numbers or missing values:"
-            f" {', '.join(suspects[:MAX_LISTED_PROBLEMS])}"
-        )
-    return warnings

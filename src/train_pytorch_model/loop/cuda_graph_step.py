@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.passes import TrainStep
+from train_pytorch_model.loop.step import TrainStep
 
 WARMUP_STEPS = 3  # per batch size, before capture: libraries choose algorithms and allocate memory
 MAX_MEMORY_SHARE = 0.4  # of the device: a graph's memory is not available to eager steps
@@ -58,12 +57,13 @@ class CudaGraphStep:
     def __init__(
         self,
         step: TrainStep,
-        steps_left: Callable[[], int],
         compiled: Callable[[Sequence[int]], nn.Module | None],
     ) -> None:
         """`compiled` returns the network compiled for images of a shape, or None if that fails."""
         device = step.world.device
-        self._step, self._steps_left, self._compiled = step, steps_left, compiled
+        self._step, self._compiled = step, compiled
+        self.steps_left = 0
+        """Steps left on images of the current size when the epoch begins, which decide about compiling."""
         self._lr = torch.zeros((), device=device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._image_size = torch.Size()
@@ -76,10 +76,6 @@ class CudaGraphStep:
         self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
         """Start and end of the first steps after warmup; None once they have been evaluated."""
         torch.cuda.reset_peak_memory_stats(device)  # of trials with larger batches
-
-    @property
-    def world(self) -> World:
-        return self._step.world
 
     def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
         """Take the step; return the sum of the losses, detached. The next step overwrites it."""
@@ -178,7 +174,7 @@ class CudaGraphStep:
         if self._timed[-1][1].query():  # type: ignore[no-untyped-call]
             step_s = statistics.median(start.elapsed_time(end) for start, end in self._timed) / 1e3
             self._timed = None
-            if self._can_compile and step_s * self._steps_left() >= COMPILING_PAYS_S:
+            if self._can_compile and step_s * self.steps_left >= COMPILING_PAYS_S:
                 self._is_long = True
                 self._drop_captured()
         return loss_sum

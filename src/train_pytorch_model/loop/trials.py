@@ -2,34 +2,37 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.loop.memory_probe import largest_that_fits
 from train_pytorch_model.loop.precision import Precision
-from train_pytorch_model.loop.train_state import TrainState
 from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.networks.batch_norms import set_training_mode
 
 
 class Trials:
-    """Trial passes of a model that trains with `state`, on black images of the size in `framing`."""
+    """Trial passes of a model, on black images of the size in `framing`, before the first training step."""
 
     def __init__(
         self,
         model: nn.Module,
-        state: TrainState,
+        network: nn.Module,
+        optimizer: Optimizer,
         framing: Framing,
         precision: Precision,
         world: World,
     ) -> None:
-        self._model, self._state, self._framing = model, state, framing
-        self._precision, self._world = precision, world
+        """`network` is the part of `model` that the `optimizer` trains."""
+        self._model, self._network, self._optimizer = model, network, optimizer
+        self._framing, self._precision, self._world = framing, precision, world
 
     def fitting_micro_batch(self, batch_size: int, at_most: int | None, min_share: int) -> int | None:
         """How many images of a batch fit into the memory of every process at once; None if all do.
@@ -38,12 +41,10 @@ class Trials:
         """
         largest = max(min_share, min(batch_size, at_most or batch_size))
         if self._world.device.type == "cuda" or at_most:
-            before = self._state.snapshot()
-            set_training_mode(self._state.network)
-            largest = largest_that_fits(
-                lambda images: self._pass(self._model, images), largest, min_share, self._world
-            )
-            self._state.restore(before)
+            with self._restoring():
+                largest = largest_that_fits(
+                    lambda images: self._pass(self._model, images), largest, min_share, self._world
+                )
         if largest >= batch_size:
             return None
         parts = math.ceil(batch_size / largest)
@@ -57,31 +58,39 @@ class Trials:
         DDP rebuilds its buckets after the first one, and sums in bucket order: without this, a resumed run
         would take its first step in another order than an uninterrupted one.
         """
-        before = self._state.snapshot()
-        set_training_mode(self._state.network)
-        for _ in range(2):
-            self._pass(replicated, num_images)
-        self._state.restore(before)
+        with self._restoring():
+            for _ in range(2):
+                self._pass(replicated, num_images)
 
     def compiled(self, shape: Sequence[int]) -> nn.Module | None:
         """The model, compiled for steps on images (B, 3, H, W) of a shape; None if that fails."""
-        network = self._state.network
-        before = {name: value.clone() for name, value in network.state_dict().items()}
         paragraph("the network, which takes a minute or two and saves a quarter of each step", "Compiling")
         model = cast(nn.Module, torch.compile(self._model, dynamic=False))
         try:
             # Hide warnings meant for the network's authors, and keep the RNG state for the next step.
-            with warnings.catch_warnings(), torch.random.fork_rng([self._world.device.index]):
+            with (
+                self._restoring(),
+                warnings.catch_warnings(),
+                torch.random.fork_rng([self._world.device.index]),
+            ):
                 warnings.simplefilter("ignore")
                 self._pass_of(shape, model)
         except Exception as error:  # no compiler on this machine, or a network it cannot compile
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
             logger.warning(f"The network cannot be compiled ({reason}). It trains uncompiled.")
             return None
-        finally:
-            network.load_state_dict(before)
-            self._state.optimizer.zero_grad(set_to_none=True)
         return model
+
+    @contextmanager
+    def _restoring(self) -> Iterator[None]:
+        """Restore the weights and statistics at the end of a `with` in which the network trains."""
+        before = {name: value.clone() for name, value in self._network.state_dict().items()}
+        set_training_mode(self._network)
+        try:
+            yield
+        finally:
+            self._network.load_state_dict(before)
+            self._optimizer.zero_grad(set_to_none=True)
 
     def _pass(self, model: nn.Module, num_images: int) -> None:
         """Forward and backward pass on images of the largest size."""
@@ -93,4 +102,4 @@ class Trials:
         with self._precision.autocast(device):
             logits = model(images.contiguous(memory_format=torch.channels_last))
         logits.float().sum().backward()
-        self._state.optimizer.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad(set_to_none=True)

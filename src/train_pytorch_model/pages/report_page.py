@@ -23,8 +23,8 @@ from train_pytorch_model.pages.evaluation_page import (
     worst_first,
 )
 from train_pytorch_model.pages.page import render_page
-from train_pytorch_model.words.config import DISPLAY_NAMES, TrainConfig
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.config import TrainConfig, display_name
+from train_pytorch_model.words.recipe import DecidedRecipe
 from train_pytorch_model.words.wording import counted
 
 MAX_BALANCE = 24  # categories; of more, only the largest and the smallest are listed
@@ -66,7 +66,7 @@ class Report:
     precision: str
     """The dtype of validation, such as `bfloat16`."""
     config: TrainConfig
-    recipe: Recipe
+    recipe: DecidedRecipe
     """With all defaults decided."""
     plan: Mapping[str, str]
     history: Sequence[Mapping[str, float]]
@@ -157,7 +157,7 @@ def render_report(report: Report) -> str:
         },
         bad_images=report.bad_images[:MAX_BAD_IMAGES],
         parts_of_time=_parts(report.budget),
-        parameters={DISPLAY_NAMES[name]: value for name, value in asdict(report.config).items()},
+        parameters={display_name(name): value for name, value in asdict(report.config).items()},
         recipe=_recipe(report.recipe),
     )
 
@@ -263,7 +263,7 @@ def _charts(report: Report) -> list[Chart]:
     ]
 
 
-def _training_loss(recipe: Recipe) -> str:
+def _training_loss(recipe: DecidedRecipe) -> str:
     """What makes the training loss differ from the validation loss, in words; empty if nothing does."""
     smoothed = ["label smoothing"] if recipe.label_smoothing else []
     mixed = ["CutMix"] if recipe.cutmix else []
@@ -282,7 +282,7 @@ def _parts(budget: TimeBudget) -> list[Part]:
     return [Part(kind, name, duration(s), s / total_s, why) for kind, name, s, why in parts]
 
 
-def _recipe(recipe: Recipe) -> dict[str, str]:
+def _recipe(recipe: DecidedRecipe) -> dict[str, str]:
     """The recipe under the names of `init-model`'s options, including what is off."""
     return {name.replace("_", " ").capitalize(): _plain(value) for name, value in asdict(recipe).items()}
 

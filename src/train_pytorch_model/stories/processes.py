@@ -11,13 +11,13 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from train_pytorch_model.distributed.agreed_inputs import open_together
 from train_pytorch_model.distributed.launcher import start_workers
 from train_pytorch_model.distributed.world import World, join_world
-from train_pytorch_model.inputs.opening import ScoringInputs, TrainingInputs
+from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.launch import Agent, Worker, decide
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.priority import short_switch_interval
 
-T = TypeVar("T", TrainingInputs, ScoringInputs)
+T = TypeVar("T", OpenedInputs, ScoringInputs)
 
 
 def run_in_processes(

@@ -22,38 +22,31 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs
-from train_pytorch_model.loop.train_state import TrainState
+from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.stories.run import Run
 from train_pytorch_model.tracking.mlflow_process import SAVE_MODEL, Mlflow
 from train_pytorch_model.words.errors import OutputDirectoryError
 
 
-def publish(
-    output: Path,
-    inputs: TrainingInputs,
-    state: TrainState,
-    fingerprint: Mapping[str, str],
-    token: str,
-    report: str,
-    mlflow: Mlflow,
-) -> None:
+def publish(run: Run, state: State, report: str, mlflow: Mlflow) -> None:
     """Write the trained directory of the best epoch, with the report if there is one.
 
     It is built in the temporary folder and then copied: the output may be on mounted storage. An unfinished
-    output of the run with this `token` is replaced. Raises `OutputDirectoryError` if it cannot be written.
+    output of this run is replaced. Raises `OutputDirectoryError` if it cannot be written.
     """
     with ExitStack() as stack:
         try:
-            built = stack.enter_context(_folder_of(token))
-            meta = _build(built, inputs, state, report, mlflow)
-            write_manifest(built, fingerprint)
+            built = stack.enter_context(_folder_of(run.token))
+            meta = _build(built, run.plan.inputs, state, report, mlflow)
+            write_manifest(built, run.plan.fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The temporary folder cannot be written: {error}.") from error
-        with writing_directory(output, meta, FLAG, token) as root:
+        with writing_directory(run.output, meta, FLAG, run.token) as root:
             copy_tree(built, root, last=MANIFEST)
             sync_folder(root)
-    sync_tree(output)
-    sync_folder(output.parent)  # from here on, the run folder is no longer needed
+    sync_tree(run.output)
+    sync_folder(run.output.parent)  # from here on, the run folder is no longer needed
 
 
 @contextmanager
@@ -69,10 +62,10 @@ def _folder_of(token: str) -> Iterator[Path]:
 
 
 def _build(
-    root: Path, inputs: TrainingInputs, state: TrainState, report: str, mlflow: Mlflow
+    root: Path, inputs: TrainingInputs, state: State, report: str, mlflow: Mlflow
 ) -> Mapping[str, object]:
     """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
-    model, categories = inputs.model, inputs.categories
+    model, decided, categories = inputs.model, inputs.recipe, inputs.categories
     write_state_dict(root / MODEL, state.best.weights)
     meta = write_spec(
         root,
@@ -81,22 +74,20 @@ def _build(
         is_pretrained=False,  # loading it downloads nothing
         # Entries that depend on the images and the number of epochs are decided anew by another training.
         recipe=replace(
-            inputs.recipe,
-            training_size=model.recipe.training_size,
-            early_size=model.recipe.early_size,
-            augmentation=model.recipe.augmentation,
-            horizontal_flip=model.recipe.horizontal_flip,
-            label_smoothing=model.recipe.label_smoothing,
-            cutmix=model.recipe.cutmix,
+            model.recipe,
+            image_size=decided.image_size,
+            crop_fraction=decided.crop_fraction,
+            mean=decided.mean,
+            std=decided.std,
         ),
         categories=categories,
     )
     write_json(root / schema.SCHEMA, schema.image_schema(categories))
     write_json(root / schema.SAMPLES, samples_of(inputs.training))
     mlflow.call(SAVE_MODEL, str(root), inputs.spec.as_mapping(), _example(inputs))
-    if state.position.bad_images:
-        write_bad_images(root / BAD_IMAGES, state.position.bad_images)
-    write_metrics(root / METRICS, state.position.history)
+    if state.progress.bad_images:
+        write_bad_images(root / BAD_IMAGES, state.progress.bad_images)
+    write_metrics(root / METRICS, state.progress.history)
     if report:
         _write_report(root / REPORT, report)
     return meta

@@ -1,7 +1,6 @@
 """The seven parameters of the component: names, ranges, defaults and help texts."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated
 
@@ -63,16 +62,9 @@ class TrainConfig:
         return {flag(field.name): getattr(self, field.name) for field in fields(self)}
 
 
-DISPLAY_NAMES: Mapping[str, str] = {
-    "epochs": "Epochs",
-    "batch_size": "Batch size",
-    "warmup_epochs": "Warmup step number",
-    "learning_rate": "Learning rate",
-    "random_seed": "Random seed",
-    "patience": "Patience",
-    "print_frequency": "Print frequency",
-}
-"""Field → the parameter's name in the designer."""
+def display_name(field_name: str) -> str:
+    """The parameter's name in the designer: `batch_size` → `Batch size`."""
+    return flag(field_name)[2:].replace("-", " ").capitalize()
 
 
 def flag(field_name: str) -> str:
@@ -82,4 +74,4 @@ def flag(field_name: str) -> str:
 
 
 def _out_of_range(field_name: str, value: float, rule: str) -> str:
-    return out_of_range(DISPLAY_NAMES[field_name], rule, flag(field_name), value)
+    return out_of_range(display_name(field_name), rule, flag(field_name), value)

@@ -65,24 +65,29 @@ class NotLabeledDatasetError(UserError):
         super().__init__(f'There is no label column in "{dataset}". {hint}')
 
 
-class InvalidModelDirectoryError(UserError):
+class _InvalidDirectoryError(UserError):
+    """Abstract. A directory of the designer is not what it should be."""
+
+    exit_status = 3
+    kind: ClassVar[str]
+    """The directory's type in the designer."""
+
+    def __init__(self, argument: str, reason: str, hint: str = "") -> None:
+        super().__init__(f'{self.kind} "{argument}" is invalid. Reason: {reason} {hint}'.rstrip())
+
+
+class InvalidModelDirectoryError(_InvalidDirectoryError):
     """A directory is not a model directory, is incomplete, or holds no PyTorch image classifier."""
 
-    exit_status = 3
     code = "0159"
-
-    def __init__(self, argument: str, reason: str, hint: str = "") -> None:
-        super().__init__(f'ModelDirectory "{argument}" is invalid. Reason: {reason} {hint}'.rstrip())
+    kind = "ModelDirectory"
 
 
-class InvalidTransformationDirectoryError(UserError):
+class InvalidTransformationDirectoryError(_InvalidDirectoryError):
     """A directory holds no transformation, or one that cannot be applied to images."""
 
-    exit_status = 3
     code = "0158"
-
-    def __init__(self, argument: str, reason: str, hint: str = "") -> None:
-        super().__init__(f'TransformationDirectory "{argument}" is invalid. Reason: {reason} {hint}'.rstrip())
+    kind = "TransformationDirectory"
 
 
 class FailedToDownloadFilesError(UserError):

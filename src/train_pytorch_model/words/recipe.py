@@ -1,9 +1,12 @@
-"""The settings of a run besides the seven parameters; stored in the untrained model directory."""
+"""The settings of a run besides the seven parameters: as asked for, and as decided for its images.
+
+What is asked for is stored in the untrained model directory, and again in the trained one.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from operator import le
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 import tyro
@@ -15,15 +18,20 @@ MAX_IMAGE_SIZE = 4096
 MIN_IMAGE_SIZE = 8
 MIN_EARLY_SIZE = 64  # in smaller images, some kernel weights see only padding until the last epochs
 
-Augmentation = Literal["auto", "none", "padded-crop", "random-resized-crop"]
+Augmentation = Literal["none", "padded-crop", "random-resized-crop"]
+PrecisionName = Literal["auto", "float32", "bfloat16", "float16"]
+Side = Annotated[int, msgspec.Meta(ge=MIN_IMAGE_SIZE, le=MAX_IMAGE_SIZE)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Smoothing = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 
-def _shown(metavar: str) -> Any:
+def _metavar(metavar: str) -> Any:
     """How `--help` shows an optional value."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
-def _parsed(words: list[str]) -> int | tuple[int, int] | None:
+def _parse_size(words: list[str]) -> int | tuple[int, int] | None:
     """Parse a size on the command line. Raises `ValueError`."""
     if words == ["None"]:
         return None
@@ -32,7 +40,7 @@ def _parsed(words: list[str]) -> int | tuple[int, int] | None:
     return int(words[0]) if len(words) == 1 else (int(words[0]), int(words[1]))
 
 
-def _spelled(size: int | tuple[int, int] | None) -> list[str]:
+def _size_words(size: int | tuple[int, int] | None) -> list[str]:
     return [str(side) for side in (size if isinstance(size, tuple) else (size,))]
 
 
@@ -42,9 +50,9 @@ Size = Annotated[
     PrimitiveConstructorSpec(
         nargs="*",
         metavar="INT [INT]",
-        instance_from_str=_parsed,
+        instance_from_str=_parse_size,
         is_instance=lambda value: value is None or isinstance(value, int | tuple),
-        str_from_instance=_spelled,
+        str_from_instance=_size_words,
     ),
 ]
 """A side, or height and width, in px."""
@@ -63,22 +71,22 @@ class Recipe:
     early_size: Size = None
     """Training size before the last fifth of the epochs. By default the same; in short runs 4/7 of it."""
 
-    crop_fraction: Annotated[float | None, _shown("FLOAT")] = None
+    crop_fraction: Annotated[Positive | None, _metavar("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
 
-    augmentation: Augmentation = "auto"
+    augmentation: Literal["auto"] | Augmentation = "auto"
     """Training crops. auto: none in short runs, else padded at a common size, random-resized otherwise."""
 
-    crop_area: float = 0.08
+    crop_area: Positive = 0.08
     """Smallest share of an image's area that random-resized-crop takes."""
 
     horizontal_flip: Literal["auto"] | bool = "auto"
     """Mirror half of the training images. auto: unless left and right matter, as in digits and text."""
 
-    label_smoothing: Annotated[float | None, _shown("FLOAT")] = None
+    label_smoothing: Annotated[Smoothing | None, _metavar("FLOAT")] = None
     """Label smoothing in training; below 1. By default 0.1 at a common size from 15 epochs up, else 0."""
 
-    cutmix: Annotated[float | None, _shown("FLOAT")] = None
+    cutmix: Annotated[Share | None, _metavar("FLOAT")] = None
     """Share of training steps with CutMix. By default 0.5 when fine-tuning for 15 epochs or more, else 0."""
 
     balance_classes: bool = False
@@ -87,56 +95,30 @@ class Recipe:
     freeze_backbone: bool = False
     """Train the last layer only."""
 
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    precision: PrecisionName = "auto"
     """Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else float32."""
 
-    mean: Annotated[tuple[float, float, float] | None, _shown("RED GREEN BLUE")] = None
+    mean: Annotated[tuple[Share, Share, Share] | None, _metavar("RED GREEN BLUE")] = None
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
 
-    std: Annotated[tuple[float, float, float] | None, _shown("RED GREEN BLUE")] = None
+    std: Annotated[tuple[Positive, Positive, Positive] | None, _metavar("RED GREEN BLUE")] = None
     """Divides pixels after the mean is subtracted. Give both --mean and --std, or neither."""
 
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every entry that is out of range."""
-        sizes = {
-            "image_size": (self.image_size, MIN_IMAGE_SIZE),
-            "training_size": (self.training_size, MIN_IMAGE_SIZE),
-            "early_size": (self.early_size, MIN_IMAGE_SIZE if self._is_of_one_size() else MIN_EARLY_SIZE),
-        }
+        _convert(asdict(self))
+        early, training, image = self.early_size, self.training_size, self.image_size
+        largest = training or image
         rules = {
-            **{
-                f"{name} should be from {least} to {MAX_IMAGE_SIZE}": (size, _is_size(size, least))
-                for name, (size, least) in sizes.items()
-            },
-            **{
-                f"{name} should be at most {outer}": (
-                    sizes[name][0],
-                    _fits(sizes[name][0], sizes[outer][0]),
-                )
-                for name, outer in (
-                    ("training_size", "image_size"),
-                    ("early_size", "training_size"),
-                    ("early_size", "image_size"),
-                )
-            },
-            "crop_fraction should be above 0 and at most 1": (
-                self.crop_fraction,
-                self.crop_fraction is None or 0 < self.crop_fraction <= 1,
+            f"early_size should be at least {MIN_EARLY_SIZE}, or the training size": (
+                early,
+                early is None
+                or min(sides(early)) >= MIN_EARLY_SIZE
+                or (largest is not None and sides(early) == sides(largest)),
             ),
-            "crop_area should be above 0 and at most 1": (self.crop_area, 0 < self.crop_area <= 1),
-            "label_smoothing should be at least 0 and below 1": (
-                self.label_smoothing,
-                self.label_smoothing is None or 0 <= self.label_smoothing < 1,
-            ),
-            "cutmix should be from 0 to 1": (self.cutmix, self.cutmix is None or 0 <= self.cutmix <= 1),
-            "mean should be three values from 0 to 1": (
-                self.mean,
-                self.mean is None or all(0 <= value <= 1 for value in self.mean),
-            ),
-            "std should be three values above 0 and at most 1": (
-                self.std,
-                self.std is None or all(0 < value <= 1 for value in self.std),
-            ),
+            "training_size should be at most image_size": (training, _fits(training, image)),
+            "early_size should be at most training_size": (early, _fits(early, training)),
+            "early_size should be at most image_size": (early, _fits(early, image)),
             "mean and std should be given together": (
                 (self.mean, self.std),
                 (self.mean is None) == (self.std is None),
@@ -145,11 +127,6 @@ class Recipe:
         problems = [f"Recipe: {rule}; it is {value}." for rule, (value, holds) in rules.items() if not holds]
         if problems:
             raise ParameterError("\n".join(problems))
-
-    def _is_of_one_size(self) -> bool:
-        """Whether early images are as large as later ones: then `MIN_EARLY_SIZE` does not apply."""
-        early, full = self.early_size, self.training_size or self.image_size
-        return early is not None and full is not None and sides(early) == sides(full)
 
     @classmethod
     def from_mapping(cls, entries: Mapping[str, Any]) -> "Recipe":
@@ -160,10 +137,7 @@ class Recipe:
             raise ParameterError(
                 f"Recipe: unknown entries:{listed(unknown)}\nThe entries are {', '.join(known)}."
             )
-        try:
-            return msgspec.convert(dict(entries), cls)
-        except msgspec.ValidationError as error:
-            raise ParameterError(f"Recipe: {error}.") from error
+        return cls(**_convert(entries))
 
     def as_mapping(self) -> dict[str, Any]:
         """What a model directory stores: the entries that differ from their defaults, as plain values."""
@@ -173,6 +147,34 @@ class Recipe:
             for name, value in asdict(self).items()
             if value != defaults[name]
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenRecipe:
+    """A recipe decided from names and image headers: only flips may still be open, for pixels to decide."""
+
+    image_size: tuple[int, int]
+    training_size: tuple[int, int]
+    early_size: tuple[int, int]
+    crop_fraction: float
+    augmentation: Augmentation
+    crop_area: float
+    horizontal_flip: Literal["auto"] | bool
+    label_smoothing: float
+    cutmix: float
+    balance_classes: bool
+    freeze_backbone: bool
+    precision: PrecisionName
+    """`auto` is left to the hardware: runs on different hardware have the same recipe."""
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidedRecipe(OpenRecipe):
+    """A recipe to train with: nothing is open. Entries mean what they mean in `Recipe`."""
+
+    horizontal_flip: bool
 
 
 def sides(size: int | tuple[int, int]) -> tuple[int, int]:
@@ -189,5 +191,23 @@ def _fits(size: int | tuple[int, int] | None, outer: int | tuple[int, int] | Non
     return size is None or outer is None or fits_into(size, outer)
 
 
-def _is_size(size: int | tuple[int, int] | None, least: int) -> bool:
-    return size is None or all(least <= side <= MAX_IMAGE_SIZE for side in sides(size))
+def _convert(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a recipe as their types, such as tuples for lists.
+
+    Raises `ParameterError` with every one that is of another type or out of range.
+    """
+    types = get_type_hints(Recipe, include_extras=True)
+    converted: dict[str, Any] = {}
+    problems = []
+    for name, value in entries.items():
+        try:
+            converted[name] = msgspec.convert(value, types[name])
+            if types[name] == Size and converted[name] is not None:
+                # Apart: msgspec 0.22 crashes on a union of a bounded number and a tuple.
+                msgspec.convert(sides(converted[name]), tuple[Side, Side])
+        except msgspec.ValidationError as error:
+            rule, _, _ = str(error).partition(" - at ")  # the value says where
+            problems.append(f"Recipe: {name}: {rule}; it is {value}.")
+    if problems:
+        raise ParameterError("\n".join(problems))
+    return converted

@@ -17,9 +17,9 @@ from torchvision.transforms import v2
 from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from tests.benchmarks.accuracy.ours import Prepare
+from tests.trainings import Training
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.loop.passes import LR_FACTOR
-from train_pytorch_model.loop.trainer import Trainer
+from train_pytorch_model.loop.optimizer import LR_FACTOR
 from train_pytorch_model.networks.initialization import rescale_filters
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.words.recipe import Recipe
@@ -62,11 +62,11 @@ def _sizes(setting: Setting, share: float) -> tuple[int, int]:
 def batch_norm_momentum(momentum: float) -> Prepare:
     """Set the momentum of the running statistics; PyTorch's default is 0.1."""
 
-    def prepare(trainer: Trainer) -> nn.Module:
-        for module in trainer.network.modules():
+    def prepare(training: Training) -> nn.Module:
+        for module in training.engine.network.modules():
             if isinstance(module, _BatchNorm):
                 module.momentum = momentum
-        return trainer.network
+        return training.engine.network
 
     return prepare
 
@@ -74,8 +74,8 @@ def batch_norm_momentum(momentum: float) -> Prepare:
 def averaged(decay: float) -> Prepare:
     """Evaluate an exponential moving average of the weights."""
 
-    def prepare(trainer: Trainer) -> nn.Module:
-        network, average = trainer.network, copy.deepcopy(trainer.network)
+    def prepare(training: Training) -> nn.Module:
+        network, average = training.engine.network, copy.deepcopy(training.engine.network)
         steps = 0
 
         @torch.no_grad()
@@ -88,7 +88,7 @@ def averaged(decay: float) -> Prepare:
             for buffer, copied in zip(average.buffers(), network.buffers(), strict=True):
                 buffer.copy_(copied)
 
-        trainer.state.optimizer.register_step_post_hook(follow)
+        training.engine.optimizer.register_step_post_hook(follow)
         return average
 
     return prepare
@@ -97,17 +97,17 @@ def averaged(decay: float) -> Prepare:
 def growing(epochs_share: float, smallest: float) -> Prepare:
     """Grow training images from the share `smallest` of their side to all of it over the first epochs."""
 
-    def prepare(trainer: Trainer) -> nn.Module:
+    def prepare(training: Training) -> nn.Module:
         def shrink(network: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
-            until = epochs_share * trainer.config.epochs
-            share = smallest + (1 - smallest) * (trainer.state.position.epoch - 1) / max(until, 1e-9)
+            until = epochs_share * training.plan.config.epochs
+            share = smallest + (1 - smallest) * (training.state.progress.epoch - 1) / max(until, 1e-9)
             if not network.training or share >= 1:
                 return None
             side = round(inputs[0].shape[-1] * share)
             return (F.interpolate(inputs[0], size=side, mode="bilinear", antialias=True),)
 
-        trainer.network.register_forward_pre_hook(shrink)
-        return trainer.network
+        training.engine.network.register_forward_pre_hook(shrink)
+        return training.engine.network
 
     return prepare
 
@@ -118,9 +118,11 @@ def head_rate(factor: float, body_from: int = 1) -> Prepare:
     The factor replaces the head's default one.
     """
 
-    def prepare(trainer: Trainer) -> nn.Module:
-        optimizer = trainer.state.optimizer
-        head = set(ours.head_of(trainer.network, trainer.inputs.model.architecture).parameters())
+    def prepare(training: Training) -> nn.Module:
+        optimizer = training.engine.optimizer
+        head = set(
+            ours.head_of(training.engine.network, training.plan.inputs.model.architecture).parameters()
+        )
         for group in list(optimizer.param_groups):
             own = [parameter for parameter in group["params"] if parameter in head]
             group["params"] = [parameter for parameter in group["params"] if parameter not in head]
@@ -128,59 +130,61 @@ def head_rate(factor: float, body_from: int = 1) -> Prepare:
 
         def hold(optimizer: Optimizer, *_: object) -> None:
             for group in optimizer.param_groups:
-                if not group.get("is_head") and trainer.state.position.epoch < body_from:
+                if not group.get("is_head") and training.state.progress.epoch < body_from:
                     group["lr"] = 0.0
 
         optimizer.register_step_pre_hook(hold)
-        return trainer.network
+        return training.engine.network
 
     return prepare
 
 
-def hidden_layers_for_relu(trainer: Trainer) -> nn.Module:
+def hidden_layers_for_relu(training: Training) -> nn.Module:
     """Initialise linear layers before the head for ReLU (He et al., 2015)."""
-    head = ours.head_of(trainer.network, trainer.inputs.model.architecture)
-    for module in trainer.network.modules():
+    head = ours.head_of(training.engine.network, training.plan.inputs.model.architecture)
+    for module in training.engine.network.modules():
         if isinstance(module, nn.Linear) and module is not head:
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-    return trainer.network
+    return training.engine.network
 
 
-def random_head(trainer: Trainer) -> nn.Module:
+def random_head(training: Training) -> nn.Module:
     """Initialise the head as PyTorch does."""
-    ours.head_of(trainer.network, trainer.inputs.model.architecture).reset_parameters()
-    return trainer.network
+    ours.head_of(training.engine.network, training.plan.inputs.model.architecture).reset_parameters()
+    return training.engine.network
 
 
 def head_of_length(length: float) -> Prepare:
     """Start the head's weights at random, scaled so that their mean norm per category is `length`."""
 
-    def prepare(trainer: Trainer) -> nn.Module:
-        weight = ours.head_of(trainer.network, trainer.inputs.model.architecture).weight
+    def prepare(training: Training) -> nn.Module:
+        weight = ours.head_of(training.engine.network, training.plan.inputs.model.architecture).weight
         with torch.no_grad():
             if not weight.any():
                 nn.init.normal_(weight)
             weight.mul_(length / torch.linalg.vector_norm(weight, dim=1).mean())
-        return trainer.network
+        return training.engine.network
 
     return prepare
 
 
-def zero_head(trainer: Trainer) -> nn.Module:
+def zero_head(training: Training) -> nn.Module:
     """Start the head from zeros."""
     with torch.no_grad():
-        for parameter in ours.head_of(trainer.network, trainer.inputs.model.architecture).parameters():
+        for parameter in ours.head_of(
+            training.engine.network, training.plan.inputs.model.architecture
+        ).parameters():
             parameter.zero_()
-    return trainer.network
+    return training.engine.network
 
 
 def all_of(*changes: Prepare) -> Prepare:
     """Combine changes that evaluate the network itself."""
 
-    def prepare(trainer: Trainer) -> nn.Module:
+    def prepare(training: Training) -> nn.Module:
         for change in changes:
-            change(trainer)
-        return trainer.network
+            change(training)
+        return training.engine.network
 
     return prepare
 
@@ -188,38 +192,38 @@ def all_of(*changes: Prepare) -> Prepare:
 def filters_of_length(length: float | None) -> Prepare:
     """Start filters before a batch norm at this norm, or with None as the model directory has them."""
 
-    def prepare(trainer: Trainer) -> nn.Module:
-        given = build_model(trainer.inputs.model, len(trainer.inputs.categories)).state_dict()
+    def prepare(training: Training) -> nn.Module:
+        given = build_model(training.plan.inputs.model, len(training.plan.inputs.categories)).state_dict()
         if length is None:
-            trainer.network.load_state_dict(given)
+            training.engine.network.load_state_dict(given)
         else:
-            rescale_filters(trainer.network, length)
-        return trainer.network
+            rescale_filters(training.engine.network, length)
+        return training.engine.network
 
     return prepare
 
 
-def decay_all(trainer: Trainer) -> nn.Module:
+def decay_all(training: Training) -> nn.Module:
     """Apply weight decay to biases and batch norms too."""
-    groups = trainer.state.optimizer.param_groups
+    groups = training.engine.optimizer.param_groups
     for group in groups:
         group["weight_decay"] = max(each["weight_decay"] for each in groups)
-    return trainer.network
+    return training.engine.network
 
 
 def trivial_augment() -> Prepare:
     """Each training image is changed in one random way, such as rotated (Müller and Hutter 2021)."""
     transform = v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR, fill=127)
 
-    def prepare(trainer: Trainer) -> nn.Module:
+    def prepare(training: Training) -> nn.Module:
         def change(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
-            if not trainer.network.training:
+            if not training.engine.network.training:
                 return None
             changed = torch.stack([transform(image) for image in inputs[0]])
             return (changed.contiguous(memory_format=torch.channels_last),)
 
-        trainer._model.register_forward_pre_hook(change)
-        return trainer.network
+        training.engine.model.register_forward_pre_hook(change)
+        return training.engine.network
 
     return prepare
 

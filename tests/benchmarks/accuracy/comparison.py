@@ -25,7 +25,7 @@ from tests.benchmarks.accuracy import images as sources
 from tests.benchmarks.accuracy.images import Images
 from tests.benchmarks.timing import machine
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
+from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.stories.init_model import initialize
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.recipe import Recipe
@@ -58,7 +58,7 @@ class Setting:
     device: torch.device
     """Device of training and evaluation."""
 
-    def open(self, recipe: Recipe, zero_init: bool = False) -> TrainingInputs:
+    def open(self, recipe: Recipe, zero_init: bool = False) -> OpenedInputs:
         """Return the training inputs for a recipe, with the initial weights that all contenders share."""
         initialize(
             self.architecture,

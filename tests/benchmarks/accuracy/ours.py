@@ -9,26 +9,27 @@ import torch
 from torch import Tensor, nn
 
 from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
-from train_pytorch_model.data.chirality import with_flips_decided
+from tests.trainings import Training, start_training
+from train_pytorch_model.data.chirality import decide_flips
 from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.inputs.opening import OpenedInputs
+from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.loop.trainer import Trainer
 from train_pytorch_model.words.recipe import Recipe
 
-Prepare = Callable[[Trainer], nn.Module]
+Prepare = Callable[[Training], nn.Module]
 """Changes a training before it starts, with PyTorch hooks; returns the network to evaluate."""
 
 
 def train(
     setting: Setting,
     recipe: Recipe = Recipe(),  # noqa: B008 (it is frozen)
-    prepare: Prepare = lambda trainer: trainer.network,
+    prepare: Prepare = lambda training: training.engine.network,
     zero_init: bool = False,
     judged_at: float = 1.0,
     warmup_epochs: int = 0,
@@ -38,31 +39,34 @@ def train(
     The held-out images are evaluated at `judged_at` times the recipe's size.
     """
     config = replace(setting.config, warmup_epochs=warmup_epochs)
-    trainer = make_trainer(replace(setting, config=config), recipe, zero_init)
-    yield from epochs_of(trainer, prepare(trainer), judged_at)
+    training = make_training(replace(setting, config=config), recipe, zero_init)
+    yield from epochs_of(training, prepare(training), judged_at)
 
 
-def make_trainer(setting: Setting, recipe: Recipe, zero_init: bool = False) -> Trainer:
-    """Return a trainer that has not started yet."""
+def make_training(setting: Setting, recipe: Recipe, zero_init: bool = False) -> Training:
+    """Return a training that has not started yet."""
     recipe = replace(recipe, image_size=recipe.image_size or setting.images.image_size)
     world = World(0, 1, 0, 1, setting.device)
-    inputs = with_flips_decided(setting.open(recipe, zero_init), world)
-    return Trainer(setting.config, inputs, world)
+    inputs = decide_flips(setting.open(recipe, zero_init), world)
+    return start_training(setting.config, inputs, world)
 
 
-def epochs_of(trainer: Trainer, network: nn.Module, judged_at: float = 1.0) -> Iterator[Epoch]:
+def epochs_of(training: Training, network: nn.Module, judged_at: float = 1.0) -> Iterator[Epoch]:
     """Train, and evaluate `network` after every epoch."""
-    inputs, framing, device = trainer.inputs, trainer.inputs.framing, trainer.world.device
+    plan, state, inputs = training.plan, training.state, training.plan.inputs
+    framing, device = inputs.framing, plan.world.device
     seen = replace(framing, height=round(framing.height * judged_at), width=round(framing.width * judged_at))
     pixels, targets = held_out(inputs, seen, device)
     network = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std).to(device), network)
-    with start_readers(trainer.world) as readers, trainer.loader(readers) as loader:
-        while not trainer.is_over:
-            trained = trainer.train(loader, lambda _: None)
+    with start_readers(plan.world) as readers, open_batches(plan, readers) as batches:
+        while not state.is_over:
+            training.train(batches)
             epoch = judged(network, pixels, targets)
             # Serves as the validation too, which would evaluate the same images again.
-            validated = Metrics(float(epoch.losses.mean()), float(epoch.hits.mean()), math.nan, len(targets))
-            trainer.close_epoch(trained, validated)
+            state.validated = Metrics(
+                float(epoch.losses.mean()), float(epoch.hits.mean()), math.nan, len(targets)
+            )
+            state.close_epoch(training.engine.network)
             yield epoch
 
 
@@ -73,7 +77,7 @@ def head_of(network: nn.Module, architecture: str) -> nn.Linear:
     return head
 
 
-def held_out(inputs: TrainingInputs, framing: Framing, device: torch.device) -> tuple[Tensor, Tensor]:
+def held_out(inputs: OpenedInputs, framing: Framing, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return pixels (N, 3, H, W), uint8, and targets (N,) of the held-out images."""
     directory = inputs.validation
     pixels = np.stack(

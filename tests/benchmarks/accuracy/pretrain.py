@@ -16,10 +16,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="where to save the state dict")
     chosen = parser.parse_args()
     with setting_of(chosen, seed=1) as setting:
-        trainer = ours.make_trainer(setting, Recipe(mean=IMAGENET_MEAN, std=IMAGENET_STD))
-        for epoch in ours.epochs_of(trainer, trainer.network):
+        training = ours.make_training(setting, Recipe(mean=IMAGENET_MEAN, std=IMAGENET_STD))
+        for epoch in ours.epochs_of(training, training.engine.network):
             print(f"top-1 {epoch.hits.mean():.1%}, loss {epoch.losses.mean():.3f}", flush=True)
-        torch.save(trainer.state.best.weights, chosen.output)
+        torch.save(training.state.best.weights, chosen.output)
 
 
 if __name__ == "__main__":

@@ -59,10 +59,12 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
         os.environ.setdefault(name, value)
     import torch
 
+    from tests.trainings import start_training
+    from train_pytorch_model.data.decode_cache import NO_CACHES
     from train_pytorch_model.data.loader import Batch, Loader, Pass
     from train_pytorch_model.distributed.world import join_world
     from train_pytorch_model.inputs.opening import open_training_inputs
-    from train_pytorch_model.loop.trainer import Trainer
+    from train_pytorch_model.loop.batches import Batches
     from train_pytorch_model.machine.memory import keep_freed_memory
     from train_pytorch_model.words.config import TrainConfig
 
@@ -75,7 +77,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
 
     keep_freed_memory()
     with short_switch_interval(), join_world() as world, OneBatch(1) as loader:
-        inputs = open_training_inputs(untrained, images, images, epochs)
+        inputs = open_training_inputs(untrained, images, images, epochs).with_flips(True)
         made = {}
         for framing in set(inputs.training_framings(epochs)):
             pixels = torch.randint(0, 256, (batch_size, framing.height, framing.width, 3))
@@ -83,15 +85,16 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
             pixels = pixels.byte().permute(0, 3, 1, 2).to(world.device)
             # Targets stay on the CPU: the loop pins those of every batch for the copy to a GPU.
             made[framing] = Batch(pixels, targets, targets.numpy(), batch_size, {})
-        trainer = Trainer(TrainConfig(batch_size=batch_size, epochs=epochs), inputs, world)
+        training = start_training(TrainConfig(batch_size=batch_size, epochs=epochs), inputs, world)
+        batches = Batches(training.plan, loader, NO_CACHES)
         rates = []
         for _ in range(epochs):
             # No step waits for the GPU, so only whole epochs can be timed.
             started_at = time.perf_counter()
-            trained = trainer.train(loader, lambda _: None)
+            trained = training.train(batches)
             rates.append(trained.metrics.images / (time.perf_counter() - started_at))
-            trainer.state.position.open_next_epoch()
-            trainer.state.sums.values.zero_()
+            training.state.validated = trained.metrics
+            training.state.close_epoch(training.engine.network)
         return rates
 
 

@@ -13,9 +13,9 @@ from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimization import make_optimizer
-from train_pytorch_model.loop.passes import TrainStep
+from train_pytorch_model.loop.optimizer import make_optimizer
 from train_pytorch_model.loop.precision import choose_precision
+from train_pytorch_model.loop.step import TrainStep
 
 CPU = torch.device("cpu")
 

@@ -1,20 +1,24 @@
 """The recipe's loss, and the classic component's optimizer."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
-from torch.optim import SGD
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs
-from train_pytorch_model.loop.passes import LR_FACTOR, LossSum
-from train_pytorch_model.loop.train_state import MOMENTUM_BUFFER
 
+LossSum = Callable[[Tensor, Tensor], Tensor]
+"""Logits (B, C), float32, and targets, (B,) or probabilities (B, C) → the sum of the batch's losses."""
+LR_FACTOR = "lr_factor"
+"""Key of a parameter group: its learning rate as a multiple of the schedule's; 1 if missing."""
+MOMENTUM_BUFFER = "momentum_buffer"
+"""Key of a parameter's momentum in the state of torch's SGD."""
 # As in the classic component, where they are not parameters.
 MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4  # not for biases and batch norms, which are one-dimensional
@@ -38,16 +42,23 @@ def make_optimizer(network: nn.Module, factors: Mapping[nn.Parameter, float] = M
     return optimizer
 
 
+def set_learning_rate(optimizer: Optimizer, lr: float | Tensor) -> None:
+    """Set the learning rate of the next step, `Plan.learning_rate`, times each group's factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get(LR_FACTOR, 1.0)
+
+
 def make_loss(inputs: TrainingInputs, world: World) -> LossSum:
     """Cross entropy with the recipe's options, summed over a batch.
 
     With `balance_classes`, the log frequency of each category is added to its logits first (Menon and others,
     ICLR 2021, equation 10, tau 1), so that the network's own logits need not encode it.
     """
-    smoothing = inputs.recipe.label_smoothing
-    assert smoothing is not None  # set by `decided_recipe`
-    cross_entropy = functools.partial(F.cross_entropy, label_smoothing=smoothing, reduction="sum")
-    if not inputs.recipe.balance_classes:
+    recipe = inputs.recipe
+    cross_entropy = functools.partial(
+        F.cross_entropy, label_smoothing=recipe.label_smoothing, reduction="sum"
+    )
+    if not recipe.balance_classes:
         return cross_entropy
     # Inverse-frequency class weights are worse than none: if a category has one image of a thousand, a step
     # that contains it forgets the other categories.

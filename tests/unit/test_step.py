@@ -9,10 +9,9 @@ from torch import nn
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimization import make_optimizer
-from train_pytorch_model.loop.passes import StepReport, TrainStep, train_one_epoch
+from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER, make_optimizer
 from train_pytorch_model.loop.precision import Precision
-from train_pytorch_model.loop.train_state import MOMENTUM_BUFFER, TrainState
+from train_pytorch_model.loop.step import TrainStep
 
 CPU = torch.device("cpu")
 PRECISION = Precision(torch.float32, "of this test")
@@ -43,7 +42,7 @@ class Network(nn.Module):
 
 
 def step_of(
-    network: Network, micro_batch: int | None, min_share: int = 1, precision: Precision = PRECISION
+    network: Network, micro_batch: int | None, min_local_batch: int = 1, precision: Precision = PRECISION
 ) -> TrainStep:
     return TrainStep(
         model=network,
@@ -53,12 +52,12 @@ def step_of(
         precision=precision,
         world=World(0, 1, 0, 1, CPU),
         micro_batch=micro_batch,
-        min_share=min_share,
+        min_local_batch=min_local_batch,
     )
 
 
 @pytest.mark.parametrize(
-    ("micro_batch", "min_share", "given"),
+    ("micro_batch", "min_local_batch", "given"),
     [
         (None, 1, [7]),
         (7, 1, [7]),
@@ -70,12 +69,12 @@ def step_of(
     ],
 )
 def test_micro_batches_add_up_to_the_gradient_of_the_batch(
-    micro_batch: int | None, min_share: int, given: list[int]
+    micro_batch: int | None, min_local_batch: int, given: list[int]
 ) -> None:
     whole, parts = Network(), Network()
     sums = [Sums(CPU), Sums(CPU)]
     losses = [
-        step_of(network, size, min_share)(batch_of(7), 0.1, each)
+        step_of(network, size, min_local_batch)(batch_of(7), 0.1, each)
         for network, size, each in ((whole, None, sums[0]), (parts, micro_batch, sums[1]))
     ]
     assert parts.given == given
@@ -95,28 +94,10 @@ def test_an_empty_share_is_one_micro_batch() -> None:
 def test_a_share_that_unreadable_images_reduce_below_the_minimum_is_skipped() -> None:
     network, sums = Network(), Sums(CPU)
     before = network.linear.weight.detach().clone()
-    step_of(network, None, min_share=2)(batch_of(1), 0.1, sums)
+    step_of(network, None, min_local_batch=2)(batch_of(1), 0.1, sums)
     assert network.given == [0]
     assert not sums.values.any()
     torch.testing.assert_close(network.linear.weight, before, rtol=1e-4, atol=0)  # except for weight decay
-
-
-class NoObserver:
-    def after_step(self, loss_sum: torch.Tensor) -> None:
-        pass
-
-    def report(self, report: StepReport) -> None:
-        pass
-
-
-def test_an_epoch_without_remaining_steps_reports_its_last_learning_rate() -> None:
-    network = Network()
-    step = step_of(network, None)
-    state = TrainState(network, step.optimizer, step.scaler, 1, CPU)  # type: ignore[arg-type]
-    state.position.steps_done = 5
-    state.position.lr_factor = 0.5
-    report = train_one_epoch(step, [], lambda number: 0.1 * number, state, 10, NoObserver())
-    assert report.lr == pytest.approx(0.2)
 
 
 def test_a_float16_step_that_overflows_is_skipped_and_the_next_is_taken() -> None:

@@ -1,10 +1,10 @@
 """When a run is saved, when it stops and how it resumes; the same on all processes."""
 
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,47 +12,44 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from train_pytorch_model.distributed.world import EXIT_DELAY_S, World, is_lost_connection
+from train_pytorch_model.distributed.world import EXIT_DELAY_S, is_lost_connection
 from train_pytorch_model.loop.agreement import Agreed, Agreement
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from train_pytorch_model.loop.passes import NotFiniteError
-from train_pytorch_model.loop.train_state import Snapshot, TrainState, gather, scatter
+from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.snapshot import Snapshot, check, gather, restore, scatter, take_snapshot
+from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests
+from train_pytorch_model.words.errors import TrainingError
 
 EVERY_S = 300.0
+MAX_ROLLBACKS = 3
 # Between checkpoints after epochs: a kill loses at most half a minute more than with one after every epoch.
 # Writing one slows the concurrent steps by 0.2 s: 6 % of an epoch of 16 small steps.
 EPOCHS_EVERY_S = 30.0
 UPLOADED_EVERY_S = 900.0  # where the folder is uploaded as it changes; applies after epochs as well
 
 
-class Checkpointer:
-    """Keeps the last good state of a run: in memory on every process, in files on the main one.
+class NotFiniteError(Exception):
+    """A loss or a weight is infinite or NaN; raised on all processes."""
 
-    `environment` are what a result depends on bit for bit besides the state, such as the process count.
-    """
+
+class Saver:
+    """Keeps the last good state of a run: in memory on every process, in files on the main one."""
 
     def __init__(
-        self,
-        folder: Path,
-        every_s: float,
-        environment: Mapping[str, str],
-        state: TrainState,
-        world: World,
-        stop: StopRequests,
+        self, folder: Path, every_s: float, engine: Engine, state: State, stop: StopRequests
     ) -> None:
-        self._folder, self._every_s, self._environment = folder, every_s, environment
-        self._state, self._world, self._stop = state, world, stop
-        self._agreement = Agreement(world)
+        self._folder, self._every_s = folder, every_s
+        self._engine, self._state, self._world, self._stop = engine, state, engine.world, stop
+        self._agreement = Agreement(self._world)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self._in_writing: Checkpoint | None = None
         self._unwritten: Checkpoint | None = None
         self._written_at = time.monotonic()
         self._stepped_at: float | None = None
-        self.good: Snapshot = state.snapshot()
-        """This process's snapshot of the state that was kept last."""
+        self._good: Snapshot = take_snapshot(engine, state)  # of this process, when it was last finite
 
     def __enter__(self) -> Self:
         return self
@@ -83,16 +80,16 @@ class Checkpointer:
         """
         checkpoint = None
         if self._world.is_main:
-            checkpoint, problems = load_checkpoint(self._folder, self._state.check)
+            checkpoint, problems = load_checkpoint(self._folder, partial(check, self._engine))
             for problem in problems:
                 logger.warning(f"Skipping a damaged checkpoint: {problem}")
         snapshot = scatter(checkpoint, self._world)
         if snapshot is None:
             return False
-        self._state.restore(snapshot)
-        self.good = self._state.snapshot()
+        restore(self._engine, self._state, snapshot)
+        self._good = take_snapshot(self._engine, self._state)
         before = snapshot.values["environment"]
-        for name, value in self._environment.items():
+        for name, value in self._engine.plan.bit_context().items():
             if before.get(name) != value:
                 logger.warning(
                     f"The run was started with {name} {before.get(name)} and resumes with {value}: its result"
@@ -115,26 +112,51 @@ class Checkpointer:
     def after_training(self) -> None:
         """Agree once more after an epoch's training, and keep the state: a run can resume at validation."""
         self._act(self._agreement.finish())
-        self.keep()
+        self._keep()
         self._stepped_at = None  # validation is not part of a step
 
-    def before_validation_batch(self) -> None:
-        """Stop without asking the other processes, which may have no batch: the kept state is enough.
+    def after_validation_batch(self) -> None:
+        """Stop without asking the other processes, which may have no batch: the state before is enough.
 
         Raises `StoppedError`.
         """
         if self._stop.signal:
             raise self._stopped(self._stop.signal)
 
-    def keep(self) -> None:
+    def after_epoch(self) -> None:
+        """Keep the state, and write it unless one was written recently. Raises `NotFiniteError`."""
+        self._keep()
+        is_uploaded = self._every_s >= UPLOADED_EVERY_S
+        apart_s = self._every_s if is_uploaded else min(self._every_s, EPOCHS_EVERY_S)
+        if self._state.is_over or time.monotonic() - self._written_at >= apart_s:
+            self.write(wait=self._state.is_over)
+
+    def roll_back(self, error: NotFiniteError) -> None:
+        """Return to the last good state at half the learning rate; the fourth time raise `TrainingError`."""
+        progress, config = self._state.progress, self._engine.plan.config
+        where = f"step {progress.steps_done} of epoch {progress.epoch}"
+        if progress.rollbacks == MAX_ROLLBACKS:
+            raise TrainingError(
+                f"{error} at {where}, after halving the learning rate {MAX_ROLLBACKS} times."
+                f" Lower --learning-rate, now {config.learning_rate}, or warm up with"
+                " --warmup-step-number."
+            )
+        restore(self._engine, self._state, self._good, rolls_back=True)
+        progress = self._state.progress
+        logger.warning(
+            f"{error} at {where}. Back to step {progress.steps_done} of epoch {progress.epoch}, the learning"
+            f" rate halved from here on ({progress.rollbacks} of {MAX_ROLLBACKS} times)."
+        )
+
+    def _keep(self) -> None:
         """Keep the current state as the last good one. Raises `NotFiniteError` if it is not finite."""
-        bad = torch.tensor([float(not self._state.is_finite())], device=self._world.device)
+        bad = torch.tensor([float(not self._engine.is_finite())], device=self._world.device)
         if self._world.max(bad).item():  # on any process: batch norm statistics differ between them
             raise NotFiniteError("A weight is no longer a finite number")
-        self.good = self._state.snapshot()
-        checkpoint = gather(self.good, self._world)
+        self._good = take_snapshot(self._engine, self._state)
+        checkpoint = gather(self._good, self._world)
         if checkpoint is not None:
-            environment = {"environment": dict(self._environment)}
+            environment = {"environment": self._engine.plan.bit_context()}
             self._unwritten = replace(checkpoint, values={**checkpoint.values, **environment})
 
     def write(self, wait: bool = False) -> bool:
@@ -150,24 +172,17 @@ class Checkpointer:
             is_written = self._finish_writing(wait)
         return is_written
 
-    def write_epoch(self, is_last: bool) -> None:
-        """Write the state after an epoch, unless one was written recently."""
-        is_uploaded = self._every_s >= UPLOADED_EVERY_S
-        apart_s = self._every_s if is_uploaded else min(self._every_s, EPOCHS_EVERY_S)
-        if is_last or time.monotonic() - self._written_at >= apart_s:
-            self.write(wait=is_last)
-
     def _act(self, agreed: Agreed) -> None:
         if not agreed.is_finite:
             raise NotFiniteError("The training loss is no longer a finite number")
         if agreed.stop:
-            self.keep()
+            self._keep()
             stopped = self._stopped(agreed.stop)
             with suppress(RuntimeError):
                 self._world.barrier()  # rank 0 may be writing, and a launcher ends all when one ends
             raise stopped
         if agreed.is_due:
-            self.keep()
+            self._keep()
             self.write()
 
     def _after_lost_connection(self) -> None:

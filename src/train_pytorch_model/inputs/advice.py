@@ -1,0 +1,103 @@
+"""Warnings about inputs that can be used, but do not teach or show what their user expects of them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.manifest import published_fingerprint
+from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_by_type_inference
+from train_pytorch_model.words.errors import MAX_LISTED_PROBLEMS
+
+IMBALANCE = 10  # largest to smallest category; from this ratio on, rare categories are hardly learned
+NUM_COMPARED = 16  # files whose sizes are compared to detect a copied directory
+FEW_TRAINING_IMAGES = 500  # per category on average; with fewer, training from scratch learns little
+
+
+def learning_warnings(counts: np.ndarray, model: ModelDirectory) -> Iterator[str]:
+    """Yield warnings about training data that limits how well the model can learn.
+
+    `counts` (number of categories,) holds the number of training images of each.
+    """
+    if not model.recipe.balance_classes and (warning := imbalance_warning(counts)):
+        yield warning
+    if model.is_pretrained or model.is_trained:
+        return
+    average = counts.mean()
+    if model.recipe.freeze_backbone:
+        yield (
+            "Only the last layer is trained, and the weights before it are random. Start from pretrained"
+            " weights: `init-model --pretrained`, or `--weights-file`."
+        )
+    elif average < FEW_TRAINING_IMAGES:
+        number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
+        yield (
+            f"Training images per category: {number} on average, few to train from scratch. Pretrained"
+            " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
+        )
+
+
+def imbalance_warning(counts: np.ndarray) -> str:
+    """Return a warning about categories of very different sizes; empty if none is needed.
+
+    `counts` (number of categories,) holds the number of training images of each.
+    """
+    counts = counts[counts > 0]
+    if len(counts) == 0 or counts.max() < IMBALANCE * counts.min():
+        return ""
+    return (
+        f"The largest category has {counts.max() / counts.min():,.0f} times as many training images as the"
+        " smallest. `init-model --balance-classes` compensates for that."
+    )
+
+
+def naming_warnings(categories: Sequence[str]) -> Iterator[str]:
+    """Yield a warning if the designer would rename training categories."""
+    if suspects := renamed_by_type_inference(categories):
+        yield (
+            "the designer's Score Image Model takes these category names for numbers or missing values:"
+            f" {', '.join(suspects[:MAX_LISTED_PROBLEMS])}"
+        )
+
+
+def sameness_warnings(training: ImageDirectory, validation: ImageDirectory) -> Iterator[str]:
+    """Yield a warning if the datasets hold the same images, or are likely to be swapped."""
+    overfit = (
+        "validation then measures how well the model memorises its training images, not how good it is."
+        " `split` divides a directory."
+    )
+    if training.root.samefile(validation.root):
+        yield f"Training and validation dataset are the same directory: {overfit}"
+    elif _are_copies(training, validation):
+        yield f"Training and validation dataset hold the same images: {overfit}"
+    elif len(validation) > len(training):
+        yield (
+            f"More images to validate on ({len(validation):,}) than to train on ({len(training):,}): are"
+            " --training-dataset and --validation-dataset swapped?"
+        )
+
+
+def familiarity_warnings(model: ModelDirectory, images: ImageDirectory) -> Iterator[str]:
+    """Yield a warning if images have the names of those that the model was trained or validated on."""
+    run, evaluated = published_fingerprint(model.root) or {}, images.fingerprint()
+    if evaluated == run.get("training_dataset"):
+        yield (
+            "These images have the names of the model's training images. If they are the same, the accuracy"
+            " does not hold for new images."
+        )
+    elif evaluated == run.get("validation_dataset"):
+        yield (
+            "These images have the names of the validation images that chose the model's epoch. If they are"
+            " the same, the accuracy is optimistic: evaluate on other images."
+        )
+
+
+def _are_copies(one: ImageDirectory, other: ImageDirectory) -> bool:
+    """Whether two directories list the same images, and a sample of the files agrees in size."""
+    if len(one) != len(other) or one.fingerprint() != other.fingerprint():
+        return False
+    indices = np.linspace(0, len(one) - 1, NUM_COMPARED, dtype=np.int64).tolist()
+    with suppress(OSError):
+        return all(one.path(index).stat().st_size == other.path(index).stat().st_size for index in indices)
+    return False

@@ -1,0 +1,104 @@
+"""The batches of a run: its training and validation passes, read ahead and cached as planned."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from train_pytorch_model.data.cache_plan import open_caches
+from train_pytorch_model.data.decode_cache import Caches
+from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.loader import (
+    Batch,
+    Loader,
+    Pass,
+    num_threads,
+    on_device,
+    read_for_inference,
+    read_for_training,
+)
+from train_pytorch_model.data.plan import plan_training, plan_validation
+from train_pytorch_model.data.preparation import for_training
+from train_pytorch_model.loop.plan import Plan
+from train_pytorch_model.loop.state import State
+
+
+class Reading:
+    """The batches of one pass, to be read once."""
+
+    def __init__(self, num_batches: int, batches: Iterator[Batch], loader: Loader) -> None:
+        self._num_batches, self._batches, self._loader = num_batches, batches, loader
+        self._waited_before_s = loader.waited_s
+
+    def __len__(self) -> int:
+        return self._num_batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._batches
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds spent waiting for batches of this pass so far."""
+        return self._loader.waited_s - self._waited_before_s
+
+
+class Batches:
+    """Makes batches on the device. While the last ones of a pass are in use, the next pass begins."""
+
+    def __init__(self, plan: Plan, loader: Loader, caches: Caches, max_steps: int | None = None) -> None:
+        """`max_steps` ends every pass early, for a dry run."""
+        self._plan, self._loader, self._caches, self._max_steps = plan, loader, caches, max_steps
+
+    def training(self, state: State) -> Reading:
+        """Return the batches that are left in the open epoch, before its validation."""
+        progress = state.progress
+        current = self._training_pass(state, progress.epoch, progress.images_done)
+        return self._read(current, lambda: self._validation_pass(state))
+
+    def validation(self, state: State, is_last: bool = False) -> Reading:
+        """Return this process's validation batches, before the next epoch unless `is_last`."""
+
+        def following() -> Pass | None:
+            epoch = state.progress.epoch + 1
+            is_over = is_last or epoch > self._plan.config.epochs
+            return None if is_over else self._training_pass(state, epoch)
+
+        return self._read(self._validation_pass(state), following)
+
+    def _read(self, current: Pass, following: Callable[[], Pass | None]) -> Reading:
+        batches = self._loader.batches(current, following)
+        return Reading(len(current.plan), on_device(batches, self._plan.world.device), self._loader)
+
+    def _training_pass(self, state: State, epoch: int, images_done: int = 0) -> Pass:
+        plan, images, seed = self._plan, state.images["training"], self._plan.config.random_seed
+        framing = plan.framings[epoch - 1]
+        planned = plan_training(
+            len(images),
+            plan.config.batch_size,
+            plan.min_local_batch,
+            seed,
+            epoch,
+            plan.world.rank,
+            plan.world.size,
+            images_done,
+        )[: self._max_steps]
+        prepared = for_training(plan.inputs.recipe, framing, plan.inputs.training_framing)
+        read = read_for_training(images, prepared, seed, epoch, self._caches.training)
+        key = f"training {epoch} of {len(images)} images, {len(planned)} batches"
+        return Pass(key, planned, read, images.class_indices, framing)
+
+    def _validation_pass(self, state: State) -> Pass:
+        plan, images, framing = self._plan, state.images["validation"], self._plan.inputs.framing
+        planned = plan_validation(len(images), plan.validated_at_once, plan.world.rank, plan.world.size)
+        planned = planned[: self._max_steps]
+        read = read_for_inference(images, framing, self._caches.validation)
+        key = f"validation of {len(images)} images, {len(planned)} batches"
+        return Pass(key, planned, read, images.class_indices, framing)
+
+
+@contextmanager
+def open_batches(plan: Plan, readers: Decoders | None, max_steps: int | None = None) -> Iterator[Batches]:
+    """The batches, for a `with`. `readers` have been started, but have not received a request yet."""
+    with open_caches(plan.cache, plan.world) as caches:
+        if readers is not None:
+            readers.share(caches.shared, caches.files)
+        with Loader(num_threads(plan.world), readers) as loader:
+            yield Batches(plan, loader, caches, max_steps)

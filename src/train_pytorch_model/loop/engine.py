@@ -1,0 +1,174 @@
+"""The engine of a run: network, optimizer and step, built once from a plan."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torch.amp import GradScaler
+from torch.optim import SGD
+
+from train_pytorch_model.data.cutmix import with_cutmix
+from train_pytorch_model.data.loader import Batch
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep
+from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
+from train_pytorch_model.loop.memory_probe import explaining_out_of_memory
+from train_pytorch_model.loop.optimizer import make_loss, make_optimizer
+from train_pytorch_model.loop.plan import Plan
+from train_pytorch_model.loop.step import Step, TrainStep
+from train_pytorch_model.loop.trials import Trials
+from train_pytorch_model.networks.batch_norms import (
+    raise_momentum,
+    running_statistics,
+    set_running_statistics,
+    set_training_mode,
+)
+from train_pytorch_model.networks.initialization import initialise_from_scratch
+from train_pytorch_model.networks.models import build_model, freeze_backbone
+from train_pytorch_model.networks.on_cpu import adapt_to_cpu
+from train_pytorch_model.words.seeds import derive_seed
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What computes: built once, in `start_engine`. Its tensors change as it trains; nothing else does."""
+
+    plan: Plan
+    """Complete: with what only the built network can tell."""
+    network: nn.Module
+    """Normalized float32 images (B, 3, H, W) → logits (B, C)."""
+    model: nn.Module
+    """uint8 images (B, 3, H, W) → logits (B, C): normalization and network, not replicated."""
+    optimizer: SGD
+    scaler: GradScaler
+    take_step: Step
+    generator: torch.Generator
+    """The default generator of the device, from which layers such as dropout draw."""
+
+    @property
+    def world(self) -> World:
+        return self.plan.world
+
+    def begin_training(self, epoch: int, steps_done: int) -> None:
+        """Prepare for the steps of an epoch, counted from 1, of which some may be done."""
+        set_training_mode(self.network)
+        if isinstance(self.take_step, CudaGraphStep):  # compiling has to pay in the steps that are left
+            self.take_step.steps_left = self.plan.steps_left(epoch, steps_done)
+
+    def randomize(self, batch: Batch, epoch: int, step: int) -> Batch:
+        """Seed the randomness of a step, dropout and CutMix, by (seed, epoch, step, rank); apply CutMix.
+
+        So no generator's state has to be saved. Next to a loader's threads `torch.manual_seed` takes 1.7 ms,
+        in which a fast GPU finishes a step.
+        """
+        inputs = self.plan.inputs
+        seed = derive_seed(self.plan.config.random_seed, "noise", epoch, step, self.world.rank)
+        self.generator.manual_seed(seed)
+        cutmix = inputs.recipe.cutmix
+        return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
+
+    @contextmanager
+    def explaining_memory(self, images: int) -> Iterator[None]:
+        """If memory runs out while `images` are computed at once, raise an error that says what to do."""
+        plan = self.plan
+        with explaining_out_of_memory(
+            images, plan.trained_at_once, plan.min_local_batch, plan.config.batch_size
+        ):
+            yield
+
+    def is_finite(self) -> bool:
+        """Whether all weights and statistics are finite. Waits for the device."""
+        values = [value for value in self.network.state_dict().values() if value.is_floating_point()]
+        norms = torch._foreach_norm(values, ord=float("inf"))
+        return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
+
+    def average_statistics(self) -> None:
+        """Average the running statistics over all processes, each of which has seen other images."""
+        own = running_statistics(self.network)
+        if self.world.size > 1 and len(own) > 0:
+            set_running_statistics(self.network, self.world.sum(own) / self.world.size)
+
+
+def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
+    """Build the engine. Collective: all processes call it, and communicate in it.
+
+    On the main process, fine-tuning decodes a few training images; a GPU tries out what fits into its memory,
+    starting from `fitted` images if an earlier start of the run ran out of memory. Raises
+    `InvalidModelDirectoryError`, `ModuleOutOfMemoryError`.
+    """
+    config, inputs, world = plan.config, plan.inputs, plan.world
+    is_on_cpu = world.device.type == "cpu"
+
+    # The network. The seed comes first, since a new head draws from the generator; the momentum and the
+    # weights are set for the steps of this run, on the CPU, and layers are replaced for the CPU only then.
+    torch.manual_seed(derive_seed(config.random_seed, "weights"))
+    network = build_model(inputs.model, len(inputs.categories))
+    if inputs.recipe.freeze_backbone:
+        freeze_backbone(network, inputs.model.architecture)
+    raise_momentum(network, plan.steps_per_epoch)
+    if not (inputs.model.is_pretrained or inputs.model.is_trained or inputs.recipe.freeze_backbone):
+        images_per_category = len(inputs.training) / len(inputs.categories)
+        initialise_from_scratch(
+            network,
+            inputs.model.architecture,
+            config.epochs,
+            images_per_category,
+            plan.schedule.peak_lr,
+            plan.global_batch_size,
+        )
+    if is_on_cpu:
+        adapt_to_cpu(network, inputs.training_framing.height, inputs.training_framing.width)
+
+    # The model, on the device. Fine-tuning computes with it before the optimizer exists, since the optimizer
+    # needs the learning rate factors.
+    normalize = Normalize(inputs.spec.mean, inputs.spec.std)
+    model = nn.Sequential(normalize, network).to(world.device).to(memory_format=torch.channels_last)
+    factors = prepare_fine_tuning(model, inputs, config, world)
+    optimizer, scaler = make_optimizer(network, factors), plan.precision.scaler(world.device)
+
+    # The step. DDP broadcasts rank 0's weights; trials leave the network as it was.
+    trials = Trials(model, network, optimizer, inputs.training_framing, plan.precision, world)
+    replicated = world.replicate(model)
+    micro_batch = trials.fitting_micro_batch(config.batch_size, fitted, plan.min_local_batch)
+    step = TrainStep(
+        model=replicated,
+        optimizer=optimizer,
+        scaler=scaler,
+        loss_sum=make_loss(inputs, world),
+        precision=plan.precision,
+        world=world,
+        micro_batch=micro_batch,
+        min_local_batch=plan.min_local_batch,
+    )
+    take_step: Step = step
+    if world.size > 1:
+        trials.settle_buckets(replicated, plan.min_local_batch)
+    elif not is_on_cpu and micro_batch is None:
+        take_step = CudaGraphStep(step, trials.compiled)
+    head, body = _lr_factors(network, inputs.model.architecture, factors)
+    return Engine(
+        plan=replace(plan, head_lr_factor=head, body_lr_factor=body, micro_batch=micro_batch),
+        network=network,
+        model=model,
+        optimizer=optimizer,
+        scaler=scaler,
+        take_step=take_step,
+        generator=_generator_of(world.device),
+    )
+
+
+def _lr_factors(
+    network: nn.Module, architecture: str, factors: Mapping[nn.Parameter, float]
+) -> tuple[float, float]:
+    """Learning rates of head and backbone, as multiples of the schedule's; 1 for a frozen backbone."""
+    head = next(network.get_submodule(FAMILY_OF[architecture].head).parameters())
+    body = next(network.parameters())
+    return factors.get(head, 1.0), factors.get(body, 1.0) if body.requires_grad else 1.0
+
+
+def _generator_of(device: torch.device) -> torch.Generator:
+    return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator

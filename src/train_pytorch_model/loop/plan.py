@@ -1,0 +1,254 @@
+"""The plan of a run: everything that is decided before the first step, with the reason for each decision.
+
+It is printed, logged to MLflow and shown in the report; nobody else remembers a decision.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from train_pytorch_model.data.cache_plan import CachePlan, plan_cache
+from train_pytorch_model.data.loader import num_readers
+from train_pytorch_model.data.plan import num_training_steps
+from train_pytorch_model.data.preparation import for_inference, for_training
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.inputs.bad_images import left_out
+from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.loop.fine_tuning import STATISTICS_SHARE, num_sampled
+from train_pytorch_model.loop.memory_probe import validated_at_once
+from train_pytorch_model.loop.precision import Precision, choose_precision
+from train_pytorch_model.loop.schedule import PolynomialSchedule
+from train_pytorch_model.networks.layers import batch_norms
+from train_pytorch_model.networks.models import freeze_backbone
+from train_pytorch_model.networks.shapes import min_share
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, out_of_range
+from train_pytorch_model.words.wording import counted
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do. The last three fields are what only the built network can tell (`start_engine`)."""
+
+    config: TrainConfig
+    inputs: TrainingInputs
+    world: World
+    fingerprint: Mapping[str, str]
+    """The run's identity, see `TrainingInputs.fingerprint`."""
+    framings: tuple[Framing, ...]
+    """Framing of the training images, by epoch."""
+    min_local_batch: int
+    """The fewest images of a step that batch norm can work on."""
+    keeps_statistics: bool
+    """Whether batch norms are fine-tuned with frozen, pretrained statistics."""
+    steps_per_epoch: int
+    schedule: PolynomialSchedule
+    precision: Precision
+    cache: CachePlan
+    head_lr_factor: float = 1.0
+    """Learning rate of the last layer, as a multiple of the schedule's."""
+    body_lr_factor: float = 1.0
+    """Learning rate of all other layers, as a multiple of the schedule's; 1 if they are frozen."""
+    micro_batch: int | None = None
+    """Images that fit into memory at once; None if a whole batch does."""
+
+    def learning_rate(self, epoch: int, step: int, rollback_factor: float) -> float:
+        """The learning rate of a step: schedule x number of processes x rollback factor.
+
+        `epoch` is counted from 1, `step` from 0 in each epoch. The number of processes is in the schedule's
+        peak; the optimizer multiplies the rate by each parameter group's factor, `LR_FACTOR`.
+        """
+        return self.schedule((epoch - 1) * self.steps_per_epoch + step) * rollback_factor
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.config.batch_size * self.world.size
+
+    @property
+    def trained_at_once(self) -> int:
+        """How many images a process computes at once in training."""
+        return self.micro_batch or self.config.batch_size
+
+    @property
+    def validated_at_once(self) -> int:
+        """How many images a process computes at once in validation."""
+        if self.world.device.type != "cuda":
+            return self.trained_at_once
+        return validated_at_once(self.trained_at_once, self.inputs.training_framing, self.inputs.framing)
+
+    def steps_left(self, epoch: int, steps_done: int) -> int:
+        """Steps left on images of the current size, if all epochs are trained; `epoch` is the open one."""
+        epochs = self.framings[epoch - 1 :].count(self.framings[epoch - 1])
+        return epochs * self.steps_per_epoch - steps_done
+
+    def bit_context(self) -> dict[str, str]:
+        """What a result depends on bit for bit, besides inputs and parameters."""
+        return {
+            "processes": str(self.world.size),
+            "device": self.world.device.type,
+            "precision": str(self.precision.dtype),
+            "threads": str(torch.get_num_threads()),
+            "images at once": str(self.trained_at_once),
+            "torch": torch.__version__,
+        }
+
+
+def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan:
+    """Decide everything that does not depend on the values of the weights.
+
+    Raises `InvalidDatasetError`, `ParameterError`.
+    """
+    recipe, architecture = inputs.recipe, inputs.model.architecture
+    trained = inputs.training, for_training(recipe, inputs.training_framing, inputs.training_framing)
+    validated = inputs.validation, for_inference(inputs.framing)
+    framings = tuple(inputs.training_framings(config.epochs))
+    # The least batch is a matter of shapes, for which a network without memory is enough.
+    with torch.device("meta"):
+        network = build(architecture, inputs.model.option, len(inputs.categories))
+    if recipe.freeze_backbone:
+        freeze_backbone(network, architecture)
+    smallest = framings[0]
+    least = min_share(network, smallest.height, smallest.width)
+    is_fine_tuned = inputs.model.is_fine_tuned_for(inputs.categories)
+    steps_per_epoch = _steps_per_epoch(config, inputs, smallest, least, world)
+    return Plan(
+        config=config,
+        inputs=inputs,
+        world=world,
+        fingerprint=inputs.fingerprint(config),
+        framings=framings,
+        min_local_batch=least,
+        keeps_statistics=is_fine_tuned and any(batch_norms(network)) and not recipe.freeze_backbone,
+        steps_per_epoch=steps_per_epoch,
+        schedule=PolynomialSchedule(
+            peak_lr=config.learning_rate * world.size,
+            warmup_steps=config.warmup_epochs * steps_per_epoch,
+            total_steps=config.epochs * steps_per_epoch,
+        ),
+        precision=choose_precision(recipe.precision, world.device),
+        cache=plan_cache(trained, validated, config.epochs, world, num_readers(world)),
+    )
+
+
+def describe(plan: Plan) -> dict[str, str]:
+    """The plan for people, title → text, with the reason for every derived number."""
+    config, inputs, world = plan.config, plan.inputs, plan.world
+    recipe, framing = inputs.recipe, inputs.framing
+    kind = "pretrained " if inputs.model.is_pretrained else ""
+    kind = "trained " if inputs.model.is_trained else kind
+    smoothing, statistics = {}, {}
+    if recipe.label_smoothing:
+        smoothing = {"Smoothing": f"label smoothing {recipe.label_smoothing:g}, in the training loss only"}
+    if plan.keeps_statistics:
+        statistics = {
+            "Batch norms": f"use frozen pretrained statistics, moved {STATISTICS_SHARE:.0%} towards those of"
+            f" {num_sampled(inputs, config.batch_size)} training images"
+        }
+    processes = counted(world.size, "process", "processes")
+    up_to = "up to " if len(inputs.training) % plan.global_batch_size else ""
+    readers = num_readers(world)
+    decoding = f"{readers} processes for loading images" if readers else f"{world.cores} threads for decoding"
+    return {
+        "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
+        "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
+        "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason}){_training_sizes(plan)}",
+        "Augmenting": _augmentation(inputs),
+        **smoothing,
+        "Steps": f"{plan.steps_per_epoch:,} per epoch, {plan.schedule.total_steps:,} in total:"
+        f" {up_to}{plan.global_batch_size} images per step = batch size {config.batch_size} x {processes}",
+        "Peak LR": f"{plan.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
+        f" {_describe_schedule(plan)}",
+        **statistics,
+        "Precision": str(plan.precision),
+        "Device": f"{world.device.type}, {decoding}",
+        "Decoding": plan.cache.summary,
+    }
+
+
+def warnings_of(plan: Plan) -> list[str]:
+    """What a person should know before the run starts."""
+    config, warnings = plan.config, []
+    if plan.schedule.warmup_steps >= plan.schedule.total_steps:
+        warnings.append(
+            f"--warmup-step-number {config.warmup_epochs} epochs is not less than --epochs"
+            f" {config.epochs}: the learning rate only rises, and never decays."
+        )
+    warnings += plan.inputs.warnings
+    if plan.inputs.bad_images:
+        warnings.append(left_out(plan.inputs.bad_images))
+    return warnings
+
+
+def params_of(plan: Plan) -> dict[str, Any]:
+    """What to compare runs by, such as in MLflow: parameters, model, images, decided recipe."""
+    inputs, world = plan.inputs, plan.world
+    return {
+        **plan.config.as_params(),
+        "architecture": inputs.model.architecture,
+        "pretrained": inputs.model.is_pretrained or inputs.model.is_trained,
+        "processes": world.size,
+        "device": world.device.type,
+        "training_images": len(inputs.training),
+        "validation_images": len(inputs.validation),
+        "categories": len(inputs.categories),
+        **asdict(inputs.recipe),
+        "head_lr_factor": plan.head_lr_factor,
+        "body_lr_factor": plan.body_lr_factor,
+        "precision": plan.precision.name,
+    }
+
+
+def _steps_per_epoch(
+    config: TrainConfig, inputs: TrainingInputs, framing: Framing, least: int, world: World
+) -> int:
+    """Steps of an epoch; each takes at least `least` images, the minimum at the size of `framing`."""
+    if config.batch_size < least:
+        raise ParameterError(
+            out_of_range("Batch size", f"greater than {least - 1}", "--batch-size", config.batch_size)
+            + f" At {framing.height} x {framing.width} px the batch norm of {inputs.model.architecture} needs"
+            f" {least} images a step."
+        )
+    steps = num_training_steps(len(inputs.training), config.batch_size, least, world.size)
+    if steps == 0:
+        raise InvalidDatasetError(
+            inputs.training.title,
+            f"it has {len(inputs.training)} image; {inputs.model.architecture} needs {least} at"
+            f" {framing.height} x {framing.width} px.",
+        )
+    return steps
+
+
+def _augmentation(inputs: TrainingInputs) -> str:
+    """Crops, flips and CutMix, as a phrase."""
+    crop, cutmix = inputs.recipe.augmentation, inputs.recipe.cutmix
+    mixed = f", CutMix in {cutmix:.0%} of the steps" if cutmix else ""
+    if inputs.recipe.horizontal_flip:
+        return ("flip, no crop" if crop == "none" else f"{crop} and flip") + mixed
+    return crop + (f", no flip ({inputs.flip_reason})" if inputs.flip_reason else "") + mixed
+
+
+def _describe_schedule(plan: Plan) -> str:
+    """What the learning rate does after its peak, or before, and where it differs, as a phrase."""
+    warmup_steps, peak_lr = plan.schedule.warmup_steps, plan.schedule.peak_lr
+    warmup = f"{counted(warmup_steps, 'warmup step', 'warmup steps')}, then" if warmup_steps else "no warmup,"
+    head, body = plan.head_lr_factor, plan.body_lr_factor
+    rates = f"; {head * peak_lr:.2g} for the new last layer" if head != 1 else ""
+    if body != 1:
+        rates += f"; {body * peak_lr:.2g} for the backbone, the most it tolerates in"
+        rates += f" {counted(plan.config.epochs, 'epoch', 'epochs')}"
+    return f"{warmup} polynomial decay{rates}"
+
+
+def _training_sizes(plan: Plan) -> str:
+    """The training resolutions, as a phrase; empty if they are the resolution for predictions."""
+    first, last = plan.framings[0], plan.framings[-1]
+    if first == last == plan.inputs.framing:
+        return ""
+    sizes = f", trained at {first.height} x {first.width}"
+    if first == last:
+        return sizes
+    return f"{sizes}, from epoch {plan.framings.index(last) + 1} on at {last.height} x {last.width}"

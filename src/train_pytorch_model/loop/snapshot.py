@@ -1,0 +1,129 @@
+"""Snapshots: copies of engine and state on the CPU.
+
+A checkpoint holds one, and a run returns to one when its loss is no longer finite: one mechanism for both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.loop.best_epoch import copied_to_cpu
+from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
+from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.metrics import Metrics
+from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER
+from train_pytorch_model.loop.state import VERSION, Progress, State
+from train_pytorch_model.networks.batch_norms import running_statistics, set_running_statistics
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of engine and state on the CPU."""
+
+    values: Mapping[str, Any]
+    shared: Mapping[str, Tensor]
+    """The same on all processes: network, momentum, the best epoch."""
+    local: Mapping[str, Tensor]
+    """Of this process alone: batch norm statistics between validations, sums of the open epoch."""
+
+
+def take_snapshot(engine: Engine, state: State) -> Snapshot:
+    """Return a copy of engine and state as they are now."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in engine.network.named_parameters()}
+    shared = {f"network.{name}": value for name, value in engine.network.state_dict().items()}
+    for parameter, values in engine.optimizer.state.items():
+        shared[f"momentum.{names[parameter]}"] = values[MOMENTUM_BUFFER]
+    shared |= {f"best.{name}": value for name, value in state.best.weights.items()}
+    local = {"statistics": running_statistics(engine.network), "sums": state.sums.values}
+    values = {**state.values(), "scaler": engine.scaler.state_dict()}
+    return Snapshot(values, copied_to_cpu(shared), copied_to_cpu(local))
+
+
+def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool = False) -> None:
+    """Return to a snapshot; with `rolls_back`, at half the learning rate from there on."""
+    network, optimizer = engine.network, engine.optimizer
+    network.load_state_dict(_part(snapshot.shared, "network."))
+    momenta = _part(snapshot.shared, "momentum.")
+    for name, parameter in network.named_parameters():
+        if name not in momenta:
+            optimizer.state.pop(parameter, None)
+            continue
+        # In place, because CUDA graphs hold its address; in the parameter's layout, for the fused kernel.
+        values = optimizer.state[parameter]
+        values.setdefault(MOMENTUM_BUFFER, torch.empty_like(parameter)).copy_(momenta[name])
+    if snapshot.values["scaler"]:  # empty if that run did not use float16
+        engine.scaler.load_state_dict(snapshot.values["scaler"])
+    set_running_statistics(network, snapshot.local["statistics"])
+    best = _part(snapshot.shared, "best.")
+    best = {name: best[name] for name in network.state_dict() if name in best}  # the order of saved files
+    restore_state = state.roll_back if rolls_back else state.restore
+    restore_state(snapshot.values, snapshot.local["sums"], best)
+
+
+def check(engine: Engine, checkpoint: Checkpoint) -> None:
+    """Raise `DamagedCheckpointError` unless a checkpoint fits this engine."""
+    if checkpoint.values.get("version", VERSION) != VERSION:
+        raise DamagedCheckpointError("it is of another version of this program.")
+    try:
+        msgspec.convert(checkpoint.values["position"], Progress, str_keys=True)
+        Metrics(**checkpoint.values["best"]["metrics"])
+    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        raise DamagedCheckpointError(f"its values are not those of a run: {error}.") from error
+    expected = engine.network.state_dict()
+    for prefix in ("network.", "momentum.", "best."):
+        for name, tensor in _part(checkpoint.tensors, prefix).items():
+            if name not in expected or expected[name].shape != tensor.shape:
+                raise DamagedCheckpointError(f"{prefix}{name} is not part of the network.")
+            if expected[name].dtype != tensor.dtype:
+                raise DamagedCheckpointError(f"{prefix}{name} is {tensor.dtype}.")
+    if _part(checkpoint.tensors, "network.").keys() != expected.keys():
+        raise DamagedCheckpointError("a tensor of the network is missing.")
+
+
+def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:
+    """Return the snapshots of all processes as one checkpoint on the main process, None on the others."""
+    rejected = world.gather(list(snapshot.values["position"]["rejected"].items()))
+    by_rank = world.gather_on_main([dict(snapshot.local)])
+    if not world.is_main:
+        return None
+    local = {f"{name}.{rank}": value for rank, each in enumerate(by_rank) for name, value in each.items()}
+    position = snapshot.values["position"] | {"rejected": dict(rejected)}
+    return Checkpoint({**snapshot.shared, **local}, {**snapshot.values, "position": position})
+
+
+def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
+    """Return the main process's checkpoint as each process's snapshot; None if there is no checkpoint.
+
+    If the number of processes has changed, all get the mean of the statistics, and rank 0 takes all sums.
+    """
+    content = world.broadcast((dict(checkpoint.tensors), dict(checkpoint.values)) if checkpoint else None)
+    if content is None:
+        return None
+    tensors, values = content
+    statistics, sums = _by_rank(tensors, "statistics."), _by_rank(tensors, "sums.")
+    if len(sums) == world.size:
+        local = {"statistics": statistics[world.rank], "sums": sums[world.rank]}
+    else:
+        total = torch.stack(sums).sum(dim=0)
+        local = {
+            "statistics": torch.stack(statistics).mean(dim=0),
+            "sums": total if world.is_main else torch.zeros_like(total),
+        }
+    shared = {
+        name: value for name, value in tensors.items() if name.startswith(("network.", "momentum.", "best."))
+    }
+    return Snapshot(values, shared, local)
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _by_rank(tensors: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
+    part = _part(tensors, prefix)
+    return [part[str(rank)] for rank in range(len(part))]

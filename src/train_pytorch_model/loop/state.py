@@ -1,0 +1,219 @@
+"""The state of a run: all that changes as it trains, besides the tensors of its engine.
+
+Only the epoch loop (`epoch`) and this module write it; displays and reports read it. There is no RNG state in
+it: randomness is a pure function of seed, epoch, step and image.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import nn
+
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.inputs.bad_images import BadImage, without_bad_images
+from train_pytorch_model.loop.best_epoch import BestEpoch
+from train_pytorch_model.loop.early_stopping import Patience
+from train_pytorch_model.loop.metrics import Metrics, Sums
+from train_pytorch_model.loop.plan import Plan
+from train_pytorch_model.measures.evaluation import Outcomes
+from train_pytorch_model.measures.time_budget import EpochTimes, TimeBudget, budget_of
+
+VERSION = 1
+"""Of `State.values`; a checkpoint without one is from before versions, and equal to 1."""
+
+
+@dataclass
+class Progress:
+    """How far the run is and what has happened so far: plain values, as in a checkpoint's manifest."""
+
+    epoch: int = 1
+    """The open epoch, counted from 1."""
+    images_done: int = 0
+    """Images of the open epoch trained so far, over all processes."""
+    steps_done: int = 0
+    """Steps of the open epoch taken so far."""
+    elapsed_s: float = 0.0
+    """Spent on training the open epoch."""
+    waited_s: float = 0.0
+    """The part of `elapsed_s` spent waiting for images."""
+    validation_s: float = 0.0
+    """Spent on validating the open epoch."""
+    run_s: float = 0.0
+    """Spent on the run so far, over all its starts, when the state was last saved."""
+    times: list[EpochTimes] = field(default_factory=list)
+    """Times of the completed epochs."""
+    rejected: dict[int, str] = field(default_factory=dict)
+    """Images that this process could not read in the open epoch: index → reason."""
+    lr_factor: float = 1.0
+    """Multiplies the schedule's learning rate; halved at each rollback."""
+    rollbacks: int = 0
+    history: list[dict[str, int | float]] = field(default_factory=list)
+    """The metrics of the completed epochs; integers stay integers in a checkpoint."""
+    left_out: dict[str, list[int]] = field(default_factory=lambda: {"training": [], "validation": []})
+    """Indices of images found unreadable in completed epochs; not rows, which other files would shift."""
+    bad_images: list[BadImage] = field(default_factory=list)
+    """The same images in human-readable form, with those found before the first epoch."""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """The training of an epoch over all processes, up to and including a step."""
+
+    step: int
+    """Step of the epoch, counted from 1."""
+    lr: float
+    metrics: Metrics
+    images_per_second: float
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """A completed epoch."""
+
+    epoch: int
+    """Counted from 1."""
+    trained: StepReport
+    validated: Metrics
+    is_best: bool
+    """Whether its validation loss is the lowest so far."""
+
+
+@dataclass(frozen=True)
+class ImageResults:
+    """One process's results for each of its validation images."""
+
+    indices: np.ndarray
+    """(N,), int64: indices of the images in the given validation dataset."""
+    outcomes: Outcomes
+    """The outcomes of these N images."""
+    rejected: dict[int, str]
+    """Images that could not be read: index → reason."""
+
+
+class State:
+    """Progress, sums of the open epoch, patience, best epoch, and the images that are left to use."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._timed_at = time.perf_counter()
+        self.progress = Progress(bad_images=list(plan.inputs.bad_images))
+        self.patience = Patience(plan.config.patience)
+        self.best = BestEpoch()
+        self.sums = Sums(plan.world.device)
+        """Of this process's training images in the open epoch."""
+        self.images: dict[str, ImageDirectory] = {
+            "training": plan.inputs.training,
+            "validation": plan.inputs.validation,
+        }
+        """Both data sets, without the images found unreadable in completed epochs."""
+        self.trained: StepReport | None = None
+        """The training of the open epoch, once it is complete. Not saved: it is computed from the sums."""
+        self.validated: Metrics | None = None
+        """The validation of the open epoch, once it is complete."""
+        self.results: dict[int, ImageResults] = {}
+        """By epoch: the open one's and the best one's. Not saved: they are computed from the weights."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no epoch is left, or the patience is exhausted."""
+        return self.progress.epoch > self._plan.config.epochs or self.patience.is_exhausted
+
+    def given(self, role: str) -> ImageDirectory:
+        """The data set of a role as it was given, to which indices in the state refer."""
+        return self._plan.inputs.training if role == "training" else self._plan.inputs.validation
+
+    def leave_out(self, role: str, rejected: Mapping[int, str]) -> list[BadImage]:
+        """Leave out images that any process could not read, from now on, by their indices in `images`.
+
+        Return a record of each. Raises `InvalidDatasetError` if they are too many.
+        """
+        before = self.images[role]
+        self.images[role], records = without_bad_images(before, dict(rejected))
+        self.progress.bad_images += records
+        left_out = before.places_in(self.given(role), sorted(rejected))
+        self.progress.left_out[role] += left_out.tolist()
+        return records
+
+    def close_epoch(self, network: nn.Module) -> EpochReport:
+        """Record the results of the open epoch, which is trained and validated, and open the next one."""
+        progress, trained, validated = self.progress, self.trained, self.validated
+        assert trained
+        assert validated
+        self.best.observe(progress.epoch, validated, network)
+        self.results = {number: each for number, each in self.results.items() if number == self.best.epoch}
+        self.patience.observe(validated.loss)
+        report = EpochReport(progress.epoch, trained, validated, self.best.epoch == progress.epoch)
+        step = progress.epoch * self._plan.steps_per_epoch
+        metrics = documented_metrics(trained, validated)
+        progress.history.append({"epoch": progress.epoch, "step": step, **metrics})
+        progress.times.append(EpochTimes(progress.elapsed_s, progress.waited_s, progress.validation_s))
+        progress.epoch += 1
+        progress.images_done = progress.steps_done = 0
+        progress.elapsed_s = progress.waited_s = progress.validation_s = 0.0
+        progress.rejected = {}
+        self.sums.values.zero_()
+        self.trained = self.validated = None
+        return report
+
+    def budget(self) -> TimeBudget:
+        """Where the time of the run has gone so far."""
+        return budget_of(self.progress.times, self._run_s())
+
+    def values(self) -> dict[str, Any]:
+        """Plain values for a checkpoint; the sums and the best epoch's weights are tensors of their own."""
+        self._save_time()
+        return {
+            "version": VERSION,
+            "position": asdict(self.progress),
+            "patience": {"spent": self.patience.spent, "previous_loss": self.patience.previous_loss},
+            "best": {"epoch": self.best.epoch, "metrics": asdict(self.best.metrics)},
+        }
+
+    def restore(
+        self, values: Mapping[str, Any], sums: torch.Tensor, best_weights: dict[str, torch.Tensor]
+    ) -> None:
+        """Return to what `values` returned, with the sums and the best weights of that time."""
+        self.best = BestEpoch(values["best"]["epoch"], Metrics(**values["best"]["metrics"]), best_weights)
+        self.patience.spent = values["patience"]["spent"]
+        self.patience.previous_loss = values["patience"]["previous_loss"]
+        self.progress = msgspec.convert(values["position"], Progress, str_keys=True)
+        # A run that resumes with another number of processes continues at the same image.
+        self.progress.steps_done = math.ceil(self.progress.images_done / self._plan.global_batch_size)
+        self.sums.values.copy_(sums)
+        self.trained = self.validated = None
+        self.images = {
+            role: self.given(role).without(indices) for role, indices in self.progress.left_out.items()
+        }
+
+    def roll_back(self, values: Mapping[str, Any], sums: torch.Tensor, best: dict[str, torch.Tensor]) -> None:
+        """Restore a state as it was before the loss was no longer finite, and halve the learning rate."""
+        factor, rollbacks = self.progress.lr_factor / 2, self.progress.rollbacks + 1
+        self._save_time()
+        run_s = self.progress.run_s  # discarded steps have taken their time
+        self.restore(values, sums, best)
+        self.progress.lr_factor, self.progress.rollbacks, self.progress.run_s = factor, rollbacks, run_s
+
+    def _run_s(self) -> float:
+        return self.progress.run_s + time.perf_counter() - self._timed_at
+
+    def _save_time(self) -> None:
+        self.progress.run_s, self._timed_at = self._run_s(), time.perf_counter()
+
+
+def documented_metrics(trained: StepReport, validated: Metrics) -> dict[str, float]:
+    """The metrics of an epoch under the component's documented names; fractions from 0 to 1."""
+    return {
+        "Train images per second": trained.images_per_second,
+        "Train loss": trained.metrics.loss,
+        "Train error": 1 - trained.metrics.top1,
+        "Valid loss": validated.loss,
+        "Top 1 accuracy": validated.top1,
+        "Top 5 accuracy": validated.top5,
+        "Learning rate": trained.lr,
+    }

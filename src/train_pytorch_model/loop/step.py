@@ -1,0 +1,72 @@
+"""One training step: an optimizer update on one batch, with all options decided beforehand."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from train_pytorch_model.data.loader import Batch
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.loop.metrics import Sums
+from train_pytorch_model.loop.optimizer import LossSum, set_learning_rate
+from train_pytorch_model.loop.precision import Precision
+
+
+class Step(Protocol):
+    """Takes a training step."""
+
+    def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
+        """Take the step; return the sum of the losses, detached, without waiting for the device."""
+
+
+@dataclass(frozen=True)
+class TrainStep:
+    """A step, computed operation by operation."""
+
+    model: nn.Module
+    """uint8 images (B, 3, H, W) → logits (B, C); averages its gradients over the processes."""
+    optimizer: Optimizer
+    scaler: GradScaler
+    """Scales the loss; disabled unless the precision is float16."""
+    loss_sum: LossSum
+    precision: Precision
+    world: World
+    micro_batch: int | None = None
+    """Images that fit into memory at once; None if a whole batch does."""
+    min_local_batch: int = 1
+    """The fewest images that batch norm can work on: a smaller local batch is skipped, and a micro-batch may
+    exceed `micro_batch` so that no other gets fewer."""
+
+    def __call__(self, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
+        """Take the step; return the sum of the losses, detached, without waiting for the device."""
+        # Unreadable images may leave a batch too small; the rest of it is trained in the next epoch.
+        taken = len(batch.targets) if len(batch.targets) >= self.min_local_batch else 0
+        images = batch.images[:taken].to(self.world.device, non_blocking=True)  # (B, 3, H, W)
+        targets = batch.targets[:taken].to(self.world.device, non_blocking=True)  # (B,)
+        set_learning_rate(self.optimizer, lr)
+        num_parts = self._num_parts(len(images))
+        total = torch.zeros((), device=self.world.device)
+        parts = zip(images.tensor_split(num_parts), targets.tensor_split(num_parts), strict=True)
+        for number, (some_images, some_targets) in enumerate(parts, start=1):
+            with self.world.gradient_sync(self.model, is_last=number == num_parts):
+                with self.precision.autocast(self.world.device):
+                    logits = self.model(some_images)  # (B, C)
+                loss_sum = self.loss_sum(logits.float(), some_targets)
+                # DDP divides by the number of processes; we want the mean over all images of the step.
+                loss = loss_sum * (self.world.size / batch.global_count)
+                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            sums.add(loss_sum, logits, some_targets)
+            total += loss_sum.detach()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total
+
+    def _num_parts(self, num_images: int) -> int:
+        if self.micro_batch is None:
+            return 1
+        return max(1, min(math.ceil(num_images / self.micro_batch), num_images // self.min_local_batch))

@@ -1,0 +1,98 @@
+"""Progress of an epoch, on the screen or in the log; and a warning if a run will take long. Reads only."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from train_pytorch_model.loop.epoch import StepDone
+from train_pytorch_model.loop.plan import Plan
+from train_pytorch_model.loop.state import State, StepReport
+from train_pytorch_model.machine.console import Bar, logger, progress_bar
+from train_pytorch_model.measures.time_budget import duration
+
+STEPS_TO_JUDGE = 10  # until the speed is known; the first, slower one does not count
+LONG_RUN_S = 2 * 3600.0  # worth a warning on a CPU
+
+
+def rest_s(plan: Plan, epoch: int, step_s: float, waited_s: float) -> float:
+    """Seconds for the epochs after `epoch`, counted from 1, whose steps took `step_s`, `waited_s` idle.
+
+    The computing time of a step is proportional to the pixels of an image. Waiting does not grow with them: a
+    large file takes as long to read at any training size.
+    """
+    pixels = [framing.num_pixels for framing in plan.framings]
+    computed_s = sum(pixels[epoch:]) / pixels[epoch - 1] * (step_s - waited_s)
+    return plan.steps_per_epoch * (computed_s + (len(pixels) - epoch) * waited_s)
+
+
+class EpochView:
+    """Displays the progress of an epoch of which `num_steps` steps are left."""
+
+    def __init__(self, bar: Bar, plan: Plan, state: State, num_steps: int) -> None:
+        self._bar, self._plan, self._state = bar, plan, state
+        self._num_steps, self._steps = num_steps, 0
+        self._started_at = self._first_step_at = time.perf_counter()
+        self._waited_at_start_s = self._waited_at_first_step_s = state.progress.waited_s
+
+    def show(self, done: StepDone) -> None:
+        """Count a step, and show a report that is due."""
+        self._bar.advance()
+        self._steps += 1
+        if self._steps == 1:
+            self._first_step_at = time.perf_counter()
+            self._waited_at_first_step_s = self._state.progress.waited_s
+        elif self._steps == STEPS_TO_JUDGE:
+            self._warn_of_a_long_run()
+        if done.report:
+            self._show(done.report)
+
+    def _show(self, report: StepReport) -> None:
+        progress = self._state.progress
+        self._bar.show(
+            report.step,
+            f"loss {report.metrics.loss:.4f}",
+            f"top-1 {report.metrics.top1:6.1%}",
+            self._eta(),
+            f"{report.images_per_second:.1f} images/s",
+            f"lr {report.lr:.2e}",
+            f"data wait {progress.waited_s / max(progress.elapsed_s, 1e-9):.0%}",
+        )
+
+    def _eta(self) -> str:
+        """The time left for the epoch, and for the run if all epochs are trained."""
+        plan, progress = self._plan, self._state.progress
+        step_s = (time.perf_counter() - self._started_at) / self._steps
+        waited_s = (progress.waited_s - self._waited_at_start_s) / self._steps
+        epoch_s = step_s * (self._num_steps - self._steps)
+        following = plan.config.epochs - progress.epoch
+        if following == 0:
+            return f"ETA {duration(epoch_s)}"
+        validation_s = progress.times[-1].validation_s if progress.times else 0.0  # unknown in epoch 1
+        run_s = epoch_s + rest_s(plan, progress.epoch, step_s, waited_s) + (following + 1) * validation_s
+        return f"ETA {duration(epoch_s)}, run {duration(run_s)}"
+
+    def _warn_of_a_long_run(self) -> None:
+        plan, progress = self._plan, self._state.progress
+        is_first = progress.epoch == 1 and progress.steps_done == self._steps
+        if plan.world.device.type != "cpu" or not is_first:
+            return
+        step_s = (time.perf_counter() - self._first_step_at) / (STEPS_TO_JUDGE - 1)
+        waited_s = (progress.waited_s - self._waited_at_first_step_s) / (STEPS_TO_JUDGE - 1)
+        run_s = step_s * plan.steps_per_epoch + rest_s(plan, 1, step_s, waited_s)
+        if run_s >= LONG_RUN_S:
+            epochs, images = plan.config.epochs, len(plan.inputs.training)
+            logger.warning(
+                f"At the speed of the first steps, {images * epochs:,} images ({epochs}"
+                f" epochs) take about {duration(run_s)} on this CPU. A GPU takes a small part of that."
+                " Fewer --epochs or, in init-model, a smaller --image-size or --freeze-backbone help, too."
+            )
+
+
+@contextmanager
+def epoch_view(plan: Plan, state: State, num_steps: int) -> Iterator[EpochView]:
+    """The display of the open epoch, for a `with`; `num_steps` steps of it are left."""
+    progress = state.progress
+    title = f"Epoch {progress.epoch}/{plan.config.epochs}"
+    total, done = progress.steps_done + num_steps, progress.steps_done
+    with progress_bar(total, title, done, plan.config.print_frequency) as bar:
+        yield EpochView(bar, plan, state, num_steps)

@@ -1,0 +1,79 @@
+"""A run, which knows who it is: its fingerprint, its token, and its folder beside the output."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from train_pytorch_model.formats.outputs import check_output
+from train_pytorch_model.formats.run_folder import FLAG, RunFolder
+from train_pytorch_model.formats.run_lock import run_lock
+from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from train_pytorch_model.loop.plan import Plan
+from train_pytorch_model.loop.state import State
+from train_pytorch_model.machine.console import logger
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has begun. Only the main process writes its folder."""
+
+    plan: Plan
+    output: Path
+    folder: RunFolder
+    token: str
+    """Identifies this run in what it leaves elsewhere; empty on all processes but the main one."""
+
+    def keep_history(self, state: State) -> None:
+        """Write the metrics of the completed epochs; a failure is only a warning."""
+        if not self.plan.world.is_main:
+            return
+        try:
+            self.folder.keep(self.plan.fingerprint, self.token, state.progress.history)
+        except OSError as error:  # all of them are written again after the next epoch, and with the model
+            logger.warning(f"{self.folder.root} cannot be written: {error.strerror}. Training continues.")
+
+    def how_to_recover(self, unsaved: Checkpoint | None) -> str:
+        """What to do about a model that could not be written: where its checkpoint is, and what to run."""
+        retry = "The same command writes it without training again."
+        if unsaved is None:
+            return retry
+        with suppress(OSError):  # the partial model has been deleted, so there may be space now
+            save_checkpoint(self.folder.checkpoints, unsaved)
+            return retry
+        with suppress(OSError):
+            elsewhere = Path(tempfile.mkdtemp(prefix="train_pytorch_model-"))
+            save_checkpoint(elsewhere, unsaved)
+            return (
+                f"Its checkpoint is in {elsewhere}. Move its two files to {self.folder.checkpoints}. {retry}"
+            )
+        return "Nor could its checkpoint be written, there or to the temporary folder: the training is lost."
+
+
+def fitting_before(plan: Plan, output: Path, fresh: bool) -> int | None:
+    """How many images fit into memory at once, if an earlier start of this run has run out of it.
+
+    The minimum over all processes, which may not share a run folder.
+    """
+    images = RunFolder.beside(output).read_micro_batch(plan.fingerprint, fresh)
+    return min(filter(None, plan.world.gather([images])), default=None)
+
+
+@contextmanager
+def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
+    """Begin or continue the run of this plan, for a `with` in which no other run writes here.
+
+    Collective. Raises `OutputDirectoryError`.
+    """
+    folder, token = RunFolder.beside(output), ""
+    with ExitStack() as stack:
+        if plan.world.is_main:
+            folder.make()
+            stack.enter_context(run_lock(folder.root, FLAG, logger.info))
+            token = folder.begin(plan.fingerprint, fresh)
+            check_output(output, FLAG, by_writing=False, token=token)  # another run may just have written it
+        plan.world.barrier()
+        yield Run(plan, output, folder, token)
+    if plan.world.is_main:
+        folder.remove()

@@ -1,0 +1,66 @@
+"""Trainings without a command line: an engine and its state, for tests and benchmarks that look inside."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from train_pytorch_model.data.decode_cache import NO_CACHES
+from train_pytorch_model.data.loader import Loader
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.loop.batches import Batches
+from train_pytorch_model.loop.engine import Engine, start_engine
+from train_pytorch_model.loop.epoch import StepDone, train_epoch, validate
+from train_pytorch_model.loop.metrics import Metrics
+from train_pytorch_model.loop.plan import Plan, make_plan
+from train_pytorch_model.loop.state import EpochReport, State, StepReport
+from train_pytorch_model.words.config import TrainConfig
+
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
+
+
+@dataclass
+class Training:
+    """A training that has started."""
+
+    engine: Engine
+    state: State
+
+    @property
+    def plan(self) -> Plan:
+        return self.engine.plan
+
+    def train(self, batches: Batches, after_step: Callable[[StepDone], None] = lambda _: None) -> StepReport:
+        """Train on the rest of the open epoch."""
+        for done in train_epoch(self.engine, self.state, batches.training(self.state)):
+            after_step(done)
+        assert self.state.trained
+        return self.state.trained
+
+    def validate(self, batches: Batches) -> Metrics:
+        """Validate the current network."""
+        for _ in validate(self.engine, self.state, batches.validation(self.state)):
+            pass
+        assert self.state.validated
+        return self.state.validated
+
+    def train_and_validate(self, batches: Batches) -> EpochReport:
+        """Complete the open epoch."""
+        self.train(batches)
+        self.validate(batches)
+        return self.state.close_epoch(self.engine.network)
+
+
+def start_training(config: TrainConfig, inputs: TrainingInputs, world: World = ALONE) -> Training:
+    """Build what a training needs."""
+    engine = start_engine(make_plan(config, inputs, world))
+    return Training(engine, State(engine.plan))
+
+
+@contextmanager
+def uncached(plan: Plan) -> Iterator[Batches]:
+    """The batches of a training, whose images are decoded each time."""
+    with Loader(plan.world.cores) as loader:
+        yield Batches(plan, loader, NO_CACHES)

@@ -1,0 +1,57 @@
+"""When checkpoints are written after epochs: rarely if epochs are short, and always after the last one."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.painting import paint_folders
+from tests.trainings import start_training
+
+from train_pytorch_model.inputs.opening import open_training_inputs
+from train_pytorch_model.loop import saving
+from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, Saver
+from train_pytorch_model.machine.stop_requests import StopRequests
+from train_pytorch_model.words.config import TrainConfig
+
+
+class Clock(NamedTuple):
+    now: list[float]
+
+    def monotonic(self) -> float:
+        return self.now[0]
+
+
+@pytest.mark.parametrize(
+    ("every_s", "ends", "written"),
+    [
+        pytest.param(EVERY_S, [5, 29, 30, 59, 61, 90, 95], [30, 61, 95], id="short epochs"),
+        pytest.param(EVERY_S, [250, 500, 750], [250, 500, 750], id="long epochs"),
+        pytest.param(UPLOADED_EVERY_S, [30, 899, 900, 1000], [900, 1000], id="an uploaded folder"),
+        pytest.param(0.0, [1, 2, 3], [1, 2, 3], id="every step is written"),
+    ],
+)
+def test_epochs_are_written_some_time_apart_and_the_last_one_always_is(
+    tmp_path: Path,
+    untrained_resnet18: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    every_s: float,
+    ends: list[int],
+    written: list[int],
+) -> None:
+    clock = Clock([0.0])
+    monkeypatch.setattr(saving, "time", clock)
+    images = paint_folders(tmp_path / "images", 2)
+    inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
+    training = start_training(TrainConfig(epochs=9), inputs)
+    state, folder = training.state, tmp_path / "checkpoints"
+    saved = []
+    with Saver(folder, every_s, training.engine, state, StopRequests()) as saver:
+        for end in ends:
+            clock.now[0] = end
+            state.progress.epoch = 10 if end == ends[-1] else 2
+            before = set(folder.glob("*"))
+            saver.after_epoch()
+            saver._finish_writing(wait=True)
+            if set(folder.glob("*")) != before:
+                saved.append(end)
+    assert saved == written
