@@ -44,6 +44,7 @@ class Evaluate:
             self._evaluate,
             lambda: open_evaluation_inputs(self.trained_model, self.dataset),
             command_line_of("evaluate", options, {"--quiet": self.quiet}),
+            trained_model=self.trained_model,
             dataset=self.dataset,
             output=self.output,
             output_option=OUTPUT,

@@ -2,9 +2,12 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import set_up
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
 
 T = TypeVar("T", OpenedInputs, ScoringInputs)
+D = TypeVar("D", ImageDirectory, ModelDirectory)
 
 
 def run_in_processes(
@@ -45,6 +49,7 @@ def run_on_images(
     open_inputs: Callable[[], ScoringInputs],
     arguments: Sequence[str],
     *,
+    trained_model: Path,
     dataset: Path,
     output: Path,
     output_option: str,
@@ -60,7 +65,16 @@ def run_on_images(
         check_output(output, output_option, by_writing=is_main)
         return inputs
 
-    run_in_processes(story, open_and_check, arguments, {})
+    def run_story(inputs: ScoringInputs, world: "World") -> None:
+        model, images = on_this_host(inputs.model, trained_model), on_this_host(inputs.images, dataset)
+        story(replace(inputs, model=model, images=images), world)
+
+    run_in_processes(run_story, open_and_check, arguments, {})
+
+
+def on_this_host(directory: D, root: Path) -> D:
+    """Return a directory that rank 0 has opened with its path on this host."""
+    return directory if directory.root == root else replace(directory, root=root)
 
 
 def command_line_of(verb: str, options: Mapping[str, object], switches: Mapping[str, bool]) -> list[str]:

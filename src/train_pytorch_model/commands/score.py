@@ -54,6 +54,7 @@ class Score:
             self._score,
             lambda: open_scoring_inputs(self.trained_model, self.dataset),
             command_line_of("score", options, {"--quiet": self.quiet}),
+            trained_model=self.trained_model,
             dataset=self.dataset,
             output=self.scored_dataset,
             output_option=OUTPUT,

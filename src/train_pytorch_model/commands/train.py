@@ -3,14 +3,14 @@
 import os
 import shlex
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.processes import command_line_of, run_in_processes
+from train_pytorch_model.commands.processes import command_line_of, on_this_host, run_in_processes
 from train_pytorch_model.commands.program import Switch, activation_commands
 from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.outputs import check_apart, check_output
@@ -104,6 +104,12 @@ class Train:
     def _train(self, inputs: OpenedInputs, world: "World") -> None:
         from train_pytorch_model.stories.train import dry_run, train
 
+        inputs = replace(
+            inputs,
+            model=on_this_host(inputs.model, self.untrained_model),
+            training=on_this_host(inputs.training, self.training_dataset),
+            validation=on_this_host(inputs.validation, self.validation_dataset),
+        )
         # One file for each training process, which the portal shows; not for a node's launcher, whose rank is
         # that of a node: the files of all nodes end up in one folder.
         log = Path("logs") / f"rank_{world.rank}.log"

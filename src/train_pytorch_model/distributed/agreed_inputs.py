@@ -4,13 +4,10 @@ import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.formats.run_folder import differing_options
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
@@ -21,36 +18,25 @@ POLL_S = 0.2
 T = TypeVar("T", OpenedInputs, ScoringInputs)
 
 
-@dataclass(frozen=True)
-class Report:
-    """What a rank tells the others once the inputs are open."""
-
-    options: Mapping[str, str]
-    """What it was asked to do."""
-    error: UserError | None = None
-    model: ModelDirectory | None = None
-    """Set, as are the next two, for a rank that has opened inputs."""
-    roots: tuple[Path, ...] = ()
-    images: tuple[str, ...] = ()
-    """A hash of each directory; none in a run on one host."""
-
-
 def open_together(open_inputs: Callable[[], T | None], options: Mapping[str, str], world: World) -> T | None:
-    """Return the inputs that rank 0 finds, on all ranks, with the paths of their own host.
+    """Return the inputs that rank 0 finds, on all ranks; the first rank of each host opens them.
 
-    The first rank of each host opens them. Missing images are rejected when they are read. A `UserError` that
-    a rank raises is raised on all, as is `TrainingError` if their `options` differ.
+    Images that are missing on another host are rejected when they are read. A `UserError` that a rank raises
+    is raised on all, as is `TrainingError` if the `options` of their commands, or their models, differ.
     """
     inputs, error = _open_on_first_ranks(open_inputs, world)
-    reports = world.gather([_report(inputs, error, options, world)])
-    for report in reports:
-        if report.error:
-            raise report.error
-    if reports[0].model is None:
+    for raised in world.gather([error]):
+        if raised:
+            raise raised
+    agreed = world.broadcast(inputs)
+    if agreed is None:
         return None
-    _check_same_command(reports)
-    _warn_of_other_images(reports)
-    return _with_local_paths(world.broadcast(inputs), reports, world)
+    if isinstance(agreed, OpenedInputs):
+        model = {} if inputs is None else {"untrained_model": inputs.model.sha256}
+        _check_same_command(world.gather([{**options, **model}]))
+    if world.local_size < world.size:
+        _warn_of_other_images(world.gather([None if inputs is None else _sha256(inputs)]))
+    return agreed
 
 
 def _open_on_first_ranks(
@@ -80,28 +66,14 @@ def _open_on_first_ranks(
         return None, error
 
 
-def _report(inputs: T | None, error: UserError | None, options: Mapping[str, str], world: World) -> Report:
-    if inputs is None:
-        return Report(options, error)
-    directories = _directories(inputs).values()
-    has_other_hosts = world.local_size < world.size
-    return Report(
-        options={**options, "untrained_model": inputs.model.sha256}
-        if isinstance(inputs, OpenedInputs)
-        else options,
-        model=inputs.model,
-        roots=tuple(directory.root for directory in directories),
-        images=tuple(map(_sha256, directories)) if has_other_hosts else (),
-    )
-
-
-def _check_same_command(reports: Sequence[Report]) -> None:
+def _check_same_command(options: Sequence[Mapping[str, str]]) -> None:
+    """Raise `TrainingError` unless all ranks have the options of rank 0."""
     differences = [
         f"rank {rank}: {option} is {value}, not {mains}"
         if value
         else f"rank {rank}: {option} has other content"
-        for rank, report in enumerate(reports)
-        for option, mains, value in differing_options(reports[0].options, report.options)
+        for rank, own in enumerate(options)
+        for option, mains, value in differing_options(options[0], own)
     ]
     if differences:
         raise TrainingError(
@@ -110,36 +82,23 @@ def _check_same_command(reports: Sequence[Report]) -> None:
         )
 
 
-def _warn_of_other_images(reports: Sequence[Report]) -> None:
-    ranks = [str(rank) for rank, report in enumerate(reports) if report.images not in ((), reports[0].images)]
+def _warn_of_other_images(hashes: Sequence[str | None]) -> None:
+    """Warn if a rank has found other images than rank 0; None for one that has not looked."""
+    ranks = [str(rank) for rank, found in enumerate(hashes) if found not in (None, hashes[0])]
     if ranks:
         logger.warning(
             f"Other images exist or are readable for rank {', '.join(ranks)}; those of rank 0 are used."
         )
 
 
-def _with_local_paths(inputs: T | None, reports: Sequence[Report], world: World) -> T | None:
-    """Return the inputs with the model and the roots that were opened on this host."""
-    opened = {
-        world.peers[rank].host: report for rank, report in enumerate(reports) if report.model is not None
-    }
-    own = reports[world.rank] if reports[world.rank].model else opened.get(world.peers[world.rank].host)
-    if inputs is None or own is None or own.model is None:
-        return inputs
-    directories: dict[str, Any] = {
-        name: replace(directory, root=root)
-        for (name, directory), root in zip(_directories(inputs).items(), own.roots, strict=True)
-    }
-    return replace(inputs, model=own.model, **directories)
-
-
-def _directories(inputs: OpenedInputs | ScoringInputs) -> dict[str, ImageDirectory]:
-    """Return the image directories by the names of their fields."""
-    if isinstance(inputs, OpenedInputs):
-        return {"training": inputs.training, "validation": inputs.validation}
-    return {"images": inputs.images}
-
-
-def _sha256(directory: ImageDirectory) -> str:
+def _sha256(inputs: OpenedInputs | ScoringInputs) -> str:
     """Return a hash of the images and of their rows: caches and results refer to rows."""
-    return directory.fingerprint() + hashlib.sha256(directory.rows.tobytes()).hexdigest()
+    directories: tuple[ImageDirectory, ...]
+    if isinstance(inputs, OpenedInputs):
+        directories = inputs.training, inputs.validation
+    else:
+        directories = (inputs.images,)
+    digest = hashlib.sha256()
+    for directory in directories:
+        digest.update(directory.fingerprint().encode() + directory.rows.tobytes())
+    return digest.hexdigest()

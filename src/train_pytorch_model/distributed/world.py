@@ -23,9 +23,7 @@ from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.words.errors import LostRankError
 
 TIMEOUT = timedelta(minutes=10)  # of one collective; a rank that is silent for longer is lost
-EXIT_DELAY_S = (
-    2.0  # survivors wait before they exit: launchers report the first exit, which should be the cause
-)
+EXIT_DELAY_S = 2.0  # before survivors exit: launchers report the first exit, which should be the cause
 
 T = TypeVar("T")
 
@@ -53,21 +51,21 @@ class World:
         return max(1, usable_cores() // self.local_size)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all processes, on every process."""
+        """Return the sum over all processes, on every process."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values)
         return values
 
     def max(self, values: Tensor) -> Tensor:
-        """The element-wise maximum over all processes, on every process."""
+        """Return the element-wise maximum over all processes, on every process."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
     def broadcast(self, value: T) -> T:
-        """The main process's value, on every process."""
+        """Return the main process's value, on every process."""
         if self.size == 1:
             return value
         shared = [value]
@@ -75,7 +73,7 @@ class World:
         return shared[0]
 
     def gather(self, values: Sequence[T]) -> list[T]:
-        """The values of all processes, in rank order, on every process."""
+        """Return the values of all processes, in rank order, on every process."""
         if self.size == 1:
             return list(values)
         gathered: list[Sequence[T]] = [()] * self.size
@@ -83,7 +81,7 @@ class World:
         return [value for values in gathered for value in values]
 
     def gather_on_main(self, values: Sequence[T]) -> list[T]:
-        """The values of all processes, in rank order, on the main process; an empty list on the others."""
+        """Return the values of all processes, in rank order, on the main process; elsewhere nothing."""
         if self.size == 1:
             return list(values)
         gathered: list[Sequence[T]] | None = [()] * self.size if self.is_main else None
@@ -92,20 +90,22 @@ class World:
 
     @functools.cached_property
     def failures(self) -> Mapping[int, str]:
-        """Rank → why that process does not respond, as far as this one can tell.
+        """Return rank → why that process does not respond, as far as this one can tell.
 
         Determined once, as soon as a collective has failed: the other survivors exit one after the other.
         """
         return find_failures(self.peers)
 
     def describe_lost(self) -> str:
-        """The processes that do not respond, for the end of an error message."""
-        lost = [(rank, self.peers[rank], failure) for rank, failure in self.failures.items()]
-        texts = [f"rank {rank} (process {one.pid} on {one.host}) {failure}" for rank, one, failure in lost]
+        """Return the processes that do not respond, for the end of an error message."""
+        texts = [
+            f"rank {rank} (process {self.peers[rank].pid} on {self.peers[rank].host}) {failure}"
+            for rank, failure in self.failures.items()
+        ]
         return ", ".join(texts) or "another process of the run does not answer"
 
     def speaks_for_survivors(self) -> bool:
-        """Whether this is the lowest surviving rank of its host, which reports the loss."""
+        """Return whether this is the lowest surviving rank of its host, which reports the loss."""
         here = self.peers[self.rank].host
         before = enumerate(self.peers[: self.rank])
         return not any(peer.host == here and rank not in self.failures for rank, peer in before)
@@ -116,7 +116,7 @@ class World:
             dist.barrier()
 
     def replicate(self, network: nn.Module) -> nn.Module:
-        """The network; with several processes in DDP: gradients are averaged, rank 0's weights broadcast."""
+        """Return the network, of several processes in DDP: averages gradients, has rank 0's weights."""
         if self.size == 1:
             return network
         # Raised for gradients of 1 x 1 kernels, whose memory layout is right whatever their strides say.
@@ -131,7 +131,7 @@ class World:
             )
 
     def gradient_sync(self, network: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-        """The context of a backward pass: only the last one of a step averages gradients over processes."""
+        """Return the context of a backward pass: only a step's last one averages gradients over processes."""
         if is_last or not isinstance(network, DistributedDataParallel):
             return nullcontext()
         context: AbstractContextManager[None] = network.no_sync()
@@ -139,7 +139,7 @@ class World:
 
 
 def is_lost_connection(error: RuntimeError) -> bool:
-    """Whether a collective failed because another process is gone, rather than for another reason."""
+    """Return whether a collective failed because another process is gone, rather than for another reason."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
@@ -185,7 +185,7 @@ def join_world() -> Iterator[World]:
 
 
 def _not_met(world: World, error: RuntimeError) -> LostRankError | SystemExit:
-    """The exception for a failed rendezvous, which one process of each host reports."""
+    """Return the exception for a failed rendezvous, which one process of each host reports."""
     if world.local_rank > 0:
         return SystemExit(LostRankError.exit_status)
     address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"

@@ -1,6 +1,6 @@
 """How this process was launched, and whether it starts worker processes itself.
 
-`decide` is a pure function of the environment and the number of GPUs, tested by a table of cases.
+`decide` is a pure function of the environment variables and the number of GPUs, tested by a table of cases.
 """
 
 import shlex
@@ -37,8 +37,8 @@ class Worker:
     """How the process was launched, for the log."""
     warning: str = ""
 
-    def environment(self) -> dict[str, str]:
-        """The variables that torch.distributed reads."""
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables that torch.distributed reads."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.size),
@@ -61,7 +61,7 @@ class Agent:
     note: str = ""
 
     def torchrun_line(self, arguments: Sequence[str]) -> str:
-        """The torchrun command that starts the same processes."""
+        """Return the torchrun command that starts the same processes."""
         where = (
             ["--standalone"]
             if self.num_nodes == 1
@@ -77,7 +77,7 @@ class Agent:
 
 
 def decide(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
-    """The role of this process. Raises `LaunchError` if the environment is inconsistent or incomplete."""
+    """Return the role of this process. Raises `LaunchError` if variables are missing or contradictory."""
     if "TORCHELASTIC_RUN_ID" in env:
         return _checked(_worker_of_launcher(env, "torchrun"), num_gpus)
     if "OMPI_COMM_WORLD_SIZE" in env:
@@ -91,13 +91,13 @@ def decide(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
 
 
 def is_alone(env: Mapping[str, str]) -> bool:
-    """Whether no launcher has started other processes of the run. Raises `LaunchError`."""
+    """Return whether no launcher has started other processes of the run. Raises `LaunchError`."""
     part = decide(env, num_gpus=0)
     return isinstance(part, Worker) and part.size == 1
 
 
 def rank_of(env: Mapping[str, str]) -> int:
-    """This process's rank according to its environment, unchecked; 0 when alone."""
+    """Return this process's rank according to its variables, unchecked; 0 when alone."""
     rank = env.get("RANK", env.get("OMPI_COMM_WORLD_RANK", "0"))
     return int(rank) if rank.isdecimal() else 0
 

@@ -4,7 +4,7 @@ import os
 
 
 def sealed_file(name: str, num_bytes: int) -> int:
-    """A file descriptor. A mapping of it reads as zeros where nothing was written, and never causes a SIGBUS.
+    """Return a file whose mapping reads as zeros where nothing was written, and never causes a SIGBUS.
 
     Linux only; `name` is what system tools show. Raises `OSError`.
     """

@@ -61,7 +61,7 @@ def _work(
     if worker.warning:
         logger.warning(worker.warning)
     if worker.size > 1:
-        os.environ.update(worker.environment())
+        os.environ.update(worker.variables())
     with short_switch_interval(), join_world() as world:
         inputs = open_together(open_inputs, options, world) if world.size > 1 else opened
         if inputs is not None:
