@@ -47,13 +47,13 @@ def test_a_refusal_of_a_process_alone_comes_before_pytorch(
 
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(stories, "run_in_processes", never)
+    monkeypatch.setattr(stories, "run_story", never)
     with pytest.raises(InvalidDatasetError, match="it is empty"):
         run_in_processes(never, refuse, COMMAND, {})
 
 
 def test_inputs_that_leave_nothing_to_do_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stories, "run_in_processes", never)
+    monkeypatch.setattr(stories, "run_story", never)
     nothing: Any = None
     run_in_processes(never, lambda: nothing, COMMAND, {})
 

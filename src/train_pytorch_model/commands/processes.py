@@ -41,7 +41,7 @@ def run_in_processes(
 
     from train_pytorch_model.stories import processes  # loads PyTorch, which takes seconds
 
-    processes.run_in_processes(story, open_inputs, opened, arguments, options)
+    processes.run_story(story, open_inputs, opened, arguments, options)
 
 
 def run_on_images(
@@ -65,11 +65,11 @@ def run_on_images(
         check_output(output, output_option, by_writing=is_main)
         return inputs
 
-    def run_story(inputs: ScoringInputs, world: "World") -> None:
+    def story_on_this_host(inputs: ScoringInputs, world: "World") -> None:
         model, images = on_this_host(inputs.model, trained_model), on_this_host(inputs.images, dataset)
         story(replace(inputs, model=model, images=images), world)
 
-    run_in_processes(run_story, open_and_check, arguments, {})
+    run_in_processes(story_on_this_host, open_and_check, arguments, {})
 
 
 def on_this_host(directory: D, root: Path) -> D:

@@ -221,7 +221,7 @@ def _run(parse: Callable[[], Command]) -> None:
         rank = rank_of(os.environ)
         if is_azure_job():
             leave_error_info(error, rank)
-        # Every rank finds the same mistake, but any rank can run out of memory or lose another.
+        # Every rank raises the same mistake, but any rank can run out of memory or lose another.
         if rank == 0 or isinstance(error, (ModuleOutOfMemoryError, LostRankError)):
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         else:

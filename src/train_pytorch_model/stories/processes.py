@@ -20,7 +20,7 @@ from train_pytorch_model.machine.priority import short_switch_interval
 T = TypeVar("T", OpenedInputs, ScoringInputs)
 
 
-def run_in_processes(
+def run_story(
     story: Callable[[T, World], None],
     open_inputs: Callable[[], T | None],
     opened: T | None,
