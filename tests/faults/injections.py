@@ -24,8 +24,6 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from tests.faults import faulty_decoder
-from train_pytorch_model.commands import processes
-from train_pytorch_model.commands.launch import rank_of
 from train_pytorch_model.data import decoder_process, decoders
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import world as distributed
@@ -38,6 +36,7 @@ from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.step import TrainStep
+from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.stories import publish as publishing
 from train_pytorch_model.stories import train as training
 from train_pytorch_model.tracking.tracker import NoTracker
@@ -255,9 +254,22 @@ def remove_file_at_open(number: int, below: str, path: str) -> None:
     sys.addaudithook(hook)
 
 
+def every_rank_has_its_own_host() -> None:
+    """Have each process open the inputs for itself."""
+    os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+
+
+def missing_for_rank(rank: int, path: str) -> None:
+    """Hide a folder from one process, as if its host had not mounted it."""
+    every_rank_has_its_own_host()
+    if rank_of(os.environ) == rank:
+        exists = os.path.exists
+        _replace(os.path, "exists", lambda given: str(given) != path and exists(given))
+
+
 def unreadable_for_rank(rank: int, path: str) -> None:
     """Make a file unreadable for one process, as if it had its own host, whose mount fails."""
-    _replace(processes, "once_per_node", lambda _, make: make())
+    every_rank_has_its_own_host()
     if rank_of(os.environ) != rank:
         return
     _replace(decoders, "HAS_PROCESSES", False)  # this process decodes

@@ -245,13 +245,9 @@ def test_the_processes_of_one_node_form_one_world(
             {name: value for name, value in mpi_job(2, 1, HERE)[0].items() if name != "AZ_BATCH_MASTER_NODE"},
             "MPI has started 2 processes on several nodes, and none of AZ_BATCH_MASTER_NODE,",
         ),
-        (
-            {"AZ_BATCHAI_TASK_INDEX": "0", "AZ_BATCHAI_PYTORCH_INIT_METHOD": f"tcp://{HERE}:6000"},
-            "an older Azure launch that does not say how many processes there are.",
-        ),
         (pytorch_job(3, 1, HERE)[0] | {"AZUREML_NODE_COUNT": "2"}, "WORLD_SIZE 3 is not a multiple of"),
     ],
-    ids=["no distribution", "MPI without a place to meet", "an older launch", "uneven nodes"],
+    ids=["no distribution", "MPI without a place to meet", "uneven nodes"],
 )
 def test_a_launch_that_cannot_form_one_world_is_refused(
     environment: Mapping[str, str],

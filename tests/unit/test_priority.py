@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from train_pytorch_model.commands.processes import work_or_start_workers
-from train_pytorch_model.distributed.world import World
 from train_pytorch_model.machine.priority import NICENESS, SWITCH_S, lower_priority, short_switch_interval
 
 
@@ -21,17 +19,6 @@ def test_the_switch_interval_is_shortened_temporarily() -> None:
     with short_switch_interval():
         assert sys.getswitchinterval() == pytest.approx(SWITCH_S, rel=0.01)
     assert sys.getswitchinterval() == before
-
-
-def test_work_runs_with_a_short_switch_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    intervals = []
-
-    def work(_: World) -> None:
-        intervals.append(sys.getswitchinterval())
-
-    work_or_start_workers(work, ["train"], None)
-    assert intervals == [pytest.approx(SWITCH_S, rel=0.01)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own")

@@ -4,11 +4,12 @@ import math
 import time
 from pathlib import Path
 
+from train_pytorch_model.data.chirality import decide_flips
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.distributed.world import World, is_lost_connection
 from train_pytorch_model.formats.run_folder import is_azure_job
-from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine, start_engine
@@ -34,7 +35,7 @@ DRY_RUN_STEPS = 3
 
 def train(
     config: TrainConfig,
-    inputs: TrainingInputs,
+    inputs: OpenedInputs,
     output: Path,
     world: World,
     fresh: bool = False,
@@ -46,7 +47,7 @@ def train(
     """
     started_at = time.perf_counter()
     with start_readers(world) as readers:  # which load PyTorch while the engine is built
-        plan = make_plan(config, inputs, world)
+        plan = make_plan(config, decide_flips(inputs, world), world)
         engine = start_engine(plan, fitting_before(plan, output, fresh))
         show_plan(engine.plan)
         with open_run(engine.plan, output, fresh) as run, stop_requests() as stop:
@@ -122,9 +123,9 @@ def publish_best(run: Run, state: State, report: str, unsaved: Checkpoint | None
         raise TrainingError(f"The model is trained, but: {error} {run.how_to_recover(unsaved)}") from error
 
 
-def dry_run(config: TrainConfig, inputs: TrainingInputs, world: World) -> None:
+def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     """`--dry-run`: train and validate for a few steps, and write nothing."""
-    engine = start_engine(make_plan(config, inputs, world))
+    engine = start_engine(make_plan(config, decide_flips(inputs, world), world))
     plan, state = engine.plan, State(engine.plan)
     show_plan(plan)
     with start_readers(world) as readers, open_batches(plan, readers, DRY_RUN_STEPS) as batches:
