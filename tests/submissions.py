@@ -3,8 +3,7 @@
 from typing import Any
 
 from train_pytorch_model.submission.cluster import Nodes
-from train_pytorch_model.submission.reference import Reference
-from train_pytorch_model.submission.request import Submission
+from train_pytorch_model.submission.request import Reference, Submission
 
 CLOUD = Reference("azureml:flowers:1")
 

@@ -13,7 +13,7 @@ from PIL import Image
 from torchvision import transforms
 
 from tests.benchmarks.timing import Measure, arguments, measure_in_turn, paint_photos, show
-from train_pytorch_model.data.augmentation import mirrored, random_resized_crop
+from train_pytorch_model.data.augmentation import mirror, random_resized_crop
 from train_pytorch_model.formats.plain_folders import SUFFIXES
 from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.image_classifier.pixels import read_pixels
@@ -47,7 +47,7 @@ def _ways(files: list[bytes]) -> Mapping[str, Measure]:
     def cropped(index: int, pixels: object) -> None:
         crop = random_resized_crop(pixels, SIZE, SIZE, 0.08, Random(index))  # type: ignore[arg-type]
         if index % 2:
-            mirrored(crop)
+            mirror(crop)
 
     def pillow(index: int) -> None:
         image = decode(io.BytesIO(files[index]), SIZE)

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: bool) -> Mapping[str, float]:
-    """Return the rates of one run. Reader processes finish their imports before the first epoch starts."""
+    """Return the rates of one run. Processes finish their imports before the first epoch starts."""
     datasets = (images, PREPARED), (images, preparation.for_inference(FRAMING))
     plan = plan_cache(*datasets, EPOCHS, ALONE, threads if has_readers else 0)
     with ExitStack() as stack:
@@ -59,9 +59,13 @@ def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: b
         caches = stack.enter_context(open_caches(plan, ALONE))
         if readers is not None:
             readers.decode(images.path(0), FRAMING.short_side)
-            readers.share(caches.shared, caches.files)
+            readers.share(caches.shared)
         loader = stack.enter_context(Loader(threads, readers))
         rates = []
+        if not has_readers:  # processes of threads import this module as well: outside of its main function
+            some = plan_training(len(images), batch_size, 1, 0, 0, 0, 1, 0)[:1]
+            read = read_for_training(images, PREPARED, 0, 0)
+            list(loader.batches(Pass("0", some, read, images.class_indices, FRAMING)))
         for epoch in range(1, EPOCHS + 1):
             batches = plan_training(len(images), batch_size, 1, 0, epoch, 0, 1, 0)
             read = read_for_training(images, PREPARED, 0, epoch, caches.training)

@@ -12,11 +12,11 @@ import yaml
 from tests.azure_job import pytorch_job
 from tests.readme import PROGRAM, README, blocks, commands_of, verbs_of
 
-from train_pytorch_model.commands.launch import LaunchError, Worker, decide
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.verbs import VERBS
 from train_pytorch_model.formats.plain_folders import SUFFIXES
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.machine.launch import LaunchError, Worker, decide
 from train_pytorch_model.words.config import TrainConfig, display_name, flag
 from train_pytorch_model.words.recipe import Recipe
 

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -24,10 +23,8 @@ import torch
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from train_pytorch_model.commands import processes
-from train_pytorch_model.commands import train as train_command
-from train_pytorch_model.commands.launch import rank_of
-from train_pytorch_model.data import decoders
+from tests.faults import faulty_decoder
+from train_pytorch_model.data import decoder_process, decoders
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import world as distributed
 from train_pytorch_model.loop import saving
@@ -39,8 +36,9 @@ from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.step import TrainStep
+from train_pytorch_model.machine.launch import rank_of
+from train_pytorch_model.stories import publish as publishing
 from train_pytorch_model.stories import train as training
-from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
 from train_pytorch_model.tracking.tracker import NoTracker
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2  # Linux: bypass file and folder permissions
@@ -79,24 +77,7 @@ def little_patience_with_others(seconds: float) -> None:
 def mlflow_is_left_out() -> None:
     """Skip MLflow, which takes longer than the rest of such a short training."""
     _replace(training, "MlflowTracker", lambda *_: NoTracker())
-    _replace(Mlflow, "call", lambda *_: None)
-
-
-def mlflow_has_no_process() -> None:
-    """Call MLflow in the trial itself: the zygote has imported it, another process would do so again."""
-    _replace(train_command, "mlflow_beside", lambda: nullcontext(Mlflow()))
-
-
-def mlflow_has_a_process(pid_file: str) -> None:
-    """Start the MLflow process as the program does, and write its pid to a file."""
-
-    @contextmanager
-    def beside() -> Iterator[Mlflow]:
-        with mlflow_beside() as process:
-            Path(pid_file).write_text(str(process.pid))  # type: ignore[attr-defined]  # not without one
-            yield process
-
-    _replace(train_command, "mlflow_beside", beside)
+    _replace(publishing, "save_model", lambda *_: None)
 
 
 def every_checkpoint_is_waited_for() -> None:
@@ -107,7 +88,7 @@ def every_checkpoint_is_waited_for() -> None:
 
 def decoders_do_what_names_say() -> None:
     """Make every decoder a `faulty_decoder`."""
-    _replace(decoders, "PROGRAM", "from tests.faults.faulty_decoder import main; main()")
+    _replace(decoder_process, "serve", faulty_decoder.serve)
 
 
 def checkpoints_wait_for_step(number: int) -> None:
@@ -273,12 +254,25 @@ def remove_file_at_open(number: int, below: str, path: str) -> None:
     sys.addaudithook(hook)
 
 
+def every_rank_has_its_own_host() -> None:
+    """Have each process open the inputs for itself."""
+    os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+
+
+def missing_for_rank(rank: int, path: str) -> None:
+    """Hide a folder from one process, as if its host had not mounted it."""
+    every_rank_has_its_own_host()
+    if rank_of(os.environ) == rank:
+        exists = os.path.exists
+        _replace(os.path, "exists", lambda given: str(given) != path and exists(given))
+
+
 def unreadable_for_rank(rank: int, path: str) -> None:
     """Make a file unreadable for one process, as if it had its own host, whose mount fails."""
-    _replace(processes, "once_per_node", lambda _, make: make())
+    every_rank_has_its_own_host()
     if rank_of(os.environ) != rank:
         return
-    _replace(decoders, "PROGRAM", "")  # no decoder starts, so this process decodes
+    _replace(decoders, "HAS_PROCESSES", False)  # this process decodes
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and _path_text(arguments[0]) == path:

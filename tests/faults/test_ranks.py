@@ -15,7 +15,8 @@ from tests.faults.trials import DEADLINE_S, Bench, Injection, wait_until
 
 AGENT = """
 import sys
-from train_pytorch_model.commands.launch import Agent, start_workers
+from train_pytorch_model.distributed.launcher import start_workers
+from train_pytorch_model.machine.launch import Agent
 
 if __name__ == "__main__":
     sys.exit(start_workers(Agent(2), sys.argv[1:]))
@@ -60,6 +61,35 @@ def test_a_rank_started_by_another_command_is_refused(bench: Bench, output: Path
         "  rank 1: --random-seed is 7, not 1\nStart all of them with the same one.\n"
     )
     assert not output.exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_refusal_on_one_host_ends_all_processes_with_the_same_message(
+    bench: Bench, output: Path, rank: int
+) -> None:
+    missing = ("missing_for_rank", {"rank": rank, "path": str(bench.folders / "validation")})
+    ended = bench.train(output, injections=[missing], ranks=2)
+    assert ended.statuses == [3, 3]
+    assert ended.stderr.startswith(f'InvalidDatasetError: Validation dataset "{bench.folders}/validation" is')
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_output_that_is_refused_ends_all_processes_with_the_same_message(
+    bench: Bench, output: Path
+) -> None:
+    output.mkdir()
+    (output / "mine").touch()
+    ended = bench.train(output, ranks=2)
+    assert ended.statuses == [2, 2]
+    assert ended.stderr.startswith(f"OutputDirectoryError: --trained-model {output} is not empty")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_processes_of_a_complete_run_have_nothing_to_do(bench: Bench, output: Path) -> None:
+    assert bench.train(output, ranks=2).statuses == [0, 0]
+    ended = bench.train(output, ranks=2)
+    assert ended.statuses == [0, 0]
+    assert ended.stdout.endswith("is already complete, from this same command.\n")
 
 
 def test_a_launcher_names_the_killed_rank_and_leaves_no_workers(bench: Bench, output: Path) -> None:

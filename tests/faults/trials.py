@@ -139,7 +139,6 @@ class Bench:
         ("constants", {"stories__train__EVERY_S": 0.0}),
         ("nothing_waits_for_the_disk", {}),
         ("one_thread_is_enough", {}),
-        ("mlflow_has_no_process", {}),
     )
     easier: tuple[Injection, ...] = (
         ("every_checkpoint_is_waited_for", {}),

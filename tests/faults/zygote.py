@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -64,6 +65,7 @@ def run(order: dict[str, Any]) -> None:
         os.dup2(opened, descriptor)
         os.close(opened)
     sys.argv = ["train-pytorch-model", *order["arguments"]]
+    sys.modules["__main__"] = ModuleType("__main__")  # decoder processes would import this one again
     os.environ.update(order["environment"])
     for name, options in order["injections"]:
         getattr(injections, name)(**options)

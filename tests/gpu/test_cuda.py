@@ -15,7 +15,6 @@ from train_pytorch_model.loop.optimizer import make_optimizer
 from train_pytorch_model.loop.precision import choose_precision
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.stories.train import train
-from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.words.config import TrainConfig
 
 pytestmark = [
@@ -33,7 +32,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, untrained_resnet18: Path) 
     inputs = open_training_inputs(untrained_resnet18, training, validation).with_flips(True)
     with join_world() as world:
         assert world.device.type == "cuda"
-        train(TrainConfig(epochs=3, learning_rate=0.01), inputs, root / "trained", world, Mlflow())
+        train(TrainConfig(epochs=3, learning_rate=0.01), inputs, root / "trained", world)
     return root / "trained"
 
 

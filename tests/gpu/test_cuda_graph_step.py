@@ -167,7 +167,7 @@ def test_a_batch_with_unreadable_images_runs_eagerly() -> None:
 
 
 def test_a_step_that_takes_most_of_the_memory_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graph_step, "MAX_MEMORY_SHARE", 0.0)
+    monkeypatch.setattr(cuda_graph_step, "MAX_MEMORY_FRACTION", 0.0)
     step = make_step()
     captured = CudaGraphStep(step, lambda _: None)
     trained(captured, step.model, [8] * 6)

@@ -70,7 +70,9 @@ class AzureService:
     """The state of the fake service, and the requests it received."""
 
     computes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    vm_sizes: dict[str, int] = field(default_factory=dict)
+    vm_sizes: dict[str, int] = field(
+        default_factory=lambda: {"Standard_NC4as_T4_v3": 1, "Standard_NC64as_T4_v3": 4}
+    )
     """Name → number of GPUs."""
     components: set[str] = field(default_factory=set)
     statuses: list[str] = field(default_factory=lambda: ["Completed"])

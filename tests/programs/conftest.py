@@ -138,12 +138,13 @@ def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AzureService:
     from azure.core.pipeline.transport import RequestsTransport
 
     from train_pytorch_model.stories import submit as submitting
+    from train_pytorch_model.submission import service
 
     azure_service = AzureService(computes={"gpu-cluster": cluster("gpu-cluster", T4, 4)})
     now = itertools.count(0.0, submitting.POLL_S)
     clock = SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None)
     monkeypatch.setattr(submitting, "time", clock)
-    monkeypatch.setattr(submitting, "DefaultAzureCredential", Credential)
+    monkeypatch.setattr(service, "DefaultAzureCredential", Credential)
     monkeypatch.setattr(
         HTTPAdapter, "send", lambda adapter, request, **_: azure_service.send(adapter, request)
     )

@@ -5,16 +5,14 @@ import signal
 import subprocess
 import sys
 import warnings
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
 from train_pytorch_model.__main__ import main
-from train_pytorch_model.commands import train
 from train_pytorch_model.tracking import tracker as tracking
-from train_pytorch_model.tracking.mlflow_process import Mlflow
 
 # Printed by every training on the folders of these tests, which hold four painted images per category.
 FEW_IMAGES = (
@@ -47,7 +45,6 @@ def run_program(*arguments: str | Path) -> Ended:
     with (
         patch.object(sys, "argv", ["train-pytorch-model", *map(str, arguments)]),
         patch.dict(os.environ),  # a worker writes its rank there
-        patch.object(train, "mlflow_beside", lambda: nullcontext(Mlflow())),  # loaded in this process, too
         patch.object(tracking, "CLOSING_S", 600.0),  # the machine may be busy with other tests
         redirect_stdout(stdout),
         redirect_stderr(stderr),

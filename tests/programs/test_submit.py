@@ -237,7 +237,7 @@ def test_an_existing_cluster_is_left_unchanged(service: AzureService) -> None:
         (
             ("--compute", "new", "--vm-size", "Standard_Unheard_Of"),
             "--vm-size Standard_Unheard_Of is not offered in the region of the workspace. Sizes with GPUs"
-            " there:\n  standard_odd",
+            " there:\n  standard_nc4as_t4_v3\n  standard_odd",
         ),
         (
             ("--compute", "new", "--vm-size", "Standard_Odd", "--process-count-per-instance", "4"),
@@ -248,7 +248,7 @@ def test_an_existing_cluster_is_left_unchanged(service: AzureService) -> None:
 def test_what_the_cluster_cannot_do_is_refused_before_anything_is_created(
     options: tuple[str, ...], sentence: str, service: AzureService
 ) -> None:
-    service.vm_sizes = {"Standard_Odd": 3, "Standard_CPU": 0}
+    service.vm_sizes = {T4: 1, "Standard_Odd": 3, "Standard_CPU": 0}
     service.computes["kubernetes"] = cluster("kubernetes", "", 0, "Kubernetes")
     service.computes["odd"] = cluster("odd", "Standard_Odd", 4)
     assert_refused(submit(*DATA, *MODEL, *options), 2, "ParameterError: ", sentence)

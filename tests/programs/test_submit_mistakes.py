@@ -120,9 +120,9 @@ class NoCredential:
 def test_without_a_credential_one_message_says_how_to_sign_in(
     service: AzureService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from train_pytorch_model.stories import submit as submitting
+    from train_pytorch_model.submission import service as submission_service
 
-    monkeypatch.setattr(submitting, "DefaultAzureCredential", NoCredential)
+    monkeypatch.setattr(submission_service, "DefaultAzureCredential", NoCredential)
     assert_refused(
         submit(*DATA, *MODEL),
         4,
@@ -168,10 +168,10 @@ def test_a_refusal_by_azure_is_reported_without_signatures(service: AzureService
 
 
 def test_a_job_that_the_client_refuses_is_reported_in_one_sentence(tmp_path: Path) -> None:
-    from train_pytorch_model.stories import submit as submitting
+    from train_pytorch_model.submission.service import ServiceError, load_valid_job
 
     submit(*DATA, "--architecture", "resnet18", "--dry-run", tmp_path / "job")
     job = tmp_path / "job" / "job.yaml"
     job.write_text(job.read_text().replace("      untrained_model:", "      another_model:"))
-    with pytest.raises(submitting.ServiceError, match=r"azure-ai-ml refuses the job: .*untrained_model"):
-        submitting.validate(job.parent)
+    with pytest.raises(ServiceError, match=r"azure-ai-ml refuses the job: .*untrained_model"):
+        load_valid_job(job)

@@ -35,7 +35,6 @@ from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.networks.batch_norms import running_statistics
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.stories.train import train
-from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.words.config import TrainConfig
 
 CATEGORIES = 7  # more than five, so that top-5 accuracy is not always 1
@@ -238,7 +237,7 @@ def train_and_publish(inputs: TrainingInputs, world: World, output: Path) -> Non
     """Run a complete training of one epoch on a few images."""
     config = TrainConfig(epochs=1, batch_size=BATCH_SIZE, random_seed=SEED)
     few = replace(inputs, training=inputs.training.select(np.arange(8)))
-    train(config, few, output, world, Mlflow())
+    train(config, few, output, world)
 
 
 def _greys(images: Tensor) -> list[int]:

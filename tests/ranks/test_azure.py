@@ -16,8 +16,7 @@ from tests.painting import paint_folders
 from tests.ports import free_port
 from tests.programs.program import assert_refused, run_program, train_arguments
 from tests.tracking_server import Door, tracking_server
-from train_pytorch_model.tracking.mlflow_calls import EXPERIMENT
-from train_pytorch_model.tracking.mlflow_process import Mlflow
+from train_pytorch_model.tracking.mlflow_run import EXPERIMENT
 from train_pytorch_model.tracking.tracker import MlflowTracker
 from train_pytorch_model.words.config import TrainConfig
 
@@ -202,7 +201,7 @@ def test_a_job_that_is_restarted_sends_no_epoch_twice_and_changes_no_parameter(
     enter_job(monkeypatch, tmp_path, variables(server, run))
     for epochs in (1, 3):
         params = {**PARAMS, "processes": epochs}  # the restart has other machines
-        with MlflowTracker(Mlflow(), params, tmp_path / "mlflow_run") as tracker:
+        with MlflowTracker(params, tmp_path / "mlflow_run") as tracker:
             for epoch in range(1, epochs + 1):
                 tracker.log({"epoch": epoch, "step": 4 * epoch, "Learning rate": 0.1 / epoch})
     assert logged(server, run) == {"Learning rate": [1, 2, 3]}
@@ -246,13 +245,9 @@ def test_the_processes_of_one_node_form_one_world(
             {name: value for name, value in mpi_job(2, 1, HERE)[0].items() if name != "AZ_BATCH_MASTER_NODE"},
             "MPI has started 2 processes on several nodes, and none of AZ_BATCH_MASTER_NODE,",
         ),
-        (
-            {"AZ_BATCHAI_TASK_INDEX": "0", "AZ_BATCHAI_PYTORCH_INIT_METHOD": f"tcp://{HERE}:6000"},
-            "an older Azure launch that does not say how many processes there are.",
-        ),
         (pytorch_job(3, 1, HERE)[0] | {"AZUREML_NODE_COUNT": "2"}, "WORLD_SIZE 3 is not a multiple of"),
     ],
-    ids=["no distribution", "MPI without a place to meet", "an older launch", "uneven nodes"],
+    ids=["no distribution", "MPI without a place to meet", "uneven nodes"],
 )
 def test_a_launch_that_cannot_form_one_world_is_refused(
     environment: Mapping[str, str],

@@ -14,7 +14,8 @@ from tests.painting import paint_folders
 from tests.ports import free_port
 from tests.programs.program import run_program
 from tests.ranks.conftest import torchrun
-from train_pytorch_model.commands.launch import Agent, start_workers
+from train_pytorch_model.distributed.launcher import start_workers
+from train_pytorch_model.machine.launch import Agent
 
 RUN = ("-m", "train_pytorch_model.run")
 PROGRAM = ("-m", "train_pytorch_model")
@@ -69,7 +70,8 @@ sys.addaudithook(note)
 
 AGENT = """
 import sys
-from train_pytorch_model.commands.launch import Agent, start_workers
+from train_pytorch_model.distributed.launcher import start_workers
+from train_pytorch_model.machine.launch import Agent
 
 if __name__ == "__main__":
     node_rank, port, *arguments = sys.argv[1:]

@@ -10,12 +10,12 @@ from tests.recipes import decided_recipe
 
 from train_pytorch_model.data.augmentation import (
     RecipeAugment,
-    mirrored,
+    mirror,
     padded_crop,
     random_resized_crop,
     random_window,
 )
-from train_pytorch_model.image_classifier.pixels import Pixels, framed, resize
+from train_pytorch_model.image_classifier.pixels import Pixels, frame, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.words.recipe import Augmentation
 
@@ -116,11 +116,11 @@ def test_panoramas_fall_back_to_the_largest_centred_window(size: tuple[int, int]
     assert centred
     for seed in centred:
         found = random_resized_crop(image, 8, 8, 0.08, Random(seed))
-        assert (found == framed(image, Framing(8, 8, 1.0))).all()
+        assert (found == frame(image, Framing(8, 8, 1.0))).all()
 
 
 def test_mirroring_swaps_left_and_right() -> None:
-    assert (mirrored(noise(5, 3)) == noise(5, 3)[:, ::-1]).all()
+    assert (mirror(noise(5, 3)) == noise(5, 3)[:, ::-1]).all()
 
 
 # ── Padded crop ──────────────────────────────────────────────────────────────────────────────────

@@ -24,13 +24,13 @@ from train_pytorch_model.data.plan import PlannedBatch, plan_validation
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decoded
+from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decode_pixels
 from train_pytorch_model.image_classifier.preprocessing import Framing
 
 FRAMING = Framing(2, 3, 1.0)
 
 
-def numbered(index: int, _: Decode = decoded) -> Pixels:
+def numbered(index: int, _: Decode = decode_pixels) -> Pixels:
     return np.full((2, 3, 3), index, dtype=np.uint8)
 
 
@@ -129,7 +129,7 @@ def test_the_following_pass_is_prefetched_during_the_last_batches() -> None:
     with Loader(2) as loader:
         first = list(loader.batches(numbered_pass("training", 40, 2), lambda: following))
         assert len(first) == 20
-        for future in [future for batch in loader._begun[1] for future in batch._futures]:
+        for future in [future for batch in loader._prefetched[1] for future in batch.futures]:
             future.result()
         assert sorted(started) == list(range(2 * PREFETCHED_BATCHES))
         second = list(loader.batches(numbered_pass("validation", 12, 2, read)))
@@ -193,11 +193,11 @@ def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(paint
     prepared = for_training(decided_recipe(augmentation="random-resized-crop"), framing, framing)
 
     def view(seed: int, epoch: int, index: int) -> bytes:
-        return read_for_training(painted, prepared, seed, epoch)(index, decoded).tobytes()
+        return read_for_training(painted, prepared, seed, epoch)(index, decode_pixels).tobytes()
 
     read = read_for_training(painted, prepared, 1, 0)
-    in_order = [read(index, decoded).tobytes() for index in range(6)]
-    in_reverse = [read(index, decoded).tobytes() for index in reversed(range(6))]
+    in_order = [read(index, decode_pixels).tobytes() for index in range(6)]
+    in_reverse = [read(index, decode_pixels).tobytes() for index in reversed(range(6))]
     assert in_reverse[::-1] == in_order
     assert view(1, 0, 3) == in_order[3]
     assert view(1, 1, 3) != in_order[3]
@@ -205,9 +205,9 @@ def test_the_augmentation_of_an_image_depends_on_seed_epoch_and_image_only(paint
 
 
 def test_validation_and_scoring_see_the_framed_image(painted: ImageDirectory) -> None:
-    pixels = read_for_inference(painted, Framing(30, 40, 1.0))(0, decoded)
+    pixels = read_for_inference(painted, Framing(30, 40, 1.0))(0, decode_pixels)
     assert (pixels == np.asarray(Image.open(painted.path(0)))).all()
-    assert read_for_inference(painted, Framing(8, 8, 0.5))(0, decoded).shape == (8, 8, 3)
+    assert read_for_inference(painted, Framing(8, 8, 0.5))(0, decode_pixels).shape == (8, 8, 3)
 
 
 def test_a_file_that_is_gone_is_an_unreadable_image(painted: ImageDirectory, tmp_path: Path) -> None:

@@ -19,19 +19,19 @@ from tests.recipes import decided_recipe
 
 from train_pytorch_model.data import cache_plan
 from train_pytorch_model.data.cache_plan import CachePlan, open_caches, plan_cache
-from train_pytorch_model.data.decode_cache import MIN_CHUNK, NO_CACHES, Cache, CachedDecode, Caches, chunk_for
+from train_pytorch_model.data.decode_cache import NO_CACHES, RESERVED, Cache, CachedDecode, Caches
 from train_pytorch_model.data.loader import Read, read_for_inference, read_for_training
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Pixels, decoded
+from train_pytorch_model.image_classifier.pixels import Pixels, decode_pixels
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.words.recipe import Augmentation
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)  # images of 60 x 45 px are bounded to 32 x 24
-PLAN = CachePlan(num_training=100, num_validation=50, budget=MIN_CHUNK, folder=None, summary="")
+PLAN = CachePlan(num_training=100, num_validation=50, budget=RESERVED, folder=None, summary="")
 MIB = 1 << 20
 AUGMENTATIONS: tuple[Augmentation, ...] = ("none", "padded-crop", "random-resized-crop")
 CROPS = for_training(decided_recipe(augmentation="random-resized-crop"), FRAMING, FRAMING)
@@ -93,7 +93,7 @@ def test_training_and_validation_see_the_same_pixels_with_and_without_a_cache(
             for epoch, framing in ((1, early), (2, FRAMING), (3, FRAMING))
         ]
         reads += [read_for_inference(painted, FRAMING, caches.validation)] * 2
-        return [[read(index, decoded).tobytes() for index in range(len(painted))] for read in reads]
+        return [[read(index, decode_pixels).tobytes() for index in range(len(painted))] for read in reads]
 
     with open_caches(PLAN, ALONE) as caches:
         assert pixels_of(caches) == pixels_of(NO_CACHES)
@@ -103,18 +103,18 @@ def test_later_epochs_need_no_files(tmp_path: Path) -> None:
     directory = open_image_directory(paint_folders(tmp_path / "data", 2), "Training dataset")
     with open_caches(PLAN, ALONE) as caches:
         read = read_for_inference(directory, FRAMING, caches.validation)
-        first = [read(index, decoded).copy() for index in range(6)]
+        first = [read(index, decode_pixels).copy() for index in range(6)]
         for index in range(6):
             directory.path(index).unlink()
-        assert all((read(index, decoded) == first[index]).all() for index in range(6))
+        assert all((read(index, decode_pixels) == first[index]).all() for index in range(6))
 
 
 def test_an_image_keeps_its_place_when_others_are_left_out(painted: ImageDirectory) -> None:
     with open_caches(PLAN, ALONE) as caches:
         whole = read_for_inference(painted, FRAMING, caches.validation)
-        first = [whole(index, decoded).copy() for index in range(12)]
+        first = [whole(index, decode_pixels).copy() for index in range(12)]
         rest = read_for_inference(painted.select(np.arange(5, 12)), FRAMING, caches.validation)
-        assert all((rest(index, decoded) == first[5 + index]).all() for index in range(7))
+        assert all((rest(index, decode_pixels) == first[5 + index]).all() for index in range(7))
 
 
 def test_an_unreadable_image_is_unreadable_each_time() -> None:
@@ -128,7 +128,7 @@ def test_an_unreadable_image_is_unreadable_each_time() -> None:
 
 
 def test_threads_can_decode_concurrently() -> None:
-    with open_caches(replace(PLAN, budget=8 * MIN_CHUNK), ALONE) as caches, ThreadPoolExecutor(8) as pool:
+    with open_caches(replace(PLAN, budget=8 * RESERVED), ALONE) as caches, ThreadPoolExecutor(8) as pool:
         for _ in range(3):
             found = pool.map(
                 lambda i: kept(caches.training)(i % 100, lambda: noise(i % 100, 100, 100)), range(400)
@@ -140,23 +140,23 @@ def test_threads_can_decode_concurrently() -> None:
 
 
 def test_images_that_do_not_fit_are_decoded_each_time() -> None:
-    half = noise(0, 1000, MIN_CHUNK // 6000)
+    half = noise(0, 1000, RESERVED // 6000)
     decoded: list[int] = []
 
     def decode(row: int) -> Pixels:
         decoded.append(row)
         return half
 
-    with open_caches(replace(PLAN, budget=2 * MIN_CHUNK), ALONE) as caches:
+    with open_caches(replace(PLAN, budget=2 * RESERVED), ALONE) as caches:
         for _ in range(2):
             for row in range(6):
                 assert (kept(caches.training)(row, partial(decode, row)) == half).all()
     assert decoded == [0, 1, 2, 3, 4, 5, 4, 5]
 
 
-def test_an_image_larger_than_a_chunk_is_decoded_each_time() -> None:
-    large = noise(0, 1000, MIN_CHUNK // 3000 + 1)
-    with open_caches(replace(PLAN, budget=4 * MIN_CHUNK), ALONE) as caches:
+def test_an_image_larger_than_the_cache_is_decoded_each_time() -> None:
+    large = noise(0, 1000, RESERVED // 3000 + 1)
+    with open_caches(PLAN, ALONE) as caches:
         kept(caches.training)(0, lambda: large)
         with pytest.raises(AssertionError, match="decoded again"):
             kept(caches.training)(0, never)
@@ -225,7 +225,7 @@ def test_memory_is_planned_for_what_is_cached(
         sizes.append(pixels.nbytes)
         return pixels
 
-    read_for_training(painted, prepared, 1, 1, Cache(remember))(0, decoded)
+    read_for_training(painted, prepared, 1, 1, Cache(remember))(0, decode_pixels)
     assert sizes == [kept * 3]
     dataset, wanted = (painted, prepared), 2 * len(painted) * sizes[0]
     for available, summary in ((4 * wanted, "each image once, "), (4 * wanted - 4, "about 23 of 24 ")):
@@ -251,34 +251,27 @@ class Pair(World):
     def gather(self, values: Sequence[T]) -> list[T]:
         return [*values, *values]
 
+    def barrier(self) -> None:
+        """The other is here as well."""
+
 
 def pair(local_rank: int) -> World:
     return Pair(local_rank, 2, local_rank, 2, torch.device("cpu"))
 
 
-def test_processes_share_the_folder_with_the_most_space(
-    painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("small_mib", "chosen"), [(100, "small"), (1, "large"), (0, "large")], ids=["fits", "too small", "none"]
+)
+def test_processes_share_the_first_folder_with_enough_space(
+    painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_mib: int, chosen: str
 ) -> None:
-    free_bytes = {tmp_path / "small": MIB, tmp_path / "large": 100 * MIB, tmp_path / "none": 0}
+    free_bytes = {tmp_path / "small": small_mib * MIB, tmp_path / "large": 1000 * MIB}
     monkeypatch.setattr(cache_plan, "shared_folders", lambda: tuple(free_bytes))
     monkeypatch.setattr(cache_plan, "_usable", free_bytes.__getitem__)
     plan = plan_cache((painted, CROPS), (painted, CROPS), 2, pair(0))
-    assert plan.folder == tmp_path / "large"
-    assert 4 * MIN_CHUNK < plan.budget < 5 * MIN_CHUNK  # what is needed, not all of it
-    assert plan.summary == f"each image once, then cached (0.1 MiB of {tmp_path}/large)"
-
-
-def test_a_sample_of_small_images_leaves_space_for_large_ones(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    paint_folders(tmp_path / "images", 1, ("blue",), size=(8, 8))
-    paint_folders(tmp_path / "images", 100, ("green", "red"), size=(200, 200))
-    images = open_image_directory(tmp_path / "images", "Dataset")
-    monkeypatch.setattr(cache_plan, "SAMPLED", 1)
-    framing = Framing(200, 200, 1.0)
-    whole = for_training(decided_recipe(augmentation="none", horizontal_flip=True), framing, framing)
-    plan = plan_cache((images, whole), (images, whole), 2, ALONE, readers=1)
-    assert plan.budget >= 2 * 200 * 200 * 200 * 3
+    assert plan.folder == tmp_path / chosen
+    assert plan.budget == free_bytes[tmp_path / chosen]
+    assert plan.summary == f"each image once, then cached (0.1 MiB of {tmp_path}/{chosen})"
 
 
 def test_a_missing_folder_has_no_space(tmp_path: Path) -> None:
@@ -286,19 +279,23 @@ def test_a_missing_folder_has_no_space(tmp_path: Path) -> None:
     assert cache_plan._usable(tmp_path) > 0
 
 
-def open_own(plan: CachePlan, local_rank: int, folder: Path) -> CachedDecode:
-    cache, files = cache_plan._open_files(folder, plan, pair(local_rank), ExitStack())
-    return cache.opened(files, 0)
+def open_for(local_rank: int, plan: CachePlan, path: Path) -> CachedDecode:
+    return cache_plan._open_file(path, plan, pair(local_rank), ExitStack()).open(0)
 
 
-def test_processes_read_each_others_images_from_unlinked_files(tmp_path: Path) -> None:
-    plan = replace(PLAN, budget=8 * MIN_CHUNK, folder=tmp_path)
-    folder = Path(cache_plan._make_files(plan, pair(0)))
-    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
-    assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "index"]
-    one, other = open_own(plan, 0, folder), open_own(plan, 1, folder)
-    for path in folder.iterdir():
-        path.unlink()
+def make_file(plan: CachePlan) -> Path:
+    path = cache_plan._make_file(plan)
+    assert path is not None
+    return path
+
+
+def test_processes_read_each_others_images_from_an_unlinked_file(tmp_path: Path) -> None:
+    plan = replace(PLAN, budget=1 << 40, folder=tmp_path)  # sparse: far more than there is
+    path = make_file(plan)
+    assert list(tmp_path.iterdir()) == [path]
+    one, other = open_for(0, plan, path), open_for(1, plan, path)
+    assert path.stat().st_blocks * 512 < RESERVED
+    path.unlink()
     for number in range(0, 100, 2):
         one(number, partial(noise, number, 200, 300))
         other(number + 1, partial(noise, number + 1, 200, 300))
@@ -309,44 +306,36 @@ def test_processes_read_each_others_images_from_unlinked_files(tmp_path: Path) -
 
 @pytest.mark.parametrize("local_rank", [0, 1])
 def test_a_shared_cache_leaves_nothing_behind(tmp_path: Path, local_rank: int) -> None:
-    plan = replace(PLAN, budget=8 * MIN_CHUNK, folder=tmp_path)
+    plan = replace(PLAN, budget=8 * RESERVED, folder=tmp_path)
     with open_caches(plan, pair(local_rank)) as caches:
         assert list(tmp_path.iterdir()) == []
-        # There is no second process here: process 0 sees its own offer twice, process 1 sees none.
-        assert caches is NO_CACHES
+        # There is no second process here: process 0 gets its own offer, process 1 gets none.
+        assert (caches is NO_CACHES) is (local_rank == 1)
 
 
 def test_a_process_alone_on_its_machine_takes_part_in_all_collectives(tmp_path: Path) -> None:
     collectives = []
 
-    class Told(World):
+    class Counted(World):
         def gather(self, values: Sequence[T]) -> list[T]:
             collectives.append(self)
             return [*values]
 
+        def barrier(self) -> None:
+            collectives.append(self)
+
     for rank, local_rank, local_size, folder in ((0, 0, 1, None), (1, 0, 2, tmp_path), (2, 1, 2, tmp_path)):
-        world = Told(rank, 3, local_rank, local_size, torch.device("cpu"))
-        with open_caches(replace(PLAN, budget=8 * MIN_CHUNK, folder=folder), world) as caches:
+        world = Counted(rank, 3, local_rank, local_size, torch.device("cpu"))
+        with open_caches(replace(PLAN, budget=8 * RESERVED, folder=folder), world) as caches:
             assert (caches is NO_CACHES) is (rank == 2)  # it is offered nothing
         assert collectives.count(world) == 2
-
-
-def test_images_larger_than_the_usual_chunk_are_cached() -> None:
-    size = 2 * MIN_CHUNK
-    chunk = chunk_for(size)
-    large = noise(0, 1000, size // 3000)
-    with open_caches(replace(PLAN, budget=2 * chunk, min_chunk=chunk), ALONE) as caches:
-        for number in range(8):
-            kept(caches.training)(number, lambda: large)
-        for number in range(8):
-            assert (kept(caches.training)(number, never) == large).all()
 
 
 def test_a_full_file_system_ends_caching_but_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = replace(PLAN, budget=16 * MIN_CHUNK, folder=tmp_path)
-    cache = open_own(plan, 0, Path(cache_plan._make_files(plan, pair(0))))
+    plan = replace(PLAN, budget=16 * RESERVED, folder=tmp_path)
+    cache = open_for(0, plan, make_file(plan))
     cache(0, lambda: noise(0, 1000, 1000))
 
     def full(*_: object) -> None:
@@ -360,15 +349,20 @@ def test_a_full_file_system_ends_caching_but_not_the_run(
         cache(4, never)
 
 
-@pytest.mark.parametrize("broken", ["posix_fallocate", "mkdtemp"])
-def test_nothing_is_cached_if_files_cannot_be_created(
+@pytest.mark.parametrize("broken", ["posix_fallocate", "mkstemp"])
+def test_nothing_is_cached_if_the_file_cannot_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os if broken == "posix_fallocate" else tempfile, broken, fail)
-    plan = replace(PLAN, budget=8 * MIN_CHUNK, folder=tmp_path)
+    plan = replace(PLAN, budget=8 * RESERVED, folder=tmp_path)
     with open_caches(plan, pair(0)) as caches:
         assert caches is NO_CACHES
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_cached_without_address_space_for_it() -> None:
+    with open_caches(replace(PLAN, budget=1 << 60), ALONE) as caches:
+        assert caches is NO_CACHES

@@ -3,37 +3,35 @@
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from tests.faults import faulty_decoder
 from tests.painting import encode, paint
 
-from train_pytorch_model.data import decoder_process, decoders
-from train_pytorch_model.data.decoder_process import Drafted, Fork, ImageRequest
+from train_pytorch_model.data import decoder_process
+from train_pytorch_model.data.decoder_process import Draft, ImageRequest
 from train_pytorch_model.data.decoders import KEPT_BYTES, Decoders
 from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, MAX_PIXELS, UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import decoded
+from train_pytorch_model.image_classifier.pixels import decode_pixels
 from train_pytorch_model.machine.process_table import start_of
-from train_pytorch_model.machine.sealed_file import sealed_file
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "memfd_create"), reason="decoder processes exist on Linux only"
 )
 
-FAULTY = "from tests.faults.faulty_decoder import main; main()"
-
 
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Decoders]:
-    monkeypatch.setattr(decoders, "PROGRAM", FAULTY)
+    monkeypatch.setattr(decoder_process, "serve", faulty_decoder.serve)
     these = Decoders()
     yield these
     these.end()
@@ -55,6 +53,26 @@ def pids(these: Decoders) -> list[int]:
     return [decoder.pid for decoder in these._all]
 
 
+def server_pid() -> int:
+    pid: int = vars(forkserver)["_forkserver"]._forkserver_pid
+    return pid
+
+
+def no_process(*_: object) -> None:
+    raise BlockingIOError("a limit on processes")
+
+
+def resident(mapping: str) -> int:
+    """Bytes of this process's mappings of that name that are in memory."""
+    sizes, is_of_it = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            is_of_it = mapping in line
+        elif is_of_it and line.startswith("Rss:"):
+            sizes += int(line.split()[1]) << 10
+    return sizes
+
+
 @pytest.mark.parametrize(
     "name",
     ["plain.png", "two\nlines.png", os.fsdecode(b"caf\xe9.png"), "😀.png"],
@@ -62,25 +80,24 @@ def pids(these: Decoders) -> list[int]:
 )
 def test_pixels_equal_those_decoded_in_this_process(shared: Decoders, tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name)
-    assert (shared.decode(path, 8) == decoded(path, 8)).all()
+    assert (shared.decode(path, 8) == decode_pixels(path, 8)).all()
 
 
 def test_a_large_photograph_is_decoded_at_reduced_size(shared: Decoders, tmp_path: Path) -> None:
     path = written(tmp_path / "large.jpg", encode(paint("blue", 2, (640, 480)), "JPEG"))
     pixels = shared.decode(path, 40)
     assert pixels.shape == (60, 80, 3)
-    assert (pixels == decoded(path, 40)).all()
+    assert (pixels == decode_pixels(path, 40)).all()
 
 
 def test_the_memory_of_a_huge_image_is_released(shared: Decoders, tmp_path: Path) -> None:
     huge = Image.new("RGB", (KEPT_BYTES // 3, 2), "red")
     path = written(tmp_path / "huge.png", encode(huge))
     assert (shared.decode(path, 9999) == np.asarray(huge)).all()
-    (decoder,) = shared._all
-    assert os.fstat(decoder._file).st_blocks == 0
+    assert resident("memfd:pixels") == 0
     small = written(tmp_path / "small.png")
-    assert (shared.decode(small, 99) == decoded(small, 99)).all()
-    assert 0 < os.fstat(decoder._file).st_blocks * 512 < KEPT_BYTES
+    assert (shared.decode(small, 99) == decode_pixels(small, 99)).all()
+    assert 0 < resident("memfd:pixels") < KEPT_BYTES
 
 
 @pytest.mark.parametrize(
@@ -101,28 +118,19 @@ def test_a_crash_costs_one_image_and_nothing_else(faulty: Decoders, tmp_path: Pa
         faulty.decode(written(tmp_path / "crash.png"), 8)
     assert pids(faulty) == []
     good = written(tmp_path / "good.png")
-    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
+    assert (faulty.decode(good, 8) == decode_pixels(good, 8)).all()
 
 
 def test_an_image_whose_decoder_was_killed_is_retried(faulty: Decoders, tmp_path: Path) -> None:
     path = written(tmp_path / "killed once.png")
-    assert (faulty.decode(path, 8) == decoded(path, 8)).all()
+    assert (faulty.decode(path, 8) == decode_pixels(path, 8)).all()
 
 
 def test_decoding_that_never_ends_is_stopped_and_not_retried(faulty: Decoders, tmp_path: Path) -> None:
     with pytest.raises(UnreadableImageError, match=r"^its decoder was still computing after 60 s$"):
         faulty.decode(written(tmp_path / "spin.png"), 8)
     good = written(tmp_path / "good.png")
-    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
-
-
-@pytest.mark.parametrize("name", ["too large", "too long a reason"])
-def test_invalid_replies_of_a_decoder_are_rejected(faulty: Decoders, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UnreadableImageError, match=r"^its decoder sent an invalid reply$"):
-        faulty.decode(written(tmp_path / f"{name}.png"), 8)
-    assert pids(faulty) == []
-    good = written(tmp_path / "good.png")
-    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
+    assert (faulty.decode(good, 8) == decode_pixels(good, 8)).all()
 
 
 def test_running_out_of_memory_costs_one_image(faulty: Decoders, tmp_path: Path) -> None:
@@ -131,16 +139,22 @@ def test_running_out_of_memory_costs_one_image(faulty: Decoders, tmp_path: Path)
     assert len(pids(faulty)) == 1
 
 
+@pytest.mark.parametrize("broken", ["ensure_running", "connect_to_new_process"])
 def test_the_thread_decodes_if_no_process_can_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    monkeypatch.setattr(decoders, "PROGRAM", "raise SystemExit(0)")
+    monkeypatch.setattr(forkserver, broken, no_process)
     these, path = Decoders(), written(tmp_path / "a.png")
-    assert (these.decode(path, 8) == decoded(path, 8)).all()
+    assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
     assert pids(these) == []
     these.end()
-    monkeypatch.setattr(sys, "executable", "/no such program")
-    assert (Decoders().decode(path, 8) == decoded(path, 8)).all()
+
+
+def test_the_thread_decodes_if_processes_end_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder_process, "serve", sys.exit)
+    these, path = Decoders(), written(tmp_path / "a.png")
+    assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
+    assert pids(these) == []
 
 
 def test_an_image_that_crashed_its_decoder_is_not_decoded_in_this_process(
@@ -148,10 +162,10 @@ def test_an_image_that_crashed_its_decoder_is_not_decoded_in_this_process(
 ) -> None:
     good, bad = written(tmp_path / "good.png"), written(tmp_path / "crash.png")
     faulty.decode(good, 8)
-    monkeypatch.setattr(sys, "executable", "/no such program")
+    monkeypatch.setattr(forkserver, "connect_to_new_process", no_process)
     with pytest.raises(UnreadableImageError, match=r"^its decoder crashed \(SIGSEGV\)$"):
         faulty.decode(bad, 8)
-    assert (faulty.decode(good, 8) == decoded(good, 8)).all()
+    assert (faulty.decode(good, 8) == decode_pixels(good, 8)).all()
 
 
 def test_each_thread_has_one_decoder_and_all_are_ended(tmp_path: Path) -> None:
@@ -160,35 +174,22 @@ def test_each_thread_has_one_decoder_and_all_are_ended(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda path: these.decode(path, 8), paths))
     for pixels, path in zip(found, paths, strict=True):
-        assert (pixels == decoded(path, 8)).all()
+        assert (pixels == decode_pixels(path, 8)).all()
     running = pids(these)
     assert len(running) in (1, 2)
     these.end()
     assert not [pid for pid in running if start_of(pid)]
 
 
-def test_the_death_of_the_fork_server_costs_no_image(tmp_path: Path) -> None:
+def test_the_death_of_the_server_costs_no_image(tmp_path: Path) -> None:
     path, these = written(tmp_path / "a.png"), Decoders()
-    for _ in range(decoders.MAX_RESTARTS + 2):
-        assert (these.decode(path, 8) == decoded(path, 8)).all()
-        server = these._servers[-1]
-        server._process.kill()
-        server._process.wait()
-    assert len(these._servers) == 1 + decoders.MAX_RESTARTS
-    assert pids(these) == []  # the thread decodes from here on
-    assert (these.decode(path, 8) == decoded(path, 8)).all()
-    these.end()
-
-
-def test_threads_get_decoders_from_a_new_fork_server_after_its_death(tmp_path: Path) -> None:
-    path, these = written(tmp_path / "a.png"), Decoders()
-    server = these._servers[-1]
-    os.kill(server._process.pid, signal.SIGKILL)  # not noticed yet
-    with ThreadPoolExecutor(4) as pool:
+    these.decode(path, 8)
+    os.kill(server_pid(), signal.SIGKILL)
+    assert (these.decode(path, 8) == decode_pixels(path, 8)).all()  # by the process that it has forked before
+    with ThreadPoolExecutor(4) as pool:  # by processes of another server
         found = list(pool.map(lambda _: these.decode(path, 8), range(8)))
-    assert all((pixels == decoded(path, 8)).all() for pixels in found)
-    assert len(these._servers) == 2
-    assert these._is_possible
+    assert all((pixels == decode_pixels(path, 8)).all() for pixels in found)
+    assert len(pids(these)) > 1
     these.end()
 
 
@@ -210,28 +211,12 @@ def test_decoders_do_not_outlive_their_program(tmp_path: Path) -> None:
 def test_a_decoder_whose_reply_is_not_read_exits_silently(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    request = pickle.dumps((Drafted(8), [ImageRequest(str(written(tmp_path / "a.png")))]))
-    server, pixels = decoders._Server(()), sealed_file("pixels", decoder_process.CAPACITY)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        pid = server.fork(Fork(None, None), (theirs.fileno(), pixels))
-        ours.send(decoder_process.LENGTH.pack(len(request)) + request)
-        ours.recv(1, socket.MSG_PEEK)
-    os.close(pixels)
-    assert server._ask(pid) == 0
-    server.end()
-    assert capfd.readouterr() == ("", "")
-
-
-def test_the_fork_server_exits_silently(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    these = Decoders()
-    these.decode(written(tmp_path / "a.png"), 8)
-    (decoder,), (server,) = these._all, these._servers
-    os.kill(decoder.pid, signal.SIGKILL)
-    server._control.send(pickle.dumps(decoder.pid))
-    server._control.recv(1, socket.MSG_PEEK)
-    server._control.close()
-    assert server._process.wait() == 0
+    these, path = Decoders(), written(tmp_path / "a.png")
+    these.decode(path, 8)
+    (decoder,) = these._all
+    decoder._connection.send_bytes(pickle.dumps((Draft(8), [ImageRequest(str(path))])))
+    decoder._connection.poll(None)
+    assert decoder.end() == 0
     assert capfd.readouterr() == ("", "")
 
 

@@ -19,14 +19,13 @@ from sklearn.metrics import (
 from train_pytorch_model.measures.evaluation import (
     NUM_BINS,
     TINY,
-    ConfusedPair,
     Confusion,
     Evaluation,
     evaluate,
-    joined,
+    join,
     outcomes_of,
-    worst_categories,
 )
+from train_pytorch_model.measures.evaluation_directory import worst_first
 
 
 def draw(seed: int, images: int, classes: int, absent: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -98,9 +97,10 @@ def test_the_calibration_error_is_that_of_guo_et_al(images: int, classes: int) -
             error += group.sum() / images * abs(is_hit[group].mean() - confidences[group].mean())
     calibration = evaluated(targets, probabilities).calibration
     assert calibration.error == pytest.approx(error)
-    assert calibration.images.sum() == images
-    assert calibration.accuracy @ calibration.images == pytest.approx(is_hit.sum())
-    assert calibration.confidence @ calibration.images == pytest.approx(confidences.sum())
+    bins = calibration.bins
+    assert sum(each.images for each in bins) == images
+    assert sum((each.accuracy or 0) * each.images for each in bins) == pytest.approx(is_hit.sum())
+    assert sum((each.confidence or 0) * each.images for each in bins) == pytest.approx(confidences.sum())
 
 
 @pytest.mark.parametrize(("hits", "images"), [(0, 1), (1, 1), (3, 4), (0, 100), (50, 100), (9_999, 10_000)])
@@ -112,13 +112,12 @@ def test_the_accuracy_interval_is_wilsons(hits: int, images: int) -> None:
 
 
 def test_a_confidence_bin_includes_its_upper_edge() -> None:
-    calibration = of_rows([0, 0, 1], [[0.6, 0.4], [1.0, 0.0], [0.5, 0.5]]).calibration
-    assert calibration.edges[[0, -1]].tolist() == [0, 1]
-    assert {place: count for place, count in enumerate(calibration.images) if count} == {7: 1, 8: 1, 14: 1}
-    assert (calibration.accuracy[[7, 8, 14]].tolist(), calibration.confidence[[7, 8, 14]].tolist()) == (
-        [0, 1, 1],
-        [0.5, 0.6, 1],
-    )
+    bins = of_rows([0, 0, 1], [[0.6, 0.4], [1.0, 0.0], [0.5, 0.5]]).calibration.bins
+    assert (bins[0].lower, bins[-1].upper) == (0, 1)
+    assert [
+        (index, each.images, each.accuracy, each.confidence) for index, each in enumerate(bins) if each.images
+    ] == [(7, 1, 0, 0.5), (8, 1, 1, 0.6), (14, 1, 1, 1)]
+    assert (bins[0].accuracy, bins[0].confidence) == (None, None)
 
 
 def test_a_perfect_model_has_perfect_metrics() -> None:
@@ -144,11 +143,12 @@ def test_ties_go_to_the_first_category() -> None:
 
 def test_undefined_metrics_are_marked() -> None:
     # Category 1 has no image, category 2 is never predicted, category 3 neither occurs nor is predicted.
-    per_class = of_rows([0, 2], [[0.9, 0.1, 0, 0], [0.1, 0.9, 0, 0]]).per_class
+    evaluation = of_rows([0, 2], [[0.9, 0.1, 0, 0], [0.1, 0.9, 0, 0]])
+    per_class = evaluation.per_class
     assert per_class.has_precision.tolist() == [True, True, False, False]
     assert per_class.has_recall.tolist() == [True, False, True, False]
     assert per_class.has_f1.tolist() == [True, True, True, False]
-    assert worst_categories(per_class).tolist() == [2, 0]
+    assert [row.category for row in worst_first(evaluation, "abcd")] == ["c", "b", "a", "d"]
 
 
 def test_mistakes_are_sorted_by_descending_confidence_then_order() -> None:
@@ -159,7 +159,7 @@ def test_mistakes_are_sorted_by_descending_confidence_then_order() -> None:
 def test_the_largest_confusions_come_first() -> None:
     targets, predicted = [0, 0, 0, 1, 1, 2, 2, 2], [1, 1, 0, 2, 1, 0, 0, 0]
     confusion = of_rows(targets, np.eye(3)[predicted].tolist()).confusion
-    pairs = [ConfusedPair(2, 0, 3), ConfusedPair(0, 1, 2), ConfusedPair(1, 2, 1)]
+    pairs = [(2, 0, 3), (0, 1, 2), (1, 2, 1)]
     assert confusion.largest_mistakes(10) == pairs
     assert confusion.largest_mistakes(2) == pairs[:2]
 
@@ -180,7 +180,7 @@ def test_batches_give_the_metrics_of_the_whole(seed: int, sizes: list[int]) -> N
         outcomes_of(*batch)
         for batch in zip(np.split(targets, ends), np.split(probabilities, ends), strict=True)
     ]
-    whole, together = evaluated(targets, probabilities), evaluate(joined(parts), 4)
+    whole, together = evaluated(targets, probabilities), evaluate(join(parts), 4)
     assert together.loss == whole.loss
     assert together.calibration.error == whole.calibration.error
     np.testing.assert_array_equal(matrix(together.confusion), matrix(whole.confusion))

@@ -22,7 +22,7 @@ from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inp
 from train_pytorch_model.loop.fine_tuning import (
     HEAD_STEP,
     MAX_FACTOR,
-    STATISTICS_SHARE,
+    STATISTICS_FRACTION,
     mean_squared_norm,
     prepare_fine_tuning,
     sample_images,
@@ -97,7 +97,7 @@ def test_a_new_head_has_a_higher_learning_rate_than_trained_weights(
 def test_the_heads_learning_rate_is_inverse_to_its_inputs_squared_norm(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path)
     network = Mean(10.0)
-    square = mean_squared_norm(model_of(network), network.fc, sample_images(inputs, 12))
+    square = mean_squared_norm(model_of(network), network.fc, sample_images(inputs, 12, ALONE))
     colours = []
     for index in range(len(inputs.training)):
         pixels = torch.from_numpy(np.array(Image.open(inputs.training.path(index)))).float()
@@ -119,12 +119,12 @@ def test_batch_norm_statistics_move_towards_the_images_and_are_frozen(tmp_path: 
     assert set(factors) == set(network.parameters())
     assert not any(module._forward_pre_hooks for module in network.modules())
     torch.testing.assert_close(list(network.parameters()), list(given.parameters()), rtol=0, atol=0)
-    images = Normalize(HALF, HALF)(sample_images(inputs, 12))
+    images = Normalize(HALF, HALF)(sample_images(inputs, 12, ALONE))
     seen = given.get_submodule("features.0.0")(images)
     for name, of_images in ("mean", seen.mean(dim=(0, 2, 3))), ("var", seen.var(dim=(0, 2, 3))):
         before, blended = (net.get_buffer(f"features.0.1.running_{name}") for net in (given, network))
         torch.testing.assert_close(
-            blended, torch.lerp(before, of_images, STATISTICS_SHARE), rtol=1e-4, atol=1e-5
+            blended, torch.lerp(before, of_images, STATISTICS_FRACTION), rtol=1e-4, atol=1e-5
         )
     before = running_statistics(network)
     set_training_mode(network)
@@ -217,10 +217,10 @@ def test_training_beyond_ten_epochs_has_proportionally_lower_learning_rates(
 
 def test_unreadable_images_are_not_sampled(tmp_path: Path) -> None:
     inputs, network = inputs_of(tmp_path), Mean(10.0)
-    readable = sample_images(inputs, 12)
+    readable = sample_images(inputs, 12, ALONE)
     first, *others = (inputs.training.path(index) for index in range(len(inputs.training)))
     first.write_bytes(b"")
-    assert torch.equal(sample_images(inputs, 12), readable[1:])
+    assert torch.equal(sample_images(inputs, 12, ALONE), readable[1:])
     for path in others[:-1]:
         path.write_bytes(b"")
     assert factor_of(inputs, network) == 1.0

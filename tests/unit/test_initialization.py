@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
-from train_pytorch_model.networks.initialization import initialise_from_scratch, rescale_filters
+from train_pytorch_model.networks.initialization import initialize_from_scratch, rescale_filters
 
 EPOCHS, IMAGES = 5, 20  # images per category
 
@@ -35,7 +35,7 @@ def test_filter_norms_follow_the_root_of_the_learning_rate_per_image(
     learning_rate: float, batch_size: int, length: float
 ) -> None:
     network = build("resnet18", False, 3)
-    initialise_from_scratch(network, "resnet18", EPOCHS, IMAGES, learning_rate, batch_size)
+    initialize_from_scratch(network, "resnet18", EPOCHS, IMAGES, learning_rate, batch_size)
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             assert torch.allclose(filter_norms(layer), torch.tensor(length))
@@ -95,7 +95,7 @@ def test_the_head_keeps_its_random_directions_at_a_fixed_norm(architecture: str,
     network = build(architecture, False, 100)
     head = network.get_submodule(FAMILY_OF[architecture].head)
     before = head.get_parameter("weight").detach().clone()
-    initialise_from_scratch(network, architecture, EPOCHS, IMAGES, 0.001, 16)
+    initialize_from_scratch(network, architecture, EPOCHS, IMAGES, 0.001, 16)
     weight = head.get_parameter("weight").detach()
     assert float(torch.linalg.vector_norm(weight, dim=1).mean()) == pytest.approx(length, rel=0.02)
     torch.testing.assert_close(weight / weight.norm(), before / before.norm())  # the same directions
@@ -108,14 +108,14 @@ def test_the_head_keeps_its_random_directions_at_a_fixed_norm(architecture: str,
 )
 def test_the_head_starts_at_zero_in_long_training(epochs: int, images: float, is_zero: bool) -> None:
     network = build("resnet18", False, 3).train()
-    initialise_from_scratch(network, "resnet18", epochs, images, 0.001, 16)
+    initialize_from_scratch(network, "resnet18", epochs, images, 0.001, 16)
     with torch.no_grad():
         assert (not network(torch.randn(2, 3, 64, 64)).any()) == is_zero
 
 
 def test_all_categories_are_about_equally_likely_at_first() -> None:
     network = build("resnet18", False, 10).train()
-    initialise_from_scratch(network, "resnet18", EPOCHS, IMAGES, 0.001, 16)
+    initialize_from_scratch(network, "resnet18", EPOCHS, IMAGES, 0.001, 16)
     with torch.no_grad():
         logits = network(torch.randn(4, 3, 64, 64))
     assert logits.any()
@@ -126,7 +126,7 @@ def test_hidden_linear_layers_get_the_standard_deviation_for_relu() -> None:
     network = build("mobilenet_v3_small", False, 100)
     hidden, _head = [module for module in network.modules() if isinstance(module, nn.Linear)]
     before = hidden.weight.detach().clone()
-    initialise_from_scratch(network, "mobilenet_v3_small", EPOCHS, IMAGES, 0.001, 16)
+    initialize_from_scratch(network, "mobilenet_v3_small", EPOCHS, IMAGES, 0.001, 16)
     weight = hidden.weight.detach()
     assert float(weight.std()) == pytest.approx((2 / hidden.in_features) ** 0.5)
     torch.testing.assert_close(weight / weight.norm(), before / before.norm())
@@ -134,5 +134,5 @@ def test_hidden_linear_layers_get_the_standard_deviation_for_relu() -> None:
 
 def test_a_zero_head_stays_zero() -> None:
     network = build("vit_b_32", False, 3)  # torchvision initialises this head with zeros
-    initialise_from_scratch(network, "vit_b_32", EPOCHS, IMAGES, 0.001, 16)
+    initialize_from_scratch(network, "vit_b_32", EPOCHS, IMAGES, 0.001, 16)
     assert not network.get_submodule(FAMILY_OF["vit_b_32"].head).get_parameter("weight").any()

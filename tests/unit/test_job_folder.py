@@ -9,8 +9,8 @@ from tests.disks import files_of_at_most
 from tests.submissions import submission
 
 from train_pytorch_model.submission.cluster import Nodes
-from train_pytorch_model.submission.environment import Environment
 from train_pytorch_model.submission.job_folder import component_files, environment_yaml, write_job_folder
+from train_pytorch_model.submission.request import Environment
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import UnfinishedOutputError
 

@@ -7,7 +7,7 @@ import pytest
 from tests.azure_job import mpi_job, pytorch_job
 from tests.launchers import ADDRESS, azure, mpi, torchrun
 
-from train_pytorch_model.commands.launch import DEFAULT_PORT, Agent, Worker, decide
+from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, Worker, decide
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_an_agent_shows_the_equivalent_torchrun_command(agent: Agent, line: str)
 def test_a_worker_sets_the_variables_that_torch_reads() -> None:
     part = decide(mpi(5, 8, 1, 4, AZ_BATCH_MASTER_NODE=f"{ADDRESS}:6000"), 4)
     assert isinstance(part, Worker)
-    assert part.environment() == {
+    assert part.variables() == {
         "RANK": "5",
         "WORLD_SIZE": "8",
         "LOCAL_RANK": "1",

@@ -6,27 +6,12 @@ from collections.abc import Mapping
 import pytest
 from tests.launchers import ADDRESS, azure, mpi, torchrun
 
-from train_pytorch_model.commands.launch import LaunchError, decide
+from train_pytorch_model.machine.launch import LaunchError, decide
 
 
 @pytest.mark.parametrize(
     ("environment", "num_gpus", "message"),
     [
-        pytest.param(
-            {"AZ_BATCHAI_TASK_INDEX": "1"},
-            1,
-            "AZ_BATCHAI_TASK_INDEX is set, but not RANK and WORLD_SIZE: an older Azure launch that does not"
-            " say how many processes there are. Use `distribution: {type: pytorch}`.",
-            id="an older Azure launch",
-        ),
-        pytest.param(
-            {"AZ_BATCHAI_TASK_INDEX": "1", "AZ_BATCHAI_PYTORCH_INIT_METHOD": "tcp://10.0.0.4:6000"},
-            1,
-            "AZ_BATCHAI_PYTORCH_INIT_METHOD, AZ_BATCHAI_TASK_INDEX is set, but not RANK and WORLD_SIZE: an"
-            " older Azure launch that does not say how many processes there are. Use `distribution: {type:"
-            " pytorch}`.",
-            id="an older Azure launch of PyTorch",
-        ),
         pytest.param(
             {"AZUREML_NODE_COUNT": "2"},
             0,

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from train_pytorch_model.image_classifier.architectures import build
-from train_pytorch_model.networks.layers import is_depthwise
+from train_pytorch_model.networks.batch_norms import is_depthwise
 from train_pytorch_model.networks.models import freeze_backbone
-from train_pytorch_model.networks.shapes import min_share
+from train_pytorch_model.networks.shapes import min_local_batch
 from train_pytorch_model.words.errors import ParameterError
 
 
@@ -16,14 +16,14 @@ from train_pytorch_model.words.errors import ParameterError
 def test_a_step_needs_two_images_if_batch_norm_sees_one_pixel(side: int, least: int) -> None:
     network = build("resnet18", False, 3)
     before = copy.deepcopy(network.state_dict())
-    assert min_share(network, side, side) == least
+    assert min_local_batch(network, side, side) == least
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
 def test_a_frozen_network_needs_only_one_image() -> None:
     network = build("resnet18", False, 3)
     freeze_backbone(network, "resnet18")
-    assert min_share(network, 32, 32) == 1
+    assert min_local_batch(network, 32, 32) == 1
 
 
 def test_images_too_small_for_the_network_are_refused() -> None:
@@ -32,7 +32,7 @@ def test_images_too_small_for_the_network_are_refused() -> None:
         ParameterError,
         match=r"^Images of 8 x 8 px are too small for a DenseNet \(.*\)\. In init-model, name a larger --im",
     ):
-        min_share(network, 8, 8)
+        min_local_batch(network, 8, 8)
 
 
 @pytest.mark.parametrize(

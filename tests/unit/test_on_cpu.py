@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from train_pytorch_model.image_classifier.architectures import build
-from train_pytorch_model.networks.layers import is_depthwise
+from train_pytorch_model.networks.batch_norms import is_depthwise
 from train_pytorch_model.networks.on_cpu import (
     adapt_to_cpu,
     compute_depthwise_in_float32,

@@ -8,11 +8,11 @@ import pytest
 from PIL import Image
 from tests.painting import encode
 
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, bounded, decode
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, limit_size
 from train_pytorch_model.image_classifier.pixels import (
     Pixels,
-    framed,
-    framed_at_most,
+    frame,
+    frame_at_most,
     read_pixels,
     resize,
     view,
@@ -44,7 +44,7 @@ def psnr(one: Pixels, other: Pixels) -> float:
 def best(data: bytes, short_side: int) -> Pixels:
     """Decoded at full size and resized by Pillow's Lanczos filter, which keeps the most detail."""
     whole = decode(io.BytesIO(data))
-    return np.asarray(whole.resize(bounded(whole.size, short_side), Image.Resampling.LANCZOS))
+    return np.asarray(whole.resize(limit_size(whole.size, short_side), Image.Resampling.LANCZOS))
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_training_frames_nearly_match_the_inference_view(size: tuple[int, int], 
     image = ramp(*size)
     whole = Framing(framing.height, framing.width, 1.0)
     expected = view(image, framing).astype(int)
-    for found in (framed(image, framing), framed(framed_at_most(image, framing), whole)):
+    for found in (frame(image, framing), frame(frame_at_most(image, framing), whole)):
         assert np.abs(found - expected).max() <= 6
-    assert np.abs(framed(image, whole) - expected).max() > 8  # without the crop it differs visibly
+    assert np.abs(frame(image, whole) - expected).max() > 8  # without the crop it differs visibly
 
 
 def test_a_window_of_the_target_size_is_cropped_contiguously() -> None:
     image, framing = ramp(32, 32), Framing(28, 28, 0.875)
-    for found in (framed(image, framing), framed_at_most(image, framing)):
+    for found in (frame(image, framing), frame_at_most(image, framing)):
         assert (found == image[2:30, 2:30]).all()
         assert found.flags.c_contiguous
 
@@ -110,17 +110,17 @@ def test_a_window_of_the_target_size_is_cropped_contiguously() -> None:
 def test_pixels_may_be_read_only() -> None:
     image, framing = ramp(32, 32), Framing(16, 16, 1.0)
     image.flags.writeable = False  # PyTorch would warn, which is an error here
-    assert framed(image, framing).shape == framed_at_most(image, framing).shape == (16, 16, 3)
+    assert frame(image, framing).shape == frame_at_most(image, framing).shape == (16, 16, 3)
 
 
 @pytest.mark.parametrize("size", [(17, 16), (5, 3), (1, 1), (900, 2), (16, 16)])
 @pytest.mark.parametrize("framing", [Framing(16, 16, 0.875), Framing(12, 20, 0.5)])
 def test_images_of_a_few_pixels_are_framed_too(size: tuple[int, int], framing: Framing) -> None:
     image = ramp(*size)
-    assert framed(image, framing).shape == (framing.height, framing.width, 3)
-    least = framed_at_most(image, framing)
+    assert frame(image, framing).shape == (framing.height, framing.width, 3)
+    least = frame_at_most(image, framing)
     assert 0 < least.size <= min(image.size, framing.num_pixels * 3)
-    assert framed(least, framing).shape == (framing.height, framing.width, 3)
+    assert frame(least, framing).shape == (framing.height, framing.width, 3)
 
 
 def ramp(width: int, height: int) -> Pixels:
@@ -131,7 +131,7 @@ def ramp(width: int, height: int) -> Pixels:
 
 def test_training_frames_of_a_photograph_nearly_match_the_inference_view() -> None:
     image, framing = np.asarray(photograph(450, 330)), Framing(224, 224, 0.875)
-    assert psnr(framed(image, framing), view(image, framing)) > 30
+    assert psnr(frame(image, framing), view(image, framing)) > 30
 
 
 def test_files_can_be_read_by_path(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from train_pytorch_model.data.plan import PlannedBatch, num_training_steps, plan
 sizes = st.integers(1, 200)
 batch_sizes = st.integers(2, 33)  # training refuses a batch size below the minimum share
 world_sizes = st.integers(1, 4)
-min_shares = st.integers(1, 2)
+min_local_batchs = st.integers(1, 2)
 
 
 def plans(
-    num_images: int, batch_size: int, min_share: int, world_size: int, epoch: int = 0, seed: int = 1
+    num_images: int, batch_size: int, min_local_batch: int, world_size: int, epoch: int = 0, seed: int = 1
 ) -> list[list[PlannedBatch]]:
     """The plan of every process."""
     return [
-        plan_training(num_images, batch_size, min_share, seed, epoch, rank, world_size)
+        plan_training(num_images, batch_size, min_local_batch, seed, epoch, rank, world_size)
         for rank in range(world_size)
     ]
 
@@ -29,73 +29,79 @@ def images_of(plan: list[PlannedBatch]) -> list[int]:
     return [int(index) for batch in plan for index in batch.indices]
 
 
-@given(sizes, batch_sizes, min_shares, world_sizes)
+@given(sizes, batch_sizes, min_local_batchs, world_sizes)
 def test_every_image_is_trained_on_exactly_once(
-    num_images: int, batch_size: int, min_share: int, world_size: int
+    num_images: int, batch_size: int, min_local_batch: int, world_size: int
 ) -> None:
     seen = [
-        index for plan in plans(num_images, batch_size, min_share, world_size) for index in images_of(plan)
+        index
+        for plan in plans(num_images, batch_size, min_local_batch, world_size)
+        for index in images_of(plan)
     ]
     # One image is left over if batches have at most two images, or if it is the only one.
-    left_out = min_share == 2 and num_images % 2 == 1 and (num_images == 1 or batch_size * world_size == 2)
+    left_out = (
+        min_local_batch == 2 and num_images % 2 == 1 and (num_images == 1 or batch_size * world_size == 2)
+    )
     assert len(seen) == len(set(seen)) == num_images - left_out
     assert set(seen) <= set(range(num_images))
 
 
-@given(sizes, batch_sizes, min_shares, world_sizes)
+@given(sizes, batch_sizes, min_local_batchs, world_sizes)
 def test_no_share_is_below_the_minimum_or_above_the_batch_size(
-    num_images: int, batch_size: int, min_share: int, world_size: int
+    num_images: int, batch_size: int, min_local_batch: int, world_size: int
 ) -> None:
     shares = {
-        len(batch.indices) for plan in plans(num_images, batch_size, min_share, world_size) for batch in plan
+        len(batch.indices)
+        for plan in plans(num_images, batch_size, min_local_batch, world_size)
+        for batch in plan
     }
-    most = max(batch_size, 2 * min_share - 1)  # three images cannot be split into shares of two
-    assert shares <= {0, *range(min_share, most + 1)}
+    most = max(batch_size, 2 * min_local_batch - 1)  # three images cannot be split into shares of two
+    assert shares <= {0, *range(min_local_batch, most + 1)}
 
 
-@given(sizes, batch_sizes, min_shares, world_sizes)
+@given(sizes, batch_sizes, min_local_batchs, world_sizes)
 def test_all_processes_have_the_same_steps_and_agree_on_their_sizes(
-    num_images: int, batch_size: int, min_share: int, world_size: int
+    num_images: int, batch_size: int, min_local_batch: int, world_size: int
 ) -> None:
-    all_plans = plans(num_images, batch_size, min_share, world_size)
-    steps = num_training_steps(num_images, batch_size, min_share, world_size)
+    all_plans = plans(num_images, batch_size, min_local_batch, world_size)
+    steps = num_training_steps(num_images, batch_size, min_local_batch, world_size)
     assert [len(plan) for plan in all_plans] == [steps] * world_size
     for batches in zip(*all_plans, strict=True):
         assert {batch.global_count for batch in batches} == {sum(len(batch.indices) for batch in batches)}
 
 
-@given(sizes, batch_sizes, min_shares, world_sizes)
+@given(sizes, batch_sizes, min_local_batchs, world_sizes)
 def test_every_step_is_split_evenly(
-    num_images: int, batch_size: int, min_share: int, world_size: int
+    num_images: int, batch_size: int, min_local_batch: int, world_size: int
 ) -> None:
-    for batches in zip(*plans(num_images, batch_size, min_share, world_size), strict=True):
+    for batches in zip(*plans(num_images, batch_size, min_local_batch, world_size), strict=True):
         shares = [len(batch.indices) for batch in batches if len(batch.indices)]
         assert max(shares) - min(shares) <= 1
 
 
-@given(sizes, batch_sizes, min_shares, world_sizes)
+@given(sizes, batch_sizes, min_local_batchs, world_sizes)
 def test_an_epoch_has_as_few_steps_as_possible_and_their_sizes_differ_by_at_most_one(
-    num_images: int, batch_size: int, min_share: int, world_size: int
+    num_images: int, batch_size: int, min_local_batch: int, world_size: int
 ) -> None:
-    plan, *_ = plans(num_images, batch_size, min_share, world_size)
+    plan, *_ = plans(num_images, batch_size, min_local_batch, world_size)
     counts = [batch.global_count for batch in plan]
     assert max(counts, default=0) - min(counts, default=0) <= 1
     assert len(plan) <= math.ceil(num_images / (batch_size * world_size))
 
 
-@given(sizes, batch_sizes, min_shares, world_sizes, st.integers(0, 200))
+@given(sizes, batch_sizes, min_local_batchs, world_sizes, st.integers(0, 200))
 def test_a_resumed_epoch_continues_its_plan(
-    num_images: int, batch_size: int, min_share: int, world_size: int, steps_done: int
+    num_images: int, batch_size: int, min_local_batch: int, world_size: int, steps_done: int
 ) -> None:
-    whole = plan_training(num_images, batch_size, min_share, 1, 0, 0, world_size)
+    whole = plan_training(num_images, batch_size, min_local_batch, 1, 0, 0, world_size)
     images_done = sum(batch.global_count for batch in whole[:steps_done])
-    rest = plan_training(num_images, batch_size, min_share, 1, 0, 0, world_size, images_done)
+    rest = plan_training(num_images, batch_size, min_local_batch, 1, 0, 0, world_size, images_done)
     assert images_of(rest) == images_of(whole[steps_done:])
     assert [batch.global_count for batch in rest] == [batch.global_count for batch in whole[steps_done:]]
 
 
 @pytest.mark.parametrize(
-    ("num_images", "batch_size", "min_share", "world_size", "expected"),
+    ("num_images", "batch_size", "min_local_batch", "world_size", "expected"),
     [
         pytest.param(10, 4, 1, 1, [[4, 3, 3]], id="one process"),
         pytest.param(12, 4, 1, 1, [[4, 4, 4]], id="whole batches"),
@@ -111,11 +117,11 @@ def test_a_resumed_epoch_continues_its_plan(
     ],
 )
 def test_shares_of_every_step(
-    num_images: int, batch_size: int, min_share: int, world_size: int, expected: list[list[int]]
+    num_images: int, batch_size: int, min_local_batch: int, world_size: int, expected: list[list[int]]
 ) -> None:
     shares = [
         [len(batch.indices) for batch in plan]
-        for plan in plans(num_images, batch_size, min_share, world_size)
+        for plan in plans(num_images, batch_size, min_local_batch, world_size)
     ]
     assert shares == expected
 

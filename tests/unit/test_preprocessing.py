@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from train_pytorch_model.image_classifier.decoding import bounded
+from train_pytorch_model.image_classifier.decoding import limit_size
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 
@@ -78,7 +78,7 @@ def test_images_are_decoded_at_no_less_than_the_resolution_of_their_view(
     def pixels_per_output_pixel(width: int, height: int) -> float:
         return crop_fraction * min(width / framing.width, height / framing.height)
 
-    decoded = pixels_per_output_pixel(*bounded(image, framing.short_side))
+    decoded = pixels_per_output_pixel(*limit_size(image, framing.short_side))
     assert decoded >= min(1, pixels_per_output_pixel(*image)) * (1 - 1e-9)
 
 

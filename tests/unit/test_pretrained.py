@@ -55,8 +55,8 @@ def server(answer: Callable[[socket.socket], object]) -> Iterator[tuple[Any, lis
 
 def test_weights_are_downloaded_once(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with server(lambda connection: connection.sendall(ANSWER)) as (weights, asked):
-        assert pretrained.fetched(weights, is_shown=False) == cache
-        assert pretrained.fetched(weights, is_shown=False) == cache
+        assert pretrained.fetch(weights, is_shown=False) == cache
+        assert pretrained.fetch(weights, is_shown=False) == cache
     assert (cache.read_bytes(), len(asked)) == (CONTENT, 1)
     assert capsys.readouterr() == ("", "")
 
@@ -65,7 +65,7 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(cache: Path) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_bytes(CONTENT[:100])
     with server(lambda connection: connection.sendall(ANSWER)) as (weights, _):
-        pretrained.fetched(weights, is_shown=False)
+        pretrained.fetch(weights, is_shown=False)
     assert cache.read_bytes() == CONTENT
 
 
@@ -85,7 +85,7 @@ def test_a_download_that_fails_is_an_error_and_leaves_nothing(
         server(lambda connection: connection.sendall(answer)) as (weights, _),
         pytest.raises(FailedToDownloadFilesError, match=reason),
     ):
-        pretrained.fetched(weights, is_shown=False)
+        pretrained.fetch(weights, is_shown=False)
     assert list(cache.parent.iterdir()) == []
 
 
@@ -100,7 +100,7 @@ def test_a_download_that_stalls_times_out(cache: Path, monkeypatch: pytest.Monke
     with server(stall) as (weights, _):
         try:
             with pytest.raises(FailedToDownloadFilesError, match="timed out"):
-                pretrained.fetched(weights, is_shown=False)
+                pretrained.fetch(weights, is_shown=False)
         finally:
             over.set()
     assert socket.getdefaulttimeout() is None

@@ -4,15 +4,10 @@ import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.commands.processes import work_or_start_workers
-from train_pytorch_model.distributed.world import World
 from train_pytorch_model.machine.priority import NICENESS, SWITCH_S, lower_priority, short_switch_interval
-from train_pytorch_model.tracking.mlflow_process import Mlflow
-from train_pytorch_model.tracking.tracker import MlflowTracker
 
 
 def niceness() -> int:
@@ -26,36 +21,9 @@ def test_the_switch_interval_is_shortened_temporarily() -> None:
     assert sys.getswitchinterval() == before
 
 
-def test_work_runs_with_a_short_switch_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    intervals = []
-
-    def work(_: World) -> None:
-        intervals.append(sys.getswitchinterval())
-
-    work_or_start_workers(work, ["train"], None)
-    assert intervals == [pytest.approx(SWITCH_S, rel=0.01)]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own")
 def test_the_priority_of_a_single_thread_is_lowered() -> None:
     before = niceness()
     with ThreadPoolExecutor(1, initializer=lower_priority) as pool:
         assert pool.submit(niceness).result() == max(before, NICENESS)
     assert niceness() == before
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own")
-def test_the_thread_that_sends_metrics_has_low_priority(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-
-    def fail(*_: object) -> None:
-        seen.append(niceness())
-        raise OSError
-
-    monkeypatch.setattr("train_pytorch_model.tracking.tracker._Run.__init__", fail)
-    with MlflowTracker(Mlflow(), {}, tmp_path / "mlflow_run"):
-        pass
-    assert seen == [max(niceness(), NICENESS)]

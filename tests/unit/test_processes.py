@@ -1,150 +1,105 @@
-"""The inputs of a command are opened once per node, however its processes were started."""
+"""Inputs are opened before PyTorch is loaded, unless a launcher has started several processes."""
 
-import os
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from tests.azure_job import mpi_job, pytorch_job
 
-from train_pytorch_model.commands import processes
-from train_pytorch_model.commands.launch import LAUNCHER, Agent
-from train_pytorch_model.commands.processes import opened_once, work_or_start_workers
+from train_pytorch_model.commands.processes import command_line_of, run_in_processes
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.machine.launch import Agent, LaunchError
+from train_pytorch_model.machine.priority import SWITCH_S
+from train_pytorch_model.stories import processes as stories
 from train_pytorch_model.words.errors import InvalidDatasetError
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each process opens its own")
-
-COMMAND = ["train", "--untrained-model", "untrained"]
+COMMAND = ["score", "--quiet"]
 
 
-def torchrun(rank: int, **more: str) -> dict[str, str]:
-    """The environment of one of four processes on two nodes."""
-    return {
-        "TORCHELASTIC_RUN_ID": "1",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "GROUP_RANK": str(rank // 2),
-        "RANK": str(rank),
-        "WORLD_SIZE": "4",
-        "LOCAL_RANK": str(rank % 2),
-        "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "node0",
-        "MASTER_PORT": "29500",
-        **more,
-    }
+def never(*_: object) -> Any:
+    raise AssertionError("it must not be called")
 
 
-def by_hand(rank: int) -> dict[str, str]:
-    return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+@pytest.fixture
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
 
 
-class Opener:
-    """Opens inputs, and counts how often."""
+@pytest.mark.usefixtures("_no_gpu")
+def test_a_process_alone_runs_the_story_on_its_inputs_with_a_short_switch_interval() -> None:
+    inputs: Any = object()
+    told: list[object] = []
 
-    def __init__(self) -> None:
-        self.times = 0
+    def story(opened: Any, world: World) -> None:
+        told.extend([opened, world.size, sys.getswitchinterval()])
 
-    def __call__(self) -> str:
-        self.times += 1
-        return f"inputs {self.times}"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary folder of this test alone."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
+    run_in_processes(story, lambda: inputs, COMMAND, {})
+    assert told == [inputs, 1, pytest.approx(SWITCH_S, rel=0.01)]
 
 
-def opened_by(
-    environments: Sequence[Mapping[str, str]], monkeypatch: pytest.MonkeyPatch, *arguments: str
-) -> list[str]:
-    """The inputs that processes with these environments get."""
-    opener = Opener()
-    found = []
-    for environment in environments:
-        with monkeypatch.context() as patch:
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            found.append(opened_once(opener, [*COMMAND, *arguments]))
-    return found
+@pytest.mark.parametrize("environment", [{}, {"RANK": "0", "WORLD_SIZE": "1"}, {"AZUREML_NODE_COUNT": "1"}])
+def test_a_refusal_of_a_process_alone_comes_before_pytorch(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> Any:
+        raise InvalidDatasetError("Dataset", "it is empty.")
+
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(stories, "run_story", never)
+    with pytest.raises(InvalidDatasetError, match="it is empty"):
+        run_in_processes(never, refuse, COMMAND, {})
+
+
+def test_inputs_that_leave_nothing_to_do_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stories, "run_story", never)
+    nothing: Any = None
+    run_in_processes(never, lambda: nothing, COMMAND, {})
+
+
+def test_a_launch_that_cannot_work_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(LaunchError, match="Only one of RANK and WORLD_SIZE is set"):
+        run_in_processes(never, never, COMMAND, {})
 
 
 @pytest.mark.parametrize(
-    "environments",
-    [
-        pytest.param([torchrun(2), torchrun(3)], id="torchrun"),
-        pytest.param(mpi_job(1, 2, "10.0.0.4"), id="MPI"),
-        pytest.param(pytorch_job(1, 2, "10.0.0.4"), id="Azure ML"),
-        pytest.param([by_hand(0), by_hand(1)], id="by hand"),
-    ],
+    "environment",
+    [{}, {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.4", "AZUREML_NODE_COUNT": "2"}],
+    ids=["on one machine", "a node of Azure ML"],
 )
-def test_the_processes_of_a_node_share_the_inputs_that_one_has_opened(
-    environments: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, folder: Path
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_launcher_checks_the_inputs_and_exits_with_the_status_of_its_workers(
+    environment: dict[str, str], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert opened_by(environments, monkeypatch) == ["inputs 1", "inputs 1"]
-    assert list(folder.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        pytest.param({}, {}, id="alone"),
-        pytest.param(torchrun(1), torchrun(2), id="two nodes"),
-        pytest.param(torchrun(0), torchrun(0, TORCHELASTIC_RESTART_COUNT="1"), id="restarted"),
-        pytest.param(torchrun(0), torchrun(1, MASTER_PORT="29501"), id="two runs"),
-        pytest.param({"RANK": "0"}, {"RANK": "0"}, id="RANK alone"),
-    ],
-)
-def test_unrelated_processes_open_their_own_inputs(
-    first: dict[str, str], second: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert opened_by([first, second], monkeypatch) == ["inputs 1", "inputs 2"]
-
-
-def test_processes_of_another_command_or_folder_open_their_own_inputs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert opened_by([torchrun(0)], monkeypatch) == ["inputs 1"]
-    assert opened_by([torchrun(1)], monkeypatch, "--epochs", "3") == ["inputs 1"]
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert opened_by([torchrun(1)], monkeypatch) == ["inputs 1"]
-
-
-def test_workers_share_the_inputs_of_the_process_that_starts_them(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    found: list[Any] = []
+    done: list[object] = []
 
     def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
-        found.append("workers")
-        launcher = {LAUNCHER: str(os.getpid())}
-        for rank in range(agent.num_processes):
-            found.extend(opened_by([torchrun(rank) | launcher], monkeypatch, *arguments[len(COMMAND) :]))
-        return 0
+        done.append((agent.num_processes, arguments))
+        return status
 
-    monkeypatch.setattr(processes, "start_workers", start_workers)
-    work_or_start_workers(lambda _: None, [*COMMAND, "--fresh"], "inputs 0", lambda: found.append("before"))
-    assert found == ["before", "workers", "inputs 0", "inputs 0"]
-    assert list(folder.iterdir()) == []
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(stories, "start_workers", start_workers)
+    inputs: Any = "inputs"
+
+    def open_inputs() -> Any:
+        done.append(inputs)
+        return inputs
+
+    if status:
+        with pytest.raises(SystemExit) as ended:
+            run_in_processes(never, open_inputs, COMMAND, {})
+        assert ended.value.code == status
+    else:
+        run_in_processes(never, open_inputs, COMMAND, {})
+    assert done == ["inputs", (2, COMMAND)]
 
 
-def test_an_input_error_is_raised_in_all_processes_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise InvalidDatasetError("Training dataset", "it is empty.")
-
-    def never() -> None:
-        raise AssertionError("one has been refused already")
-
-    for rank, open_inputs in enumerate((refuse, never)):
-        with monkeypatch.context() as patch:
-            for name, value in torchrun(rank).items():
-                patch.setenv(name, value)
-            with pytest.raises(InvalidDatasetError, match="it is empty"):
-                opened_once(open_inputs, COMMAND)
+def test_options_become_a_command_line() -> None:
+    options = {"--top-k": 3, "--dataset": None}
+    assert command_line_of("score", options, {"--quiet": True, "--fresh": False}) == [
+        *("score", "--top-k", "3", "--quiet")
+    ]

@@ -3,7 +3,8 @@
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.faults import faulty_decoder
 from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
-from train_pytorch_model.data import cache_plan, decoders, preparation
+from train_pytorch_model.data import cache_plan, decoder_process, preparation
 from train_pytorch_model.data.cache_plan import CachePlan, open_caches
-from train_pytorch_model.data.decode_cache import MIN_CHUNK, NO_CACHES, Caches
+from train_pytorch_model.data.decode_cache import NO_CACHES, RESERVED, Caches
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference, read_for_training
 from train_pytorch_model.data.plan import plan_training
@@ -40,9 +42,9 @@ def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
 
 
 @contextmanager
-def started(program: str = decoders.PROGRAM) -> Iterator[Decoders]:
+def started(serve: Callable[..., None] = decoder_process.serve) -> Iterator[Decoders]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoders, "PROGRAM", program)
+        patch.setattr(decoder_process, "serve", serve)
         readers = Decoders([preparation.__name__])
         try:
             yield readers
@@ -58,7 +60,7 @@ def readers() -> Iterator[Decoders]:
 
 @pytest.fixture
 def faulty() -> Iterator[Decoders]:
-    with started("from tests.faults.faulty_decoder import main; main()") as these:
+    with started(faulty_decoder.serve) as these:
         yield these
 
 
@@ -111,12 +113,12 @@ def test_cached_images_are_shared_by_all_readers(painted: ImageDirectory, tmp_pa
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
     images = open_image_directory(root, "images")
     count = len(images)
-    plan = CachePlan(count, count, NUM_READERS * MIN_CHUNK, None, "", NUM_READERS)
+    plan = CachePlan(count, count, NUM_READERS * RESERVED, None, "", NUM_READERS)
     with Loader(NUM_READERS) as threads:
         expected = [list(threads.batches(training_pass(images, epoch))) for epoch in (1, 2)]
         validated = list(threads.batches(validation_pass(images)))
     with started() as readers, open_caches(plan, ALONE) as caches:
-        readers.share(caches.shared, caches.files)
+        readers.share(caches.shared)
         with Loader(NUM_READERS, readers) as loader:
             assert_same(list(loader.batches(training_pass(images, 1, caches))), expected[0])
             assert_same(list(loader.batches(validation_pass(images, caches))), validated)
@@ -128,11 +130,11 @@ def test_cached_images_are_shared_by_all_readers(painted: ImageDirectory, tmp_pa
 def test_a_restarted_reader_overwrites_nothing_in_the_cache(painted: ImageDirectory, tmp_path: Path) -> None:
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
     images = open_image_directory(root, "images")
-    plan = CachePlan(len(images), len(images), MIN_CHUNK, None, "", 1)
+    plan = CachePlan(len(images), len(images), RESERVED, None, "", 1)
     with Loader(1) as threads:
         expected = [list(threads.batches(training_pass(images, epoch))) for epoch in (1, 2)]
     with started() as readers, open_caches(plan, ALONE) as caches:
-        readers.share(caches.shared, caches.files)
+        readers.share(caches.shared)
         with Loader(1, readers) as loader:
             assert_same(list(loader.batches(training_pass(images, 1, caches))), expected[0])
             (reader,) = readers._all
@@ -161,27 +163,25 @@ def test_an_image_that_crashes_its_reader_is_the_only_one_rejected(
 
 def test_threads_prepare_images_if_no_reader_starts(painted: ImageDirectory) -> None:
     current = training_pass(painted, 1)
-    with started("raise SystemExit(1)") as none, Loader(2) as threads, Loader(2, none) as loader:
+    with started(sys.exit) as none, Loader(2) as threads, Loader(2, none) as loader:
         assert_same(list(loader.batches(current)), list(threads.batches(current)))
         assert none._all == []
 
 
-def test_readers_of_each_rank_write_to_their_own_cache_files(tmp_path: Path) -> None:
-    worlds = [replace(ALONE, local_rank=rank, local_size=2) for rank in (0, 1)]
-    plan = CachePlan(4, 0, 6 * MIN_CHUNK, tmp_path, "", 3)
-    folder = Path(cache_plan._make_files(plan, worlds[0]))
-    assert sorted(file.name for file in folder.iterdir()) == ["0", "1", "2", "3", "4", "5", "index"]
+def test_readers_of_each_rank_write_to_their_own_parts_of_the_cache(tmp_path: Path) -> None:
+    plan = CachePlan(4, 0, 6 * RESERVED, tmp_path, "", 3)
     with ExitStack() as stack:
-        (first, files), (second, others) = (
-            cache_plan._open_files(folder, plan, world, stack) for world in worlds
-        )
+        worlds = [replace(ALONE, local_rank=rank, local_size=2) for rank in (0, 1)]
+        path = cache_plan._make_file(plan)
+        assert path is not None
+        first, second = (cache_plan._open_file(path, plan, world, stack) for world in worlds)
         assert (first.first_writer, second.first_writer, first.num_writers) == (0, 3, 6)
-        written = first.opened(files, 2)(1, lambda: np.full((4, 5, 3), 7, np.uint8))
-        again = second.opened(others, 0)(1, _never)
+        written = first.open(2)(1, lambda: np.full((4, 5, 3), 7, np.uint8))
+        again = second.open(0)(1, _never)
         assert (again == written).all()
-        assert second.opened(others, 3)(2, lambda: written).shape == (4, 5, 3)  # it can only read
+        assert second.open(3)(2, lambda: written).shape == (4, 5, 3)  # it can only read
         with pytest.raises(AssertionError):
-            first.opened(files, 0)(2, _never)
+            first.open(0)(2, _never)
 
 
 def _never() -> np.ndarray:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from tests.submissions import submission
 
-from train_pytorch_model.submission.cluster import DEFAULT_VM_SIZE, Cluster, Nodes, known_gpus
-from train_pytorch_model.submission.environment import Environment
-from train_pytorch_model.submission.reference import Reference
+from train_pytorch_model.submission.cluster import DEFAULT_VM_SIZE, Cluster, Nodes
+from train_pytorch_model.submission.request import Environment, Reference
 from train_pytorch_model.submission.workspace import Workspace
 from train_pytorch_model.words.errors import ParameterError
 
@@ -182,11 +181,6 @@ def test_an_invalid_config_file_is_refused(content: str | None, message: str, tm
             "Node count should be at most the cluster's maximum: --instance-count is 3, --max-nodes 2.",
         ),
         (
-            {"process_count": 2, "vm_size": T4.lower()},
-            "Process count per node should be at most the GPUs of a node: --process-count-per-instance is 2,"
-            f" and {T4.lower()} has 1.",
-        ),
-        (
             {"cluster": "-gpu"},
             "--compute '-gpu' is not a cluster name: expected a letter, then letters, digits and hyphens,"
             " and none of local, serverless.",
@@ -333,5 +327,3 @@ def test_max_nodes_of_an_existing_cluster_is_ignored_with_a_warning() -> None:
 def test_a_new_cluster_has_gpus_and_enough_nodes_for_the_job() -> None:
     nodes = Nodes(cluster="gpu", instance_count=4)
     assert (nodes.new_vm_size, nodes.new_max_nodes) == (DEFAULT_VM_SIZE, 4)
-    assert known_gpus(DEFAULT_VM_SIZE) == 1
-    assert known_gpus("Standard_Unheard_Of") is None

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -115,6 +116,19 @@ def test_a_training_checkpoint_is_refused_with_where_its_state_dicts_are(tmp_pat
         "it is not a state dict (names to tensors). It holds one under 'model' and 'model_ema':"
         " torch.save(torch.load(…)['model'], …)."
     )
+
+
+def test_an_exported_program_is_refused_with_how_to_save_its_weights(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
+        torch.export.save(program, tmp_path / "model.pt2")
+    with pytest.raises(
+        WeightsError, match=r"^it is a program of torch\.export, .*load\(…\)\.state_dict, …\)\.$"
+    ):
+        read_state_dict(tmp_path / "model.pt2", 1 << 20)
+    torch.save(torch.export.load(tmp_path / "model.pt2").state_dict, tmp_path / "model")  # as it says
+    assert read_state_dict(tmp_path / "model", 1 << 20).keys() == {"weight", "bias"}
 
 
 @pytest.mark.parametrize("length", [72, 0x80], ids=["plain", "starts like a pickle"])

@@ -1,24 +1,21 @@
 """`evaluate`: measure a trained model on labelled images."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from train_pytorch_model.commands.launch import rank_of
-from train_pytorch_model.commands.processes import opened_once, spelled, work_or_start_workers
+from train_pytorch_model.commands.processes import command_line_of, run_on_images
 from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.inputs.opening import open_evaluation_inputs
-from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.measures.evaluation import TOP_K, Evaluation, accuracy_in_images, worst_categories
-from train_pytorch_model.measures.evaluation_directory import PAGE
+from train_pytorch_model.inputs.opening import ScoringInputs, open_evaluation_inputs
+from train_pytorch_model.machine.console import logger
+from train_pytorch_model.measures.evaluation import TOP_K, Evaluation, accuracy_in_images
+from train_pytorch_model.measures.evaluation_directory import PAGE, worst_first
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
 
-FLAG = "--output"
+OUTPUT = "--output"
 NUM_WORST = 3
 
 
@@ -42,35 +39,27 @@ class Evaluate:
 
     def run(self) -> None:
         """Evaluate, and print the main metrics."""
-        is_main = rank_of(os.environ) == 0
-        set_up(is_main, self.quiet)
-        check_apart(self.output, FLAG, self.dataset, "--dataset")
-        arguments = ["evaluate", *self._arguments()]
-        inputs = opened_once(lambda: open_evaluation_inputs(self.trained_model, self.dataset), arguments)
-        check_output(self.output, FLAG, by_writing=is_main)
+        options = {"--trained-model": self.trained_model, "--dataset": self.dataset, OUTPUT: self.output}
+        run_on_images(
+            self._evaluate,
+            lambda: open_evaluation_inputs(self.trained_model, self.dataset),
+            command_line_of("evaluate", options, {"--quiet": self.quiet}),
+            trained_model=self.trained_model,
+            dataset=self.dataset,
+            output=self.output,
+            output_option=OUTPUT,
+            quiet=self.quiet,
+        )
 
-        def work(world: "World") -> None:
-            from train_pytorch_model.distributed import agreed_inputs
-            from train_pytorch_model.stories import evaluate as evaluating
-            from train_pytorch_model.stories import predict as predicting
+    def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
+        from train_pytorch_model.stories.evaluate import evaluate
 
-            agreed = agreed_inputs.agree_on_scoring(inputs, world)
-            if not world.is_main:
-                predicting.predict_share(agreed, evaluating.TITLE, world)
-                return
-            for warning in agreed.warnings:
-                logger.warning(warning)
-            evaluation = evaluating.evaluate(agreed, self.output, world)
-            for line in summary(evaluation, agreed.spec.categories):
-                logger.info(line)
-            logger.info(f"The evaluation is in {self.output}/{PAGE}")
-
-        work_or_start_workers(work, arguments, inputs)
-
-    def _arguments(self) -> list[str]:
-        """The arguments of this command, for the worker processes that it starts."""
-        flags = {"--trained-model": self.trained_model, "--dataset": self.dataset, FLAG: self.output}
-        return spelled(flags, {"--quiet": self.quiet})
+        evaluation = evaluate(inputs, self.output, world)
+        if evaluation is None:
+            return
+        for line in summary(evaluation, inputs.spec.categories):
+            logger.info(line)
+        logger.info(f"The evaluation is in {self.output}/{PAGE}")
 
 
 def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
@@ -84,13 +73,11 @@ def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
         f"Calibration error    {evaluation.calibration.error:7.1%}  mean confidence"
         f" {evaluation.mean_confidence:.1%}"
     )
-    per_class = evaluation.per_class
-    for place, index in enumerate(worst_categories(per_class)[:NUM_WORST]):
-        title = "Worst categories" if place == 0 else ""
-        precision = f"precision {per_class.precision[index]:.2f}"
-        predicted = precision if per_class.has_precision[index] else "never predicted"
+    present = [row for row in worst_first(evaluation, categories) if row.support]
+    for index, row in enumerate(present[:NUM_WORST]):
+        title = "Worst categories" if index == 0 else ""
+        precision = "never predicted" if row.precision is None else f"precision {row.precision:.2f}"
         yield (
-            f"{title:21}F1 {per_class.f1[index]:.2f}  {categories[index]!r}:"
-            f" {predicted}, recall {per_class.recall[index]:.2f},"
-            f" {per_class.support[index]:,} images"
+            f"{title:21}F1 {row.f1:.2f}  {row.category!r}: {precision}, recall {row.recall:.2f},"
+            f" {row.support:,} images"
         )

@@ -8,7 +8,11 @@ import tyro
 
 from train_pytorch_model.commands.program import OptionalName, OptionalPath, Switch
 from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, unknown
+from train_pytorch_model.image_classifier.architectures import (
+    FAMILIES,
+    FAMILY_OF,
+    unknown_architecture_message,
+)
 from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError
@@ -34,7 +38,7 @@ class InitModel:
     """Start from the torchvision weights of this name, such as IMAGENET1K_V1; downloads them."""
 
     weights_file: OptionalPath = None
-    """Start from the weights in this file: a state dict saved with torch.save, or a torch.export program."""
+    """Start from the weights in this file: a state dict saved with torch.save."""
 
     zero_init_residual: Switch = False
     """ResNet only: initialise every residual block as the identity."""
@@ -54,7 +58,7 @@ class InitModel:
         """Check the options, then write the directory."""
         set_up(quiet=self.quiet)
         if self.architecture not in FAMILY_OF:
-            raise ParameterError(unknown(self.architecture))
+            raise ParameterError(unknown_architecture_message(self.architecture))
         options = {
             "zero_init_residual": self.zero_init_residual,
             "memory_efficient": self.memory_efficient,

@@ -1,109 +1,86 @@
-"""Run a command's work in this process, in those that a launcher has started, or in one per GPU."""
+"""Run a verb's story in as many processes as there are GPUs, refusing mistakes before PyTorch is loaded."""
 
 import os
-import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from train_pytorch_model.commands.launch import LAUNCHER, Agent, LaunchError, Worker, decide, start_workers
-from train_pytorch_model.commands.once_per_node import Launch, offered, once_per_node
-from train_pytorch_model.machine.console import logger
-from train_pytorch_model.machine.memory import keep_freed_memory
-from train_pytorch_model.machine.priority import short_switch_interval
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.model_directory import ModelDirectory
+from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
+from train_pytorch_model.machine.console import set_up
+from train_pytorch_model.machine.launch import LAUNCHER, is_alone, rank_of
 from train_pytorch_model.machine.process_table import end_with_parent
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
 
-T = TypeVar("T")
-
-# Environment variables that identify a launch. Processes restarted by torchrun belong to another one.
-OF_LAUNCH = (
-    *("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
-    *("OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"),  # from different versions of Open MPI
-)
-OF_NODE = ("GROUP_RANK", "NODE_RANK")  # distinguish several "nodes" on one host, as in tests
+T = TypeVar("T", OpenedInputs, ScoringInputs)
+D = TypeVar("D", ImageDirectory, ModelDirectory)
 
 
-def opened_once(open_inputs: Callable[[], T], arguments: Sequence[str]) -> T:
-    """Return or raise what `open_inputs` does; one process of this node calls it for all of them.
-
-    `arguments` is the command line, starting with the verb.
-    """
-    try:
-        part = decide(os.environ, num_gpus=0)
-    except LaunchError:  # a mistake in the inputs is reported first
-        return open_inputs()
-    if isinstance(part, Agent) or part.local_size == 1:
-        return open_inputs()
-    started_by = os.environ.get(LAUNCHER) or [os.environ.get(name) for name in (*OF_LAUNCH, *OF_NODE)]
-    return once_per_node(_launch(started_by, arguments, part.local_size), open_inputs)
-
-
-def work_or_start_workers(
-    work: "Callable[[World], None]",
+def run_in_processes(
+    story: "Callable[[T, World], None]",
+    open_inputs: Callable[[], T | None],
     arguments: Sequence[str],
-    inputs: object,
-    before_workers: Callable[[], None] = lambda: None,
+    options: Mapping[str, str],
 ) -> None:
-    """Run `work` in this process, or start one worker process per GPU with `arguments`, the verb first.
+    """Open the inputs, and run a story on them in this process or in one worker per GPU.
 
-    Call it once the inputs are known to be good: it loads PyTorch, which takes seconds. Before workers start,
-    `before_workers` is called; they receive `inputs` already opened. If they fail, this process exits with
-    their status. Raises `LaunchError`, and whatever `work` raises.
+    `arguments` is the command line, starting with the verb; `options` must be the same for all processes.
+    There is nothing to do if the inputs are None. Raises `LaunchError`, and what the two functions raise.
     """
+    opened = None
+    if is_alone(os.environ) and (opened := open_inputs()) is None:
+        return
     if "TORCHELASTIC_RUN_ID" in os.environ:
         launcher = os.environ.get(LAUNCHER)
         end_with_parent(int(launcher) if launcher else None)
 
-    import torch.cuda
+    from train_pytorch_model.stories import processes  # loads PyTorch, which takes seconds
 
-    part = decide(os.environ, torch.cuda.device_count())
-    if part.note:
-        logger.info(part.note)
-    if isinstance(part, Worker):
-        _work(part, work)
-    else:
-        logger.info(part.torchrun_line(arguments))
-        before_workers()
-        with offered(_launch(str(os.getpid()), arguments, part.num_processes), inputs):
-            status = start_workers(part, arguments)
-        if status != 0:
-            sys.exit(status)
+    processes.run_story(story, open_inputs, opened, arguments, options)
 
 
-def spelled(flags: Mapping[str, object], switches: Mapping[str, bool]) -> list[str]:
-    """Return options as command-line arguments; a flag whose value is None is left out."""
+def run_on_images(
+    story: "Callable[[ScoringInputs, World], None]",
+    open_inputs: Callable[[], ScoringInputs],
+    arguments: Sequence[str],
+    *,
+    trained_model: Path,
+    dataset: Path,
+    output: Path,
+    output_option: str,
+    quiet: bool,
+) -> None:
+    """Run the story of a verb that predicts the images of `dataset` and writes about them to `output`."""
+    is_main = rank_of(os.environ) == 0
+    set_up(is_main, quiet)
+    check_apart(output, output_option, dataset, "--dataset")
+
+    def open_and_check() -> ScoringInputs:
+        inputs = open_inputs()
+        check_output(output, output_option, by_writing=is_main)
+        return inputs
+
+    def story_on_this_host(inputs: ScoringInputs, world: "World") -> None:
+        model, images = on_this_host(inputs.model, trained_model), on_this_host(inputs.images, dataset)
+        story(replace(inputs, model=model, images=images), world)
+
+    run_in_processes(story_on_this_host, open_and_check, arguments, {})
+
+
+def on_this_host(directory: D, root: Path) -> D:
+    """Return a directory that rank 0 has opened with its path on this host."""
+    return directory if directory.root == root else replace(directory, root=root)
+
+
+def command_line_of(verb: str, options: Mapping[str, object], switches: Mapping[str, bool]) -> list[str]:
+    """Return the arguments of a verb, for the workers that it starts; options that are None are left out."""
     return [
-        *(text for flag, value in flags.items() if value is not None for text in (flag, str(value))),
+        verb,
+        *(text for option, value in options.items() if value is not None for text in (option, str(value))),
         *(switch for switch, is_on in switches.items() if is_on),
     ]
-
-
-def _launch(started_by: object, arguments: Sequence[str], num_processes: int) -> Launch:
-    """Return a launch's identity; `started_by` distinguishes launches of the same command."""
-    return Launch(repr([socket.gethostname(), started_by, str(Path.cwd()), *arguments]), num_processes)
-
-
-def _work(worker: Worker, work: "Callable[[World], None]") -> None:
-    from torch.distributed.elastic.multiprocessing.errors import record
-
-    from train_pytorch_model.distributed.world import join_world
-
-    @record  # without it, torchrun shows no traceback of an exception
-    def recorded() -> None:
-        with short_switch_interval(), join_world() as world:
-            work(world)
-
-    keep_freed_memory()
-    if worker.warning:
-        logger.warning(worker.warning)
-    before = dict(os.environ)
-    os.environ.update(worker.environment())
-    try:
-        recorded()
-    finally:  # the next command of this process decides anew
-        os.environ.clear()
-        os.environ.update(before)

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,9 +21,9 @@ from typing import Annotated, Any, ClassVar, NoReturn, Protocol, cast
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.launch import rank_of
 from train_pytorch_model.formats.run_folder import is_azure_job, leave_error_info, remove_error_info
 from train_pytorch_model.machine.console import write_what_the_console_can
+from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.priority import OPENMP
 from train_pytorch_model.machine.stop_requests import StoppedError
 from train_pytorch_model.words.errors import (
@@ -69,68 +68,75 @@ def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str
     name = first.replace("_", "-")
     if name == "--version":
         print(__version__)
-    elif name in commands:
-        _run(lambda: _parse_verb(name, commands, prog, rest))
     elif name in ("-h", "--help"):
-        _run(lambda: _parse_verbs(commands, prog, description))
+        _run(lambda: _show_help(commands, prog, description))
     else:
-        _run(lambda: _refuse(first, list(commands), prog))
+        _run(lambda: _parse_verb(name, commands, prog, rest))
 
 
 def leave_after(main: Callable[[], None]) -> None:
-    """Run `main` and exit with its status, without tearing down the interpreter.
+    """Run `main`, and have the process exit with its status without taking apart what it has loaded.
 
-    With PyTorch and MLflow loaded, the teardown takes seconds, to free what the system frees at once.
-    Everything else is as at any exit: threads are joined, then `atexit` functions run.
+    With PyTorch and MLflow that takes one to several seconds, to free what the system frees at once.
     """
-    status = 0
+    status = 1  # of an error, or of a message that `main` exits with: Python prints both
+
+    def leave() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, AttributeError):  # closed by the parent process: then it is None
+                stream.flush()
+        os._exit(status)
+
+    atexit.register(leave)  # as the first, so that it is called last, after threads have been joined
     try:
         main()
+        status = 0
     except SystemExit as end:
-        if not isinstance(end.code, int | None):  # Python prints it
-            raise
-        status = end.code or 0
-    except Exception as error:
-        sys.excepthook(type(error), error, error.__traceback__)  # PyTorch's hook names the rank
-        status = 1
-    _end_at_signals()
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, AttributeError):  # closed by the parent process: then it is None
-            stream.flush()
-    os._exit(status)
+        if isinstance(end.code, int | None):
+            status = end.code or 0
+        raise
+    finally:
+        _end_at_signals()
 
 
 def _parse(command: type[Command], prog: str, arguments: Sequence[str]) -> Command:
     description = f"{inspect.getdoc(command)}\n\nExample:\n  {prog} {command.EXAMPLE}"
-    spelled = without_boolean_values(arguments, command)
-    return tyro.cli(command, prog=prog, description=description, args=spelled)
+    return tyro.cli(
+        command, prog=prog, description=description, args=without_boolean_values(arguments, command)
+    )
 
 
 def _parse_verb(
     name: str, commands: Mapping[str, type[Command]], prog: str, arguments: Sequence[str]
 ) -> Command:
+    """Parse a verb's options; also name the verbs that have an option which this one lacks."""
+    if name not in commands:
+        raise _missing_verb(name, list(commands), prog)
     try:
         return _parse(commands[name], f"{prog} {name}", arguments)
     except SystemExit as end:
-        if end.code:
-            for sentence in _options_of_others(name, commands, arguments):
-                print(sentence, file=sys.stderr)
+        given = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
+        for option in given if end.code else ():
+            field_name = option.removeprefix("--").replace("-", "_")
+            verbs = [
+                verb for verb in commands if field_name in {each.name for each in _options(commands[verb])}
+            ]
+            if verbs and name not in verbs:
+                print(f"{option} is not an option of {name}, but of {' and '.join(verbs)}.", file=sys.stderr)
         raise
 
 
-def _parse_verbs(commands: Mapping[str, type[Command]], prog: str, description: str) -> Command:
+def _show_help(commands: Mapping[str, type[Command]], prog: str, description: str) -> Command:
     """Print the program's help, which lists the verbs, and exit."""
-    each: list[Any] = []
+    verbs: list[Any] = []
     for name, command in commands.items():
-        in_short, *_ = (inspect.getdoc(command) or "").splitlines()
-        each.append(Annotated[command, tyro.conf.subcommand(name, description=in_short)])
-    return cast(Command, tyro.cli(reduce(or_, each), prog=prog, description=description))
+        summary, *_ = (inspect.getdoc(command) or "").splitlines()
+        verbs.append(Annotated[command, tyro.conf.subcommand(name, description=summary)])
+    return cast(Command, tyro.cli(reduce(or_, verbs), prog=prog, description=description, args=["--help"]))
 
 
-def _refuse(first: str, verbs: Sequence[str], prog: str) -> NoReturn:
-    """Raise `ParameterError` for a command line that does not start with a verb."""
+def _missing_verb(first: str, verbs: Sequence[str], prog: str) -> ParameterError:
+    """Return the error for a command line that does not start with a verb."""
     if not first:
         problem = f'a verb is missing: "{prog} VERB …".'
     elif first.startswith("-"):
@@ -138,12 +144,12 @@ def _refuse(first: str, verbs: Sequence[str], prog: str) -> NoReturn:
     else:
         closest = difflib.get_close_matches(first, verbs, n=1)
         problem = f'"{first}" is not a verb.' + "".join(f' Did you mean "{verb}"?' for verb in closest)
-    raise ParameterError(
+    return ParameterError(
         f'{problem} The verbs are {", ".join(verbs)}; "{prog} VERB --help" lists the options of one.'
     )
 
 
-def activation() -> Iterator[str]:
+def activation_commands() -> Iterator[str]:
     """Yield the command that activates this virtual environment; nothing if `python` is already its own."""
     if sys.prefix == sys.base_prefix:
         return
@@ -164,7 +170,7 @@ def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]
     defaults = {
         option.name: option.default for option in _options(command) if isinstance(option.default, bool)
     }
-    spelled: list[str] = []
+    rewritten: list[str] = []
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
@@ -172,10 +178,10 @@ def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]
         if argument.startswith("--") and name in defaults and rest and rest[0].lower() in ("true", "false"):
             is_on = rest.pop(0).lower() == "true"
             if is_on != defaults[name]:
-                spelled.append(argument if is_on else f"--no-{argument[2:]}")
+                rewritten.append(argument if is_on else f"--no-{argument[2:]}")
         else:
-            spelled.append(argument)
-    return spelled
+            rewritten.append(argument)
+    return rewritten
 
 
 def _options(command: type) -> Iterator[Field[Any]]:
@@ -185,17 +191,6 @@ def _options(command: type) -> Iterator[Field[Any]]:
             yield from _options(cast(type, option.default_factory))
         else:
             yield option
-
-
-def _options_of_others(name: str, commands: Mapping[str, type], arguments: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each option in a verb's arguments that only other verbs have."""
-    for argument in arguments:
-        option = argument.partition("=")[0].removeprefix("--").replace("-", "_")
-        verbs = [
-            verb for verb, command in commands.items() if option in {own.name for own in _options(command)}
-        ]
-        if argument.startswith("--") and verbs and name not in verbs:
-            yield f"{argument.partition('=')[0]} is not an option of {name}, but of {' and '.join(verbs)}."
 
 
 def _run(parse: Callable[[], Command]) -> None:
@@ -226,7 +221,7 @@ def _run(parse: Callable[[], Command]) -> None:
         rank = rank_of(os.environ)
         if is_azure_job():
             leave_error_info(error, rank)
-        # Every rank finds the same mistake, but any rank can run out of memory or lose another.
+        # Every rank raises the same mistake, but any rank can run out of memory or lose another.
         if rank == 0 or isinstance(error, (ModuleOutOfMemoryError, LostRankError)):
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         else:

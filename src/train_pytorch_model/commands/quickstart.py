@@ -9,7 +9,7 @@ from typing import ClassVar
 import tyro
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.commands.program import Command, activation
+from train_pytorch_model.commands.program import Command, activation_commands
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
 from train_pytorch_model.formats.outputs import check_output
@@ -61,7 +61,7 @@ class Quickstart:
         logger.info(
             "\n5. Next: your own images, in one folder per category, such as photographs/daisy/1.jpg:"
         )
-        for command in (*activation(), *NEXT):
+        for command in (*activation_commands(), *NEXT):
             logger.info(f"  {command}")
 
     def _type(self, verb: str, *arguments: str) -> None:

@@ -1,11 +1,9 @@
 """`submit`: train on an Azure ML cluster, from a workstation."""
 
 import os
-import shlex
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import tyro
 
@@ -22,16 +20,10 @@ from train_pytorch_model.inputs.opening import (
 )
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.submission.cluster import Nodes
-from train_pytorch_model.submission.environment import Environment
-from train_pytorch_model.submission.job_folder import JOB, TRAINED_MODEL, write_job_folder
-from train_pytorch_model.submission.reference import Reference
-from train_pytorch_model.submission.request import EXPERIMENT, Submission
+from train_pytorch_model.submission.request import EXPERIMENT, Environment, Reference, Submission
 from train_pytorch_model.submission.workspace import Workspace
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ParameterError
-
-if TYPE_CHECKING:
-    from azure.ai.ml.entities import Job
 
 Name = Annotated[str, tyro.conf.arg(metavar="NAME")]
 Data = Annotated[str, tyro.conf.arg(metavar="DATA")]
@@ -134,12 +126,12 @@ class Submit:
         workspace = None if self.dry_run else self._workspace()
         _check_local_data(submission)
 
-        if workspace is None:
-            self._write(submission)
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            write_job_folder(submission, Path(folder))
-            self._send(submission, Path(folder), workspace)
+        from train_pytorch_model.stories import submit as submitting
+
+        if self.dry_run:
+            submitting.write(submission, self.dry_run)
+        elif workspace:
+            submitting.submit(submission, workspace, self.register_components, self.wait_limit, self.download)
 
     def _submission(self) -> Submission:
         untrained = self.untrained_model
@@ -180,48 +172,6 @@ class Submit:
         }
         return Workspace.find(flags, self.config, os.environ, Path.cwd())
 
-    def _write(self, submission: Submission) -> None:
-        from train_pytorch_model.stories import submit as submitting
-
-        assert self.dry_run is not None
-        self.dry_run.mkdir(parents=True, exist_ok=True)
-        write_job_folder(submission, self.dry_run)
-        submitting.validate(self.dry_run)
-        nodes = submission.nodes
-        logger.info(f"Nothing was sent. The job is in {self.dry_run}; to submit it:")
-        logger.info(
-            f"  az ml compute create --type AmlCompute --name {nodes.cluster} --size {nodes.new_vm_size}"
-            f" --min-instances 0 --max-instances {nodes.new_max_nodes}   # if it does not exist"
-        )
-        logger.info(f"  az ml job create --file {shlex.quote(str(self.dry_run / JOB))}")
-
-    def _send(self, submission: Submission, folder: Path, workspace: Workspace) -> None:
-        from train_pytorch_model.stories import submit as submitting
-
-        client = submitting.connect(workspace)
-        job = submitting.send(submission, folder, self.register_components, client)
-        if self.wait_limit == 0:
-            _say_how_to_follow(job, workspace)
-            return
-        wait_limit_s = None if self.wait_limit is None else 60.0 * self.wait_limit
-        try:
-            if not submitting.follow(client, job, wait_limit_s):
-                raise submitting.ServiceError(
-                    f"Job {job.name} was not complete after {self.wait_limit} minutes. It continues."
-                )
-        except (KeyboardInterrupt, SystemExit, submitting.ServiceError):
-            _say_how_to_follow(job, workspace)
-            raise
-        if self.register:
-            logger.info(f"The trained model is registered as {self.register}")
-        if self.download:
-            try:
-                submitting.download(client, job, self.download)
-            except BaseException:  # the trained model is still in Azure ML: say how to get it
-                logger.info(f"\nJob {job.name} is complete. Its model can still be downloaded:")
-                logger.info(_download_line(job, workspace))
-                raise
-
 
 def _check_local_data(submission: Submission) -> None:
     """Find mistakes that a node would report only after minutes. Data in the cloud is not checked."""
@@ -240,14 +190,3 @@ def _check_local_data(submission: Submission) -> None:
     for directory, port in ((training, TRAINING_DATASET), (validation, VALIDATION_DATASET)):
         if directory:
             open_image_directory(directory, port).require_labels()
-
-
-def _say_how_to_follow(job: "Job", workspace: Workspace) -> None:
-    logger.info(f"\nJob {job.name} continues: {job.studio_url}")
-    logger.info(f"  az ml job stream --name {job.name} {workspace.flags()}")
-    logger.info(f"  az ml job cancel --name {job.name} {workspace.flags()}")
-    logger.info(_download_line(job, workspace))
-
-
-def _download_line(job: "Job", workspace: Workspace) -> str:
-    return f"  az ml job download --name {job.name} --output-name {TRAINED_MODEL} {workspace.flags()}"

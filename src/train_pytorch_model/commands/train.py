@@ -2,23 +2,22 @@
 
 import os
 import shlex
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.launch import rank_of
-from train_pytorch_model.commands.processes import opened_once, spelled, work_or_start_workers
-from train_pytorch_model.commands.program import Switch, activation
+from train_pytorch_model.commands.processes import command_line_of, on_this_host, run_in_processes
+from train_pytorch_model.commands.program import Switch, activation_commands
 from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.run_folder import FLAG, REPORT, RunFolder, is_azure_job
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.machine.console import log_file, logger, set_up
-from train_pytorch_model.tracking.mlflow_process import Mlflow, mlflow_beside
+from train_pytorch_model.machine.launch import is_alone, rank_of
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import TrainingError, UserError
 
@@ -65,20 +64,23 @@ class Train:
         rank = rank_of(os.environ)
         set_up(rank == 0, self.quiet)
         logger.info(f"Train PyTorch Model {__version__}")
+        parameters = " ".join(f"{name} {value}" for name, value in self.parameters.as_flags().items())
         try:
-            self._run()
+            check_apart(self.trained_model, FLAG, self.training_dataset, "--training-dataset")
+            check_apart(self.trained_model, FLAG, self.validation_dataset, "--validation-dataset")
+            run_in_processes(self._train, self._open, self._command_line(), {"parameters": parameters})
         except UserError as error:
-            if not self.dry_run and (_is_job() or isinstance(error, TrainingError)):
+            if not self.dry_run and (_hides_exit_status() or isinstance(error, TrainingError)):
                 run = RunFolder.beside(self.trained_model)
                 run.fail(error, rank)
                 logger.info(f"The files of the failed run are in {run.root}")
             raise
 
-    def _run(self) -> None:
-        check_apart(self.trained_model, FLAG, self.training_dataset, "--training-dataset")
-        check_apart(self.trained_model, FLAG, self.validation_dataset, "--validation-dataset")
-        arguments = ["train", *self._arguments()]
-        inputs = opened_once(self._open, arguments)
+    def _open(self) -> OpenedInputs | None:
+        """Open and check the inputs, and check the output; None if this same command has completed it."""
+        inputs = open_training_inputs(
+            self.untrained_model, self.training_dataset, self.validation_dataset, self.parameters.epochs
+        )
         is_main = rank_of(os.environ) == 0
         run = RunFolder.beside(self.trained_model)
         fingerprint = inputs.fingerprint(self.parameters)
@@ -88,58 +90,53 @@ class Train:
                 logger.info("--fresh is for unfinished runs: to train again, name another output.")
             if is_main and run.token:
                 run.remove()
-            return
+            return None
         by_writing = is_main and not self.dry_run
         check_output(self.trained_model, FLAG, by_writing=by_writing, token=run.token)
         if is_main and not self.fresh:
             run.check_resumable(fingerprint)
         num_images = len(inputs.training) + len(inputs.validation)
-        logger.info(f"Checked {num_images:,} images; loading PyTorch")
-        with ExitStack() as beside:
-            mlflow = beside.enter_context(mlflow_beside()) if is_main and not self.dry_run else Mlflow()
+        next_step = "; loading PyTorch" if is_alone(os.environ) else ""
+        logger.info(f"Checked {num_images:,} images{next_step}")
+        return inputs
 
-            def work(world: "World") -> None:
-                from train_pytorch_model.data import chirality
-                from train_pytorch_model.distributed import agreed_inputs
-                from train_pytorch_model.stories import train as training
+    def _train(self, inputs: OpenedInputs, world: "World") -> None:
+        from train_pytorch_model.stories.train import dry_run, train
 
-                # One file for each training process, which the portal shows; not for a node's launcher, whose
-                # rank is that of a node: the files of all nodes end up in one folder.
-                log = Path("logs") / f"rank_{world.rank}.log"
-                with log_file(log) if is_azure_job() else nullcontext():
-                    agreed = chirality.decide_flips(
-                        agreed_inputs.agree_on_training(self.parameters, inputs, world), world
-                    )
-                    if self.dry_run:
-                        training.dry_run(self.parameters, agreed, world)
-                    else:
-                        training.train(self.parameters, agreed, self.trained_model, world, mlflow, self.fresh)
-                        self._say_what_next()
-
-            work_or_start_workers(work, arguments, inputs, before_workers=beside.close)
-
-    def _open(self) -> OpenedInputs:
-        return open_training_inputs(
-            self.untrained_model, self.training_dataset, self.validation_dataset, self.parameters.epochs
+        inputs = replace(
+            inputs,
+            model=on_this_host(inputs.model, self.untrained_model),
+            training=on_this_host(inputs.training, self.training_dataset),
+            validation=on_this_host(inputs.validation, self.validation_dataset),
         )
+        # One file for each training process, which the portal shows; not for a node's launcher, whose rank is
+        # that of a node: the files of all nodes end up in one folder.
+        log = Path("logs") / f"rank_{world.rank}.log"
+        with log_file(log) if is_azure_job() else nullcontext():
+            if self.dry_run:
+                dry_run(self.parameters, inputs, world)
+                return
+            train(self.parameters, inputs, self.trained_model, world, self.fresh)
+            self._say_what_next()
 
-    def _arguments(self) -> list[str]:
-        """The arguments of this command, for the worker processes that it starts."""
-        flags: dict[str, object] = {
+    def _command_line(self) -> list[str]:
+        """Return the arguments of this command, for the worker processes that it starts."""
+        options: dict[str, object] = {
             "--untrained-model": self.untrained_model,
             "--training-dataset": self.training_dataset,
             "--validation-dataset": self.validation_dataset,
             FLAG: self.trained_model,
             **self.parameters.as_flags(),
         }
-        return spelled(flags, {"--dry-run": self.dry_run, "--fresh": self.fresh, "--quiet": self.quiet})
+        switches = {"--dry-run": self.dry_run, "--fresh": self.fresh, "--quiet": self.quiet}
+        return command_line_of("train", options, switches)
 
     def _say_what_next(self) -> None:
         model = shlex.quote(str(self.trained_model))
         if (report := self.trained_model / REPORT).exists():
             logger.info(f"Report on the training and the model: {report}")
         logger.info(f"The trained model is in {self.trained_model}. Next steps:")
-        for command in activation():
+        for command in activation_commands():
             logger.info(f"  {command}")
         program = "python -m train_pytorch_model"
         logger.info(
@@ -154,6 +151,6 @@ class Train:
         logger.info(f"  mlflow models serve --model-uri {model} --env-manager local")
 
 
-def _is_job() -> bool:
-    """Whether this process's exit status is lost: torchrun turns it into 1, a cluster into Failed."""
+def _hides_exit_status() -> bool:
+    """Return whether nobody sees this process's exit status: torchrun's is 1, a cluster says Failed."""
     return "TORCHELASTIC_RUN_ID" in os.environ or is_azure_job()

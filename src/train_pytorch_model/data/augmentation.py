@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 
-from train_pytorch_model.image_classifier.pixels import Pixels, framed, resize
+from train_pytorch_model.image_classifier.pixels import Pixels, frame, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.words.recipe import DecidedRecipe
 
@@ -32,14 +32,14 @@ class RecipeAugment:
     width: int
 
     def __call__(self, pixels: Pixels, random: Random) -> Pixels:
-        cropped = self._cropped(pixels, random)
+        cropped = self._crop(pixels, random)
         is_mirrored = self.recipe.horizontal_flip and random.random() < 0.5
-        return mirrored(cropped) if is_mirrored else cropped
+        return mirror(cropped) if is_mirrored else cropped
 
-    def _cropped(self, pixels: Pixels, random: Random) -> Pixels:
+    def _crop(self, pixels: Pixels, random: Random) -> Pixels:
         if self.recipe.augmentation == "random-resized-crop":
             return random_resized_crop(pixels, self.height, self.width, self.recipe.crop_area, random)
-        resized = framed(pixels, Framing(self.height, self.width, 1.0))
+        resized = frame(pixels, Framing(self.height, self.width, 1.0))
         return padded_crop(resized, random) if self.recipe.augmentation == "padded-crop" else resized
 
 
@@ -47,7 +47,7 @@ def random_resized_crop(pixels: Pixels, height: int, width: int, min_area: float
     """A random window, resized: at least `min_area`, and 3/4 to 4/3 of the target's aspect ratio."""
     window = random_window(*pixels.shape[:2], width / height, min_area, random)
     if window is None:  # a panorama: no window fits, so take the largest centred one
-        return framed(pixels, Framing(height, width, 1.0))
+        return frame(pixels, Framing(height, width, 1.0))
     # A contiguous copy: PyTorch would make it with threads of its own.
     return resize(np.array(pixels[window], order="C"), height, width)
 
@@ -70,7 +70,7 @@ def random_window(
     return None
 
 
-def mirrored(pixels: Pixels) -> Pixels:
+def mirror(pixels: Pixels) -> Pixels:
     """The image flipped left to right."""
     flipped = np.empty_like(pixels)
     for channel in range(3):  # all at once take NumPy eight times as long

@@ -1,7 +1,6 @@
 """Whether and where decoded images are cached: planned before a run, and opened for it."""
 
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -11,30 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.data.decode_cache import (
-    MIN_CHUNK,
-    NO_CACHES,
-    Cache,
-    CachedDecode,
-    Caches,
-    SharedCache,
-    chunk_for,
-    index_bytes,
-    private_cache,
-    uncached,
-)
+from train_pytorch_model.data.decode_cache import NO_CACHES, RESERVED, Cache, Caches, SharedCache
 from train_pytorch_model.data.preparation import Preparation
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, bounded, read_size
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, limit_size, read_size
 from train_pytorch_model.machine.memory import available_memory
-from train_pytorch_model.machine.sealed_file import sealed_file
 
-MEMORY_SHARE = 1 / 4  # of the available memory, for all processes of a machine together
-FREE_SHARE = 1 / 2  # of a file system's free space: others need some, too
-MIN_SHARE = 0.05  # of the images: caching fewer is not worth it
+MEMORY_FRACTION = 1 / 4  # of the available memory, for all processes of a machine together
+FREE_FRACTION = 1 / 2  # of a file system's free space: others need some, too
+MIN_FRACTION = 0.05  # of the images: caching fewer is not worth it
 SAMPLED = 32  # images whose headers are read to estimate the size of all
-SLACK = 1.1  # the sampled images may be smaller than the rest, and chunks are not filled to the end
+SLACK = 1.1  # the sampled images may be smaller than the rest
 
 Prepared = tuple[ImageDirectory, Preparation]
 """A dataset, and how its images are prepared."""
@@ -55,12 +42,15 @@ class CachePlan:
     """Human-readable."""
     readers: int = 0
     """Reader processes per training process; 0 if it reads images itself."""
-    min_chunk: int = MIN_CHUNK
-    """Minimum bytes that a writer reserves at once, if its share of the budget allows."""
 
     @property
     def num_images(self) -> int:
         return self.num_training + self.num_validation
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the file: an index, in which 16 bytes locate an image, and the pixels."""
+        return 16 * self.num_images + self.budget
 
 
 def shared_folders() -> tuple[Path, ...]:
@@ -77,31 +67,27 @@ def plan_cache(
 ) -> CachePlan:
     """Decide what is cached: nothing for a single epoch, or if memory holds too few of the images."""
     (trained, _), (validated, _) = training, validation
-    decoded = len(trained) + len(validated)
-    trained_bytes, validated_bytes = _mean_bytes(*training), _mean_bytes(*validation)
-    chunk = chunk_for(max(trained_bytes, validated_bytes))
-    wanted = len(trained) * trained_bytes + len(validated) * validated_bytes
-    off = CachePlan(_num_rows(trained), _num_rows(validated), 0, None, "", readers, chunk)
+    num_images = len(trained) + len(validated)
+    wanted = len(trained) * _mean_bytes(*training) + len(validated) * _mean_bytes(*validation)
+    off = CachePlan(_num_rows(trained), _num_rows(validated), 0, None, "", readers)
     if epochs == 1:
         return replace(off, summary="each image once: there is one epoch")
-    budget, folder = int(available_memory() * MEMORY_SHARE), None
-    if readers or world.local_size > 1:  # files reserve space chunk by chunk, ahead of the images
-        most = len(trained) * _most_bytes(training[1], trained_bytes)
-        most += len(validated) * _most_bytes(validation[1], validated_bytes)
-        budget = min(budget, most + 2 * world.local_size * max(1, readers) * chunk)
+    budget, folder = int(available_memory() * MEMORY_FRACTION), None
     if world.local_size > 1:
-        rooms = [(min(budget, _usable(path)), path) for path in shared_folders()]
-        budget, folder = max(rooms, key=lambda room: room[0])  # the first one on a tie
-    place = str(folder or "memory")
-    share = budget / max(wanted, 1)
-    if share < MIN_SHARE:
-        reason = f"{_text(budget)} of {place} would hold less than {MIN_SHARE:.0%} of the images"
+        needed = int(wanted * SLACK) + world.local_size * max(1, readers) * RESERVED
+        free = {path: min(budget, _usable(path)) for path in shared_folders()}
+        folder = max(free, key=lambda path: min(needed, free[path]))  # the first that holds all
+        budget = free[folder]
+    where = str(folder or "memory")
+    fraction = budget / max(wanted, 1)
+    if fraction < MIN_FRACTION:
+        reason = f"{_text(budget)} of {where} would hold less than {MIN_FRACTION:.0%} of the images"
         return replace(off, summary=f"in every epoch: {reason}")
-    if share >= 1:
-        summary = f"each image once, then cached ({_text(wanted)} of {place})"
+    if fraction >= 1:
+        summary = f"each image once, then cached ({_text(wanted)} of {where})"
     else:
-        kept = int(decoded * share)
-        summary = f"about {kept:,} of {decoded:,} images once, then cached ({_text(budget)} of {place})"
+        cached = int(num_images * fraction)
+        summary = f"about {cached:,} of {num_images:,} images once, then cached ({_text(budget)} of {where})"
     return replace(off, budget=budget, folder=folder, summary=summary)
 
 
@@ -110,84 +96,83 @@ def open_caches(plan: CachePlan, world: World) -> Iterator[Caches]:
     """Open the planned caches, for a `with`; a collective operation of all processes."""
     with ExitStack() as stack:
         # A process alone on its machine shares with nobody, but takes part in the collectives.
-        opened = _open_shared(plan, world, stack) if world.size > 1 else None
-        if world.local_size == 1:
-            if plan.budget and not plan.readers:
-                yield _caches(plan, private_cache(plan.num_images, plan.budget, plan.min_chunk))
-                return
-            opened = _open_unnamed(plan, stack) if plan.budget else None
-        if opened is None:
-            yield NO_CACHES
-            return
-        cache, files = opened
-        if plan.readers:
-            yield replace(_caches(plan, uncached), shared=cache, files=files)
-        else:
-            yield _caches(plan, cache.opened(files, 0))
+        shared = _open_shared(plan, world, stack) if world.size > 1 else None
+        if world.local_size == 1 and plan.budget:
+            shared = _shared_cache(_unnamed_file(plan, stack), plan, world)
+        yield _caches(plan, shared)
 
 
-def _caches(plan: CachePlan, remember: CachedDecode) -> Caches:
+def _caches(plan: CachePlan, shared: SharedCache | None) -> Caches:
+    if shared is None:
+        return NO_CACHES
+    if plan.readers:
+        return Caches(validation=Cache(first=plan.num_training), shared=shared)
+    try:
+        remember = shared.open(0)
+    except OSError:  # not even address space for it
+        return NO_CACHES
     return Caches(Cache(remember), Cache(remember, first=plan.num_training))
 
 
-def _open_unnamed(plan: CachePlan, stack: ExitStack) -> tuple[SharedCache, list[int]] | None:
-    """The cache shared by the readers of one process; None if its files cannot be created."""
-    files: list[int] = []
+def _unnamed_file(plan: CachePlan, stack: ExitStack) -> int:
+    """A file in memory for a process alone on its machine and its readers; -1 if it has none."""
+    if plan.readers == 0:
+        return -1
+    file = os.memfd_create("decoded images", os.MFD_CLOEXEC)
+    stack.callback(os.close, file)
+    os.ftruncate(file, plan.num_bytes)
+    return file
+
+
+def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> SharedCache | None:
+    """The cache shared by all processes of a machine; None without one, or if it cannot be opened.
+
+    The file is unlinked as soon as all have opened it, so that nothing remains of a run, however it ends.
+    """
+    is_first_of_several = world.local_rank == 0 and world.local_size > 1
+    path = _make_file(plan) if is_first_of_several else None
+    machine, cache = socket.gethostname(), None
     try:
-        for number, size in enumerate([index_bytes(plan.num_images)] + [0] * plan.readers):
-            files.append(sealed_file(f"decoded images {number}", size))
-            stack.callback(os.close, files[-1])
+        for host, offered, its_plan in world.gather([(machine, path, plan)]):
+            with suppress(OSError):
+                if host == machine and offered is not None:  # the plan of a machine's first process counts
+                    cache = _open_file(offered, its_plan, world, stack)
+        world.barrier()  # from here on, the name is not needed
+    finally:
+        if path is not None:
+            path.unlink(missing_ok=True)
+    return cache
+
+
+def _make_file(plan: CachePlan) -> Path | None:
+    """A file for the cache, in which only the index takes space; None without a plan, or if that fails."""
+    if plan.budget == 0 or plan.folder is None:
+        return None
+    try:
+        file, path = tempfile.mkstemp(prefix="train_pytorch_model-", dir=plan.folder)
     except OSError:
         return None
-    return SharedCache(plan.num_images, plan.readers, plan.budget, 0, plan.readers, plan.min_chunk), files
-
-
-def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> tuple[SharedCache, list[int]] | None:
-    """The cache shared by all processes of a machine; None without one, or if any of them cannot open it."""
-    is_first_of_several = world.local_rank == 0 and world.local_size > 1
-    own_folder = _make_files(plan, world) if is_first_of_several else ""
-    machine, opened = socket.gethostname(), None
     try:
-        offers = world.gather([(machine, own_folder, plan)])
-        offered = [(folder, plan) for host, folder, plan in offers if host == machine and folder]
-        with suppress(OSError):
-            if len(offered) == 1:  # by this machine's main process, whose plan counts
-                opened = _open_files(Path(offered[0][0]), offered[0][1], world, stack)
-        are_open = world.gather([(machine, opened is not None)])  # from here on, the names are not needed
-    finally:
-        if own_folder:
-            shutil.rmtree(own_folder, ignore_errors=True)
-    return opened if all(is_open for host, is_open in are_open if host == machine) else None
-
-
-def _make_files(plan: CachePlan, world: World) -> str:
-    if plan.budget == 0 or plan.folder is None:
-        return ""
-    folder = ""
-    try:
-        folder = tempfile.mkdtemp(prefix="train_pytorch_model-", dir=plan.folder)
-        for name in ("index", *map(str, range(world.local_size * max(1, plan.readers)))):
-            (Path(folder) / name).touch(mode=0o600)
-        with (Path(folder) / "index").open("wb") as index:
-            os.posix_fallocate(index.fileno(), 0, index_bytes(plan.num_images))
+        os.ftruncate(file, plan.num_bytes)
+        os.posix_fallocate(file, 0, 16 * plan.num_images)
     except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        return ""
-    return folder
+        Path(path).unlink()
+        return None
+    finally:
+        os.close(file)
+    return Path(path)
 
 
-def _open_files(
-    folder: Path, plan: CachePlan, world: World, stack: ExitStack
-) -> tuple[SharedCache, list[int]]:
-    own = max(1, plan.readers)
-    files = []
-    for name in ("index", *map(str, range(world.local_size * own))):
-        files.append(os.open(folder / name, os.O_RDWR))
-        stack.callback(os.close, files[-1])
-    first = world.local_rank * own
-    return SharedCache(
-        plan.num_images, world.local_size * own, plan.budget, first, own, plan.min_chunk
-    ), files
+def _open_file(path: Path, plan: CachePlan, world: World, stack: ExitStack) -> SharedCache:
+    file = os.open(path, os.O_RDWR)
+    stack.callback(os.close, file)
+    return _shared_cache(file, plan, world)
+
+
+def _shared_cache(file: int, plan: CachePlan, world: World) -> SharedCache:
+    writers = max(1, plan.readers)  # of each process
+    first = world.local_rank * writers
+    return SharedCache(file, plan.num_images, plan.num_bytes, world.local_size * writers, first, writers)
 
 
 def _num_rows(directory: ImageDirectory) -> int:
@@ -201,14 +186,9 @@ def _mean_bytes(directory: ImageDirectory, prepared: Preparation) -> int:
     sizes = []
     for index in np.linspace(0, len(directory) - 1, min(SAMPLED, len(directory)), dtype=np.int64):
         with suppress(UnreadableImageError):
-            height, width = bounded(read_size(directory.path(int(index))), prepared.short_side)
+            height, width = limit_size(read_size(directory.path(int(index))), prepared.short_side)
             sizes.append(prepared.num_kept(height, width) * 3)
     return int(np.mean(sizes)) if sizes else 0
-
-
-def _most_bytes(prepared: Preparation, mean_bytes: int) -> int:
-    """Upper estimate of the mean bytes to cache per image: the framed size, or the mean plus slack."""
-    return int(mean_bytes * SLACK) if prepared.kept is None else prepared.kept.num_pixels * 3
 
 
 def _usable(path: Path) -> int:
@@ -218,7 +198,7 @@ def _usable(path: Path) -> int:
         status = os.statvfs(path)
     except OSError:
         return 0
-    return int(status.f_bavail * status.f_frsize * FREE_SHARE) if os.access(path, os.W_OK) else 0
+    return int(status.f_bavail * status.f_frsize * FREE_FRACTION) if os.access(path, os.W_OK) else 0
 
 
 def _text(num_bytes: int) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.loader import start_decoders
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
@@ -36,11 +36,9 @@ def decide_flips(inputs: OpenedInputs, world: World) -> TrainingInputs:
     """
     if isinstance(inputs.recipe.horizontal_flip, bool):
         return inputs.with_flips(inputs.recipe.horizontal_flip)
-    told, count = world.broadcast(
-        count_distinguishable(inputs.training, world.cores) if world.is_main else (0, 0)
-    )
-    has_sides = told > count * MIN_DISTINGUISHABLE and told > count / 2 + DEVIATIONS * math.sqrt(count) / 2
-    reason = f"{told} of {count} images are distinguishable from their mirror images" if has_sides else ""
+    some, count = world.broadcast(count_distinguishable(inputs.training, world) if world.is_main else (0, 0))
+    has_sides = some > count * MIN_DISTINGUISHABLE and some > count / 2 + DEVIATIONS * math.sqrt(count) / 2
+    reason = f"{some} of {count} images are distinguishable from their mirror images" if has_sides else ""
     return inputs.with_flips(not has_sides, reason)
 
 
@@ -48,7 +46,7 @@ def count_classified(thumbnails: np.ndarray) -> int:
     """How many of these images a linear classifier, trained on the others, tells from their mirror images.
 
     `thumbnails`: (N, S, S), float, brightness. The classifier is Fisher's linear discriminant between images
-    and mirror images, ridge-regularised and cross-validated; an image that equals its mirror image does not
+    and mirror images, ridge-regularized and cross-validated; an image that equals its mirror image does not
     count. Importing scikit-learn's would take longer than the whole test.
     """
     half = thumbnails.shape[2] // 2
@@ -57,7 +55,7 @@ def count_classified(thumbnails: np.ndarray) -> int:
     lengths = np.linalg.norm(sides, axis=1, keepdims=True)
     sides = np.divide(sides, lengths, out=np.zeros_like(sides), where=lengths > 0)
     fold_of = np.arange(len(sides)) % FOLDS
-    told = 0
+    distinguished = 0
     for fold in range(FOLDS):
         known, others = sides[fold_of != fold], sides[fold_of == fold]
         if not known.any():
@@ -66,38 +64,34 @@ def count_classified(thumbnails: np.ndarray) -> int:
         scatter = known.T @ known / len(known)
         ridge = np.trace(scatter) / len(scatter)
         direction = np.linalg.solve(scatter + ridge * np.eye(len(scatter)), known.mean(axis=0))
-        told += int(np.count_nonzero(others @ direction > 0))
-    return told
+        distinguished += int(np.count_nonzero(others @ direction > 0))
+    return distinguished
 
 
-def count_distinguishable(images: ImageDirectory, threads: int) -> tuple[int, int]:
+def count_distinguishable(images: ImageDirectory, world: World) -> tuple[int, int]:
     """How many images of a fixed sample are told from their mirror images, and the size of the sample."""
-    decoders = Decoders()
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            groups = [
-                [
-                    thumbnail
-                    for thumbnail in pool.map(lambda path: _thumbnail(path, decoders.decode), paths)
-                    if thumbnail is not None
-                ]
-                for paths in _sample(images)
+    with start_decoders(world) as decoders, ThreadPoolExecutor(world.cores) as pool:
+        groups = [
+            [
+                thumbnail
+                for thumbnail in pool.map(lambda path: _thumbnail(path, decoders.decode), paths)
+                if thumbnail is not None
             ]
-    finally:
-        decoders.end()
+            for paths in _sample(images)
+        ]
     large = [group for group in groups if len(group) >= MIN_IMAGES]
     rest = [thumbnail for group in groups if len(group) < MIN_IMAGES for thumbnail in group]
-    told = sum(count_classified(np.stack(group)) for group in (*large, rest) if group)
-    return told, sum(len(group) for group in groups)
+    some = sum(count_classified(np.stack(group)) for group in (*large, rest) if group)
+    return some, sum(len(group) for group in groups)
 
 
 def _sample(images: ImageDirectory) -> Iterator[list[Path]]:
     """Paths of some images, for each of some categories."""
     present = np.flatnonzero(images.class_counts())
     for index in present[_evenly_spaced(len(present), MAX_CATEGORIES)]:
-        own = np.flatnonzero(images.class_indices == index)
-        places = own[_evenly_spaced(len(own), MAX_IMAGES // min(MAX_CATEGORIES, len(present)))]
-        yield [images.path(int(place)) for place in places]
+        of_category = np.flatnonzero(images.class_indices == index)
+        some = _evenly_spaced(len(of_category), MAX_IMAGES // min(MAX_CATEGORIES, len(present)))
+        yield [images.path(int(image)) for image in of_category[some]]
 
 
 def _evenly_spaced(count: int, at_most: int) -> np.ndarray:

@@ -13,17 +13,17 @@ import torch
 from train_pytorch_model.data.loader import Batch
 
 
-def with_cutmix(batch: Batch, num_categories: int, share: float, seed: int) -> Batch:
+def with_cutmix(batch: Batch, num_categories: int, probability: float, seed: int) -> Batch:
     """A batch for training with CutMix: its targets become probabilities (B, number of categories), float32.
 
-    In a `share` of the batches, as `seed` decides, a box of each image shows the image before it, at the same
-    place; the share of the area that it covers is uniformly distributed. An image's target is then the other
-    image's category with that share, and its own with the rest. Never waits for a device.
+    With this `probability`, as `seed` decides, a box of each image shows the image before it, at the same
+    position; the fraction of the area that it covers is uniformly distributed. An image's target is then the
+    other image's category with that probability, and its own with the rest. Never waits for a device.
     """
     images, classes = batch.images, batch.targets.unsqueeze(1)  # (B, 3, H, W), (B, 1)
     targets = torch.zeros(len(classes), num_categories, device=classes.device).scatter_(1, classes, 1.0)
     random = Random(seed)
-    if random.random() >= share:
+    if random.random() >= probability:
         return replace(batch, targets=targets)
     height, width = images.shape[2:]
     side = math.sqrt(random.random())

@@ -6,9 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -35,7 +34,6 @@ PREFETCHED_BATCHES = 4  # in preparation or ready, ahead of the one in use
 # Images per request to a process: the threads that wait for it, and hinder each other, wake up less often.
 MAX_GROUP = 8
 MIN_GROUPS = 4  # of a batch, so that it is ready soon
-MAX_READERS = 128  # per machine: each opens the cache files of all others, and may have 1,024 open files
 
 
 @dataclass(frozen=True)
@@ -93,32 +91,29 @@ def num_readers(world: World) -> int:
     """
     if world.device.type != "cuda" or not hasattr(os, "memfd_create"):
         return 0
-    return min(world.cores, max(1, MAX_READERS // world.local_size))
-
-
-def num_threads(world: World) -> int:
-    """Threads of a loader: one per reader process, or per core of this process."""
-    return num_readers(world) or world.cores
+    return world.cores
 
 
 @contextmanager
-def start_readers(world: World) -> Iterator[Decoders | None]:
-    """The reader processes, for a `with`; they import PyTorch in the background."""
-    if num_readers(world) == 0:
-        yield None
-        return
-    readers = Decoders([preparation.__name__])
+def start_decoders(world: World) -> Iterator[Decoders]:
+    """The decoder processes of a training process, for a `with`; for a GPU they import PyTorch as well."""
+    decoders = Decoders([preparation.__name__] if num_readers(world) else [])
     try:
-        yield readers
+        yield decoders
     finally:
-        readers.end()
+        decoders.end()
+
+
+def start_readers(world: World) -> AbstractContextManager[Decoders | None]:
+    """The reader processes, for a `with`; None if threads prepare the images."""
+    return start_decoders(world) if num_readers(world) else nullcontext()
 
 
 class Loader:
     """Prepares planned batches ahead of time, in threads that each have a process of their own.
 
     By default the process decodes and the thread does the rest, so that an image is written once, into its
-    place in the batch. To feed a GPU, the process does everything, for several images at once.
+    slot in the batch. To feed a GPU, the process does everything, for several images at once.
     """
 
     def __init__(self, threads: int, readers: Decoders | None = None) -> None:
@@ -126,19 +121,14 @@ class Loader:
         self._threads, self._readers = threads, readers
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
         self._decoders = readers or Decoders()
-        self._begun: tuple[str, deque[_PendingBatch]] = "", deque()
+        self._prefetched: tuple[str, deque[_PendingBatch]] = "", deque()  # the key of their pass
         self.waited_s = 0.0
         """Seconds that the consumer has waited for batches."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._readers is None:
             self._decoders.end()
@@ -148,19 +138,19 @@ class Loader:
 
         While the last ones are in use, the first ones of the `following` pass are being prepared.
         """
-        pending = self._take_begun(current.key)
+        pending = self._take_prefetched(current.key)
         ahead = self._num_ahead(current)
         for planned in current.plan[len(pending) :]:
-            pending.append(self._begin(planned, current))
+            pending.append(self._start(planned, current))
             if len(pending) > ahead:
                 yield self._finish(pending.popleft())
         after = following() if pending else None
-        begun: deque[_PendingBatch] = deque()
+        prefetched: deque[_PendingBatch] = deque()
         if after is not None:
-            self._begun = after.key, begun
+            self._prefetched = after.key, prefetched
         while pending:
-            if after is not None and len(begun) < len(after.plan):
-                begun.append(self._begin(after.plan[len(begun)], after))
+            if after is not None and len(prefetched) < len(after.plan):
+                prefetched.append(self._start(after.plan[len(prefetched)], after))
             yield self._finish(pending.popleft())
 
     def _num_ahead(self, current: Pass) -> int:
@@ -169,34 +159,45 @@ class Loader:
         images = 2 * self._threads * self._group(largest)
         return max(PREFETCHED_BATCHES, -(-images // max(1, largest)))
 
-    def _begin(self, planned: PlannedBatch, current: Pass) -> "_PendingBatch":
-        return _PendingBatch(planned, current, self._fill, self._pool, self._group(len(planned.indices)))
-
     def _group(self, batch_size: int) -> int:
         """Images that a thread prepares per task."""
         return max(1, min(MAX_GROUP, batch_size // MIN_GROUPS)) if self._readers else 1
 
-    def _fill(self, places: np.ndarray, indices: np.ndarray, read: Read) -> list[str | None]:
-        """Fill places (N, H, W, 3) with N images; returns for each why it cannot be read, or None."""
+    def _start(self, planned: PlannedBatch, current: Pass) -> "_PendingBatch":
+        """Have the threads fill the slots of a batch (B, H, W, 3), in memory from which a GPU can copy."""
+        indices, group = planned.indices, self._group(len(planned.indices))
+        shape = (len(indices), current.framing.height, current.framing.width, 3)
+        slots = torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        futures = [
+            self._pool.submit(
+                self._fill, slots[start : start + group].numpy(), indices[start : start + group], current.read
+            )
+            for start in range(0, len(indices), group)
+        ]
+        return _PendingBatch(planned, slots, current.class_indices, futures)
+
+    def _fill(self, slots: np.ndarray, indices: np.ndarray, read: Read) -> list[str | None]:
+        """Fill slots (N, H, W, 3) with N images; return for each why it cannot be read, or None."""
         if self._readers and isinstance(read, ImageRead):
             requests = [read.request(int(index)) for index in indices]
-            return self._readers.prepare(read.preparation, requests, places)
+            return self._readers.prepare(read.preparation, requests, slots)
         reasons: list[str | None] = []
-        for place, index in zip(places, indices, strict=True):
+        for slot, index in zip(slots, indices, strict=True):
             try:
-                place[:] = read(int(index), self._decoders.decode)
+                slot[:] = read(int(index), self._decoders.decode)
                 reasons.append(None)
             except UnreadableImageError as error:
                 reasons.append(str(error))
         return reasons
 
-    def _take_begun(self, key: str) -> "deque[_PendingBatch]":
-        begun_key, begun = self._begun
-        self._begun = "", deque()
-        if begun_key == key:
-            return begun
-        for batch in begun:
-            batch.cancel()
+    def _take_prefetched(self, key: str) -> "deque[_PendingBatch]":
+        prefetched_key, prefetched = self._prefetched
+        self._prefetched = "", deque()
+        if prefetched_key == key:
+            return prefetched
+        for batch in prefetched:
+            for future in batch.futures:
+                future.cancel()
         return deque()
 
     def _finish(self, pending: "_PendingBatch") -> Batch:
@@ -206,32 +207,18 @@ class Loader:
         return batch
 
 
-Fill = Callable[[np.ndarray, np.ndarray, Read], list[str | None]]
-"""See `Loader._fill`."""
-
-
+@dataclass(frozen=True)
 class _PendingBatch:
-    def __init__(
-        self, planned: PlannedBatch, current: Pass, fill: Fill, pool: ThreadPoolExecutor, group: int
-    ) -> None:
-        self._planned, self._class_indices = planned, current.class_indices
-        shape = (len(planned.indices), current.framing.height, current.framing.width, 3)
-        self._pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-        places = self._pixels.numpy()
-        self._futures: list[Future[list[str | None]]] = [
-            pool.submit(
-                fill, places[start : start + group], planned.indices[start : start + group], current.read
-            )
-            for start in range(0, len(planned.indices), group)
-        ]
-
-    def cancel(self) -> None:
-        for future in self._futures:
-            future.cancel()
+    planned: PlannedBatch
+    slots: Tensor
+    """(B, H, W, 3), uint8."""
+    class_indices: np.ndarray
+    futures: Sequence[Future[list[str | None]]]
 
     def result(self) -> Batch:
-        reasons = [reason for future in self._futures for reason in future.result()]
-        pixels, indices = self._pixels, self._planned.indices
+        """Wait for the images, and leave out those that cannot be read."""
+        reasons = [reason for future in self.futures for reason in future.result()]
+        pixels, indices = self.slots, self.planned.indices
         rejected = {
             int(index): reason for index, reason in zip(indices, reasons, strict=True) if reason is not None
         }
@@ -240,9 +227,9 @@ class _PendingBatch:
             pixels, indices = pixels[torch.from_numpy(good)], indices[good]
         return Batch(
             images=pixels.permute(0, 3, 1, 2),
-            targets=torch.from_numpy(self._class_indices[indices].astype(np.int64)),
+            targets=torch.from_numpy(self.class_indices[indices].astype(np.int64)),
             indices=indices,
-            global_count=self._planned.global_count,
+            global_count=self.planned.global_count,
             rejected=rejected,
         )
 
@@ -260,12 +247,12 @@ def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]
             targets = batch.targets.pin_memory().to(device, non_blocking=True)
             ahead.append((replace(batch, images=images, targets=targets), copying.record_event()))
         if len(ahead) > 1:
-            yield _arrived(*ahead.popleft())
+            yield _await_copy(*ahead.popleft())
     while ahead:
-        yield _arrived(*ahead.popleft())
+        yield _await_copy(*ahead.popleft())
 
 
-def _arrived(batch: Batch, copied: torch.cuda.Event) -> Batch:
+def _await_copy(batch: Batch, copied: torch.cuda.Event) -> Batch:
     computing = torch.cuda.current_stream(batch.images.device)
     computing.wait_event(copied)  # the device waits, not this process
     for tensor in (batch.images, batch.targets):

@@ -9,10 +9,10 @@ from train_pytorch_model.words.seeds import derive_seed
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """One process's share of a step."""
+    """One process's images of a step."""
 
     indices: np.ndarray
-    """(B,), int64: indices in the dataset; empty if other processes take the rest of an epoch."""
+    """(B,), int64: indices in the dataset; empty if other processes take all of them."""
     global_count: int
     """Images of all processes in this step."""
 
@@ -20,7 +20,7 @@ class PlannedBatch:
 def plan_training(
     num_images: int,
     batch_size: int,
-    min_share: int,
+    min_local_batch: int,
     seed: int,
     epoch: int,
     rank: int,
@@ -31,26 +31,26 @@ def plan_training(
 
     The first `images_done` images of that order are skipped: they were trained before.
     All steps have equally many images, give or take one: a last step of two left-over images would move the
-    weights as far as a step of sixteen. No share is smaller than `min_share` images: a step that is too small
-    for all processes goes to fewer, and one that is too small for a single process is dropped.
+    weights as far as a step of sixteen. No process gets fewer than `min_local_batch` images: a step that is
+    too small for all goes to fewer of them, and one that is too small for a single process is dropped.
     """
     order = np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_images)[images_done:]
     batches = []
     for indices in np.array_split(order, _num_steps(len(order), batch_size * world_size)):
-        shares = _split(indices, world_size, min_share)
-        if shares is not None:
+        local_batches = _split(indices, world_size, min_local_batch)
+        if local_batches is not None:
             # A copy: a view would keep the whole permutation in memory.
-            batches.append(PlannedBatch(shares[rank].copy(), len(indices)))
+            batches.append(PlannedBatch(local_batches[rank].copy(), len(indices)))
     return batches
 
 
-def num_training_steps(num_images: int, batch_size: int, min_share: int, world_size: int) -> int:
+def num_training_steps(num_images: int, batch_size: int, min_local_batch: int, world_size: int) -> int:
     """Steps of an epoch: the length of every process's plan."""
     steps = _num_steps(num_images, batch_size * world_size)
     fewest, larger = divmod(num_images, steps)
-    if fewest >= min_share:
+    if fewest >= min_local_batch:
         return steps
-    return larger if fewest + 1 >= min_share else 0
+    return larger if fewest + 1 >= min_local_batch else 0
 
 
 def _num_steps(num_images: int, global_batch_size: int) -> int:
@@ -65,8 +65,8 @@ def plan_validation(num_images: int, batch_size: int, rank: int, world_size: int
     return [PlannedBatch(indices, len(indices)) for indices in batches]
 
 
-def _split(indices: np.ndarray, world_size: int, min_share: int) -> list[np.ndarray] | None:
-    takers = min(world_size, len(indices) // min_share)
+def _split(indices: np.ndarray, world_size: int, min_local_batch: int) -> list[np.ndarray] | None:
+    takers = min(world_size, len(indices) // min_local_batch)
     if takers == 0:
         return None
     empty = indices[:0]

@@ -9,14 +9,14 @@ from pathlib import Path
 from random import Random
 
 from train_pytorch_model.data.augmentation import Augment, RecipeAugment
-from train_pytorch_model.data.decode_cache import CachedDecode, uncached
+from train_pytorch_model.data.decode_cache import CachedDecode
 from train_pytorch_model.data.decoder_process import ImageRequest
 from train_pytorch_model.image_classifier.pixels import (
     Decode,
     Pixels,
-    decoded,
-    framed_at_most,
-    reduced,
+    decode_pixels,
+    frame_at_most,
+    reduce,
     view,
     window,
 )
@@ -29,23 +29,23 @@ class Preparation:
     """How each image of a pass is prepared; picklable, for reader processes."""
 
     short_side: int
-    """The short side for which images are decoded and `reduced`."""
+    """The short side for which images are decoded and reduced."""
     kept: Framing | None
     """Framing applied before caching and augmentation; None for the whole image, as random crops need."""
     augment: Augment | None
     """Random augmentation applied after that; None for validation and scoring."""
 
     def __call__(
-        self, request: ImageRequest, remember: CachedDecode | None, decode: Decode = decoded
+        self, request: ImageRequest, remember: CachedDecode, decode: Decode = decode_pixels
     ) -> Pixels:
-        pixels = (remember or uncached)(request.number, lambda: self._first(Path(request.file), decode))
+        pixels = remember(request.number, lambda: self._first(Path(request.file), decode))
         return pixels if self.augment is None else self.augment(pixels, Random(request.seed))
 
     def _first(self, file: Path, decode: Decode) -> Pixels:
-        pixels = reduced(decode(file, self.short_side), self.short_side)
+        pixels = reduce(decode(file, self.short_side), self.short_side)
         if self.kept is None:
             return pixels
-        return view(pixels, self.kept) if self.augment is None else framed_at_most(pixels, self.kept)
+        return view(pixels, self.kept) if self.augment is None else frame_at_most(pixels, self.kept)
 
     def num_kept(self, height: int, width: int) -> int:
         """Pixels to cache of a decoded image of that size."""

@@ -1,8 +1,9 @@
-"""Make the inputs the same on all processes: each has opened them itself, possibly on its own host."""
+"""Open the inputs in one process of each host, and give all processes those of rank 0."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from train_pytorch_model.distributed.world import World
@@ -10,62 +11,94 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.run_folder import differing_options
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.errors import TrainingError, listed
+from train_pytorch_model.words.errors import TrainingError, UserError, listed
+
+POLL_S = 0.2
 
 T = TypeVar("T", OpenedInputs, ScoringInputs)
 
 
-def agree_on_training(config: TrainConfig, inputs: OpenedInputs, world: World) -> OpenedInputs:
-    """The same inputs on all processes. Raises `TrainingError` if these run different commands."""
-    if world.size == 1:
-        return inputs
-    own = inputs.fingerprint(config)
-    told = world.gather([{name: own[name] for name in ("parameters", "untrained_model")}])
-    others = [
+def open_together(open_inputs: Callable[[], T | None], options: Mapping[str, str], world: World) -> T | None:
+    """Return the inputs that rank 0 finds, on all ranks; the first rank of each host opens them.
+
+    Images that are missing on another host are rejected when they are read. A `UserError` that a rank raises
+    is raised on all, as is `TrainingError` if the `options` of their commands, or their models, differ.
+    """
+    inputs, error = _open_on_first_ranks(open_inputs, world)
+    for raised in world.gather([error]):
+        if raised:
+            raise raised
+    agreed = world.broadcast(inputs)
+    if agreed is None:
+        return None
+    if isinstance(agreed, OpenedInputs):
+        model = {} if inputs is None else {"untrained_model": inputs.model.sha256}
+        _check_same_command(world.gather([{**options, **model}]))
+    if world.local_size < world.size:
+        _warn_of_other_images(world.gather([None if inputs is None else _sha256(inputs)]))
+    return agreed
+
+
+def _open_on_first_ranks(
+    open_inputs: Callable[[], T | None], world: World
+) -> tuple[T | None, UserError | None]:
+    """Open the inputs in a thread, and wait for the other ranks that do.
+
+    It may take longer than the timeout of a collective, so that no rank waits in a single one for another.
+    """
+    opened: Future[T | None] = Future()
+
+    def work() -> None:
+        try:
+            opened.set_result(open_inputs())
+        except BaseException as error:
+            opened.set_exception(error)
+
+    if world.local_rank == 0:
+        threading.Thread(target=work, daemon=True, name="opening").start()
+    else:
+        opened.set_result(None)
+    while not all(world.gather([opened.done()])):
+        wait([opened], POLL_S)
+    try:
+        return opened.result(), None
+    except UserError as error:
+        return None, error
+
+
+def _check_same_command(options: Sequence[Mapping[str, str]]) -> None:
+    """Raise `TrainingError` unless all ranks have the options of rank 0."""
+    differences = [
         f"rank {rank}: {option} is {value}, not {mains}"
         if value
         else f"rank {rank}: {option} has other content"
-        for rank, one in enumerate(told)
-        for option, mains, value in differing_options(told[0], one)
+        for rank, own in enumerate(options)
+        for option, mains, value in differing_options(options[0], own)
     ]
-    if others:
+    if differences:
         raise TrainingError(
-            f"Not all processes were started with the command of rank 0:{listed(others)}\n"
+            f"Not all processes were started with the command of rank 0:{listed(differences)}\n"
             "Start all of them with the same one."
         )
-    agreed = _of_main(inputs, (inputs.training, inputs.validation), world)
-    return replace(
-        agreed,
-        model=inputs.model,
-        training=replace(agreed.training, root=inputs.training.root),
-        validation=replace(agreed.validation, root=inputs.validation.root),
-    )
 
 
-def agree_on_scoring(inputs: ScoringInputs, world: World) -> ScoringInputs:
-    """The same inputs on all processes."""
-    if world.size == 1:
-        return inputs
-    agreed = _of_main(inputs, (inputs.images,), world)
-    return replace(agreed, model=inputs.model, images=replace(agreed.images, root=inputs.images.root))
+def _warn_of_other_images(hashes: Sequence[str | None]) -> None:
+    """Warn if a rank has found other images than rank 0; None for one that has not looked."""
+    ranks = [str(rank) for rank, found in enumerate(hashes) if found not in (None, hashes[0])]
+    if ranks:
+        logger.warning(
+            f"Other images exist or are readable for rank {', '.join(ranks)}; those of rank 0 are used."
+        )
 
 
-def _of_main(inputs: T, directories: Sequence[ImageDirectory], world: World) -> T:
-    """The main process's inputs if not all have found the same images; missing ones are rejected when read.
-
-    The same images in a different order do not count as the same: caches and results refer to rows.
-    """
-    found = [directory.fingerprint() + _sha256_of_rows(directory) for directory in directories]
-    all_found = world.gather([found])
-    if all(one == all_found[0] for one in all_found):
-        return inputs
-    ranks = [str(rank) for rank, one in enumerate(all_found) if one != all_found[0]]
-    logger.warning(
-        f"Other images exist or are readable for rank {', '.join(ranks)}; those of rank 0 are used."
-    )
-    return world.broadcast(inputs)
-
-
-def _sha256_of_rows(directory: ImageDirectory) -> str:
-    return hashlib.sha256(directory.rows.tobytes()).hexdigest()
+def _sha256(inputs: OpenedInputs | ScoringInputs) -> str:
+    """Return a hash of the images and of their rows: caches and results refer to rows."""
+    directories: tuple[ImageDirectory, ...]
+    if isinstance(inputs, OpenedInputs):
+        directories = inputs.training, inputs.validation
+    else:
+        directories = (inputs.images,)
+    digest = hashlib.sha256()
+    for directory in directories:
+        digest.update(directory.fingerprint().encode() + directory.rows.tobytes())
+    return digest.hexdigest()

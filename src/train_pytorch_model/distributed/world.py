@@ -1,14 +1,12 @@
-"""The processes of a distributed run: rank and device, collectives, and the detection of lost processes."""
+"""The processes of a distributed run: rank and device, collectives, and how they meet and part."""
 
 import functools
 import importlib
 import os
-import socket
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
@@ -20,43 +18,14 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from train_pytorch_model.distributed.lost_ranks import Peer, find_failures
 from train_pytorch_model.machine.cores import usable_cores
-from train_pytorch_model.machine.presence import Presence, listening
-from train_pytorch_model.machine.process_table import PROCESSES, is_stopped, start_of
 from train_pytorch_model.words.errors import LostRankError
 
 TIMEOUT = timedelta(minutes=10)  # of one collective; a rank that is silent for longer is lost
-EXIT_DELAY_S = (
-    2.0  # survivors wait before they exit: launchers report the first exit, which should be the cause
-)
-EXIT_TIMEOUT_S = 15.0  # for a failed process to exit: seconds with PyTorch loaded, more on a busy machine
-POLL_S = 0.1
-MAX_ASKED_AT_ONCE = 32  # an unreachable host takes seconds
+EXIT_DELAY_S = 2.0  # before survivors exit: launchers report the first exit, which should be the cause
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Peer:
-    """One process of a run."""
-
-    host: str
-    pid: int
-    started: str | None
-    """Start time in clock ticks, as its host reports it; None if unknown."""
-    presence: Presence | None
-    """Where other hosts can probe it; None in a run on a single host."""
-
-    @property
-    def failure(self) -> str:
-        """Why it does not respond, such as "has ended"; empty if it does, as far as this process can tell."""
-        if self.host != socket.gethostname():
-            return self.presence.failure if self.presence else ""
-        if self.started is None or not PROCESSES.exists():
-            return ""
-        if start_of(self.pid) != self.started:
-            return "has ended"
-        return "is stopped" if is_stopped(self.pid) else ""
 
 
 @dataclass(frozen=True)
@@ -82,21 +51,21 @@ class World:
         return max(1, usable_cores() // self.local_size)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all processes, on every process."""
+        """Return the sum over all processes, on every process."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values)
         return values
 
     def max(self, values: Tensor) -> Tensor:
-        """The element-wise maximum over all processes, on every process."""
+        """Return the element-wise maximum over all processes, on every process."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
     def broadcast(self, value: T) -> T:
-        """The main process's value, on every process."""
+        """Return the main process's value, on every process."""
         if self.size == 1:
             return value
         shared = [value]
@@ -104,7 +73,7 @@ class World:
         return shared[0]
 
     def gather(self, values: Sequence[T]) -> list[T]:
-        """The values of all processes, in rank order, on every process."""
+        """Return the values of all processes, in rank order, on every process."""
         if self.size == 1:
             return list(values)
         gathered: list[Sequence[T]] = [()] * self.size
@@ -112,7 +81,7 @@ class World:
         return [value for values in gathered for value in values]
 
     def gather_on_main(self, values: Sequence[T]) -> list[T]:
-        """The values of all processes, in rank order, on the main process; an empty list on the others."""
+        """Return the values of all processes, in rank order, on the main process; elsewhere nothing."""
         if self.size == 1:
             return list(values)
         gathered: list[Sequence[T]] | None = [()] * self.size if self.is_main else None
@@ -121,29 +90,22 @@ class World:
 
     @functools.cached_property
     def failures(self) -> Mapping[int, str]:
-        """Rank → why that process does not respond, as far as this one can tell.
+        """Return rank → why that process does not respond, as far as this one can tell.
 
         Determined once, as soon as a collective has failed: the other survivors exit one after the other.
         """
-        deadline = (
-            time.monotonic() + EXIT_TIMEOUT_S
-        )  # a process whose connections are closed may not have exited yet
-        with ThreadPoolExecutor(MAX_ASKED_AT_ONCE) as pool:
-            while True:
-                answers = pool.map(lambda peer: peer.failure, self.peers)
-                failures = {rank: failure for rank, failure in enumerate(answers) if failure}
-                if failures or time.monotonic() > deadline:
-                    return failures
-                time.sleep(POLL_S)
+        return find_failures(self.peers)
 
     def describe_lost(self) -> str:
-        """The processes that do not respond, for the end of an error message."""
-        lost = [(rank, self.peers[rank], failure) for rank, failure in self.failures.items()]
-        texts = [f"rank {rank} (process {one.pid} on {one.host}) {failure}" for rank, one, failure in lost]
+        """Return the processes that do not respond, for the end of an error message."""
+        texts = [
+            f"rank {rank} (process {self.peers[rank].pid} on {self.peers[rank].host}) {failure}"
+            for rank, failure in self.failures.items()
+        ]
         return ", ".join(texts) or "another process of the run does not answer"
 
     def speaks_for_survivors(self) -> bool:
-        """Whether this is the lowest surviving rank of its host, which reports the loss."""
+        """Return whether this is the lowest surviving rank of its host, which reports the loss."""
         here = self.peers[self.rank].host
         before = enumerate(self.peers[: self.rank])
         return not any(peer.host == here and rank not in self.failures for rank, peer in before)
@@ -154,7 +116,7 @@ class World:
             dist.barrier()
 
     def replicate(self, network: nn.Module) -> nn.Module:
-        """The network; with several processes in DDP: gradients are averaged, rank 0's weights broadcast."""
+        """Return the network, of several processes in DDP: averages gradients, has rank 0's weights."""
         if self.size == 1:
             return network
         # Raised for gradients of 1 x 1 kernels, whose memory layout is right whatever their strides say.
@@ -169,7 +131,7 @@ class World:
             )
 
     def gradient_sync(self, network: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-        """The context of a backward pass: only the last one of a step averages gradients over processes."""
+        """Return the context of a backward pass: only a step's last one averages gradients over processes."""
         if is_last or not isinstance(network, DistributedDataParallel):
             return nullcontext()
         context: AbstractContextManager[None] = network.no_sync()
@@ -177,7 +139,7 @@ class World:
 
 
 def is_lost_connection(error: RuntimeError) -> bool:
-    """Whether a collective failed because another process is gone, rather than for another reason."""
+    """Return whether a collective failed because another process is gone, rather than for another reason."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
@@ -201,30 +163,29 @@ def join_world() -> Iterator[World]:
     if size == 1:
         yield world
         return
-    with ExitStack() as stack:
-        try:
-            world = _joined(world, stack)
-            yield world
-        except RuntimeError as error:
-            if not is_lost_connection(error):
-                raise
-            if not world.peers:
-                raise _not_met(world, error) from error
-            missing = world.describe_lost()
-            time.sleep(EXIT_DELAY_S)
-            if not world.speaks_for_survivors():
-                raise SystemExit(LostRankError.exit_status) from error
-            raise LostRankError(
-                f"The processes of the run have lost each other: {missing}. The same command resumes from the"
-                " last checkpoint."
-            ) from error
-        finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
+    try:
+        world = _join(world)
+        yield world
+    except RuntimeError as error:
+        if not is_lost_connection(error):
+            raise
+        if not world.peers:
+            raise _not_met(world, error) from error
+        missing = world.describe_lost()
+        time.sleep(EXIT_DELAY_S)
+        if not world.speaks_for_survivors():
+            raise SystemExit(LostRankError.exit_status) from error
+        raise LostRankError(
+            f"The processes of the run have lost each other: {missing}. The same command resumes from the"
+            " last checkpoint."
+        ) from error
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def _not_met(world: World, error: RuntimeError) -> LostRankError | SystemExit:
-    """The exception for a failed rendezvous, which one process of each host reports."""
+    """Return the exception for a failed rendezvous, which one process of each host reports."""
     if world.local_rank > 0:
         return SystemExit(LostRankError.exit_status)
     address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
@@ -235,8 +196,8 @@ def _not_met(world: World, error: RuntimeError) -> LostRankError | SystemExit:
     )
 
 
-def _joined(world: World, stack: ExitStack) -> World:
-    """The world with its process group; other hosts can probe this process until the stack is closed."""
+def _join(world: World) -> World:
+    """Form the process group; return the world with its peers."""
     # On import, torch.distributed.nn captures the current process group as a default argument, and DDP would
     # import it later. A group that outlives the interpreter aborts the process when its threads free tensors.
     importlib.import_module("torch.distributed.nn")
@@ -252,7 +213,4 @@ def _joined(world: World, stack: ExitStack) -> World:
         timeout=TIMEOUT,
         device_id=world.device if has_gpu else None,
     )
-    is_one_host = world.local_size == world.size
-    presence = None if is_one_host else stack.enter_context(listening(os.environ["MASTER_ADDR"]))
-    own = Peer(socket.gethostname(), os.getpid(), start_of(os.getpid()), presence)
-    return replace(world, peers=tuple(world.gather([own])))
+    return replace(world, peers=tuple(world.gather([Peer.of_this_process()])))

@@ -117,7 +117,7 @@ FAMILY_OF: Mapping[str, Family] = {
 """Architecture → its family: every name that can be built."""
 
 
-def unknown(architecture: str) -> str:
+def unknown_architecture_message(architecture: str) -> str:
     """The error message for an unknown architecture."""
     closest = difflib.get_close_matches(architecture, FAMILY_OF, n=1)
     meant = "".join(f" Did you mean {name}?" for name in closest)

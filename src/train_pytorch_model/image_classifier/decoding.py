@@ -35,7 +35,7 @@ class UnreadableImageError(Exception):
 
 def read_size(file: str | os.PathLike[str] | BinaryIO) -> tuple[int, int]:
     """(height, width) of the upright image, from its header alone. Raises `UnreadableImageError`."""
-    with opened(file) as image:
+    with open_image(file) as image:
         width, height = image.size
         is_turned = _orientation(image) >= 5 and image.format != "TIFF"  # Pillow turns a TIFF itself
         return (width, height) if is_turned else (height, width)
@@ -49,10 +49,10 @@ def decode(file: str | os.PathLike[str] | BinaryIO, short_side: int | None = Non
     Raises `UnreadableImageError`.
     """
     if short_side is None:
-        with opened(file) as image:
+        with open_image(file) as image:
             return _upright_rgb(image)
-    upright = drafted(file, short_side)
-    return upright.resize(bounded(upright.size, short_side), Image.Resampling.BILINEAR)
+    upright = decode_reduced(file, short_side)
+    return upright.resize(limit_size(upright.size, short_side), Image.Resampling.BILINEAR)
 
 
 def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
@@ -65,21 +65,24 @@ def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
     return buffer.getvalue()
 
 
-def drafted(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Image.Image:
+def decode_reduced(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Image.Image:
     """The upright RGB image; a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if that is large enough.
 
     Raises `UnreadableImageError`.
     """
-    with opened(file) as image:
-        image.draft(None, bounded(image.size, short_side))
+    with open_image(file) as image:
+        image.draft(None, limit_size(image.size, short_side))
         return _upright_rgb(image)
 
 
 @contextmanager
-def opened(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]:
+def open_image(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]:
     """An image with its header read, for a `with`; any error inside becomes an `UnreadableImageError`."""
     try:
-        with _open(file) as image:
+        with Image.open(file, formats=FORMATS) as image:
+            limit = MAX_JPEG_PIXELS if image.format == "JPEG" else MAX_PIXELS
+            if image.width * image.height > limit:
+                raise UnreadableImageError(f"{image.width} x {image.height} pixels are more than {limit:,}")
             yield image
     except UnreadableImageError:
         raise
@@ -87,7 +90,7 @@ def opened(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]:
         raise UnreadableImageError(_reason(error)) from error
 
 
-def bounded(size: tuple[int, int], short_side: int) -> tuple[int, int]:
+def limit_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     """`size`, scaled down if its shorter side exceeds `BOUND * short_side`."""
     short, bound = min(size), math.ceil(BOUND * short_side)
     if short <= bound:
@@ -110,16 +113,6 @@ def _orientation(image: Image.Image) -> int:
     except Exception:  # broken metadata is no reason to reject the image
         return 1
     return value if value in _UPRIGHT else 1
-
-
-def _open(file: str | os.PathLike[str] | BinaryIO) -> Image.Image:
-    image = Image.open(file, formats=FORMATS)
-    width, height = image.size
-    limit = MAX_JPEG_PIXELS if image.format == "JPEG" else MAX_PIXELS
-    if width * height > limit:
-        image.close()
-        raise UnreadableImageError(f"{width} x {height} pixels are more than {limit:,}")
-    return image
 
 
 def _rgb(image: Image.Image) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Normalisation of pixels to network inputs, on the network's device, a whole batch at once."""
+"""Normalization of pixels to network inputs, on the network's device, a whole batch at once."""
 
 from collections.abc import Sequence
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from .decoding import bounded, drafted
+from .decoding import decode_reduced, limit_size
 from .preprocessing import Framing
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
@@ -27,9 +27,9 @@ Raises `UnreadableImageError`.
 """
 
 
-def decoded(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Pixels:
+def decode_pixels(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Pixels:
     """The plain `Decode`, in the calling thread."""
-    return np.array(drafted(file, short_side))
+    return np.array(decode_reduced(file, short_side))
 
 
 def read_pixels(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Pixels:
@@ -37,13 +37,13 @@ def read_pixels(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Pix
 
     Raises `UnreadableImageError`.
     """
-    return reduced(decoded(file, short_side), short_side)
+    return reduce(decode_pixels(file, short_side), short_side)
 
 
-def reduced(pixels: Pixels, short_side: int) -> Pixels:
+def reduce(pixels: Pixels, short_side: int) -> Pixels:
     """The pixels, their short side reduced to `BOUND * short_side` where it is above that."""
     height, width, _ = pixels.shape
-    to_width, to_height = bounded((width, height), short_side)
+    to_width, to_height = limit_size((width, height), short_side)
     return pixels if (to_width, to_height) == (width, height) else resize(pixels, to_height, to_width)
 
 
@@ -59,7 +59,7 @@ def view(pixels: Pixels, framing: Framing) -> Pixels:
     return framing.apply(Image.fromarray(pixels))
 
 
-def framed(pixels: Pixels, framing: Framing) -> Pixels:
+def frame(pixels: Pixels, framing: Framing) -> Pixels:
     """The framed image, as training sees it: the `view` in a fifth of its time, cropped to whole pixels."""
     seen = pixels[window(*pixels.shape[:2], framing)]
     if seen.shape[:2] == (framing.height, framing.width):
@@ -68,11 +68,11 @@ def framed(pixels: Pixels, framing: Framing) -> Pixels:
     return resize(np.array(seen, order="C"), framing.height, framing.width)
 
 
-def framed_at_most(pixels: Pixels, framing: Framing) -> Pixels:
-    """`framed`, or its window without resizing if that has fewer pixels: it shows as much."""
+def frame_at_most(pixels: Pixels, framing: Framing) -> Pixels:
+    """`frame`, or its window without resizing if that has fewer pixels: it shows as much."""
     seen = pixels[window(*pixels.shape[:2], framing)]
     is_smaller = seen.shape[0] * seen.shape[1] < framing.num_pixels
-    return np.ascontiguousarray(seen) if is_smaller else framed(pixels, framing)
+    return np.ascontiguousarray(seen) if is_smaller else frame(pixels, framing)
 
 
 def window(height: int, width: int, framing: Framing) -> tuple[slice, slice]:

@@ -1,4 +1,4 @@
-"""A model's view of an image: size, crop and normalisation, the same wherever it predicts."""
+"""A model's view of an image: size, crop and normalization, the same wherever it predicts."""
 
 import math
 from dataclasses import dataclass

@@ -50,6 +50,11 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
                 "it holds more than tensors (a pickled object or function), which is never"
                 " loaded. Save a state dict: torch.save(model.state_dict(), …)."
             ) from error
+        if "data.pkl" in reason:  # which torch.save writes into every zip file, and torch.export does not
+            raise WeightsError(
+                "it is a program of torch.export, or another zip file, and not a torch.save file. Save a"
+                " program's state dict: torch.save(torch.export.load(…).state_dict, …)."
+            ) from error
         raise WeightsError(
             f"it is not a torch.save file ({type(error).__name__}: {reason[:160]})."
         ) from error
@@ -68,10 +73,10 @@ def _what_to_do(value: object) -> str:
     """A hint on where a training checkpoint holds state dicts."""
     if not isinstance(value, Mapping):
         return ""
-    found = [repr(name)[:60] for name, part in value.items() if _is_state_dict(part) and len(part)]
-    if not found:
+    names = [repr(name)[:60] for name, part in value.items() if _is_state_dict(part) and len(part)]
+    if not names:
         return ""
-    return f" It holds one under {' and '.join(found[:5])}: torch.save(torch.load(…)[{found[0]}], …)."
+    return f" It holds one under {' and '.join(names[:5])}: torch.save(torch.load(…)[{names[0]}], …)."
 
 
 def write_state_dict(path: Path, state: Mapping[str, Tensor]) -> None:

@@ -10,7 +10,6 @@ from train_pytorch_model.data.loader import (
     Batch,
     Loader,
     Pass,
-    num_threads,
     on_device,
     read_for_inference,
     read_for_training,
@@ -99,6 +98,6 @@ def open_batches(plan: Plan, readers: Decoders | None, max_steps: int | None = N
     """The batches, for a `with`. `readers` have been started, but have not received a request yet."""
     with open_caches(plan.cache, plan.world) as caches:
         if readers is not None:
-            readers.share(caches.shared, caches.files)
-        with Loader(num_threads(plan.world), readers) as loader:
+            readers.share(caches.shared)
+        with Loader(plan.world.cores, readers) as loader:
             yield Batches(plan, loader, caches, max_steps)

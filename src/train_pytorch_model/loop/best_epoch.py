@@ -23,10 +23,10 @@ class BestEpoch:
         if metrics.loss < self.metrics.loss:
             self.epoch = epoch
             self.metrics = metrics
-            self.weights = copied_to_cpu(network.state_dict())
+            self.weights = copy_to_cpu(network.state_dict())
 
 
-def copied_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copy_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies with the strides of tensors read from a file, so that they are saved as the same bytes.
 
     The strides of dimensions of size one are arbitrary, and `contiguous` leaves them as they are.

@@ -21,7 +21,7 @@ from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.step import TrainStep
 
 WARMUP_STEPS = 3  # per batch size, before capture: libraries choose algorithms and allocate memory
-MAX_MEMORY_SHARE = 0.4  # of the device: a graph's memory is not available to eager steps
+MAX_MEMORY_FRACTION = 0.4  # of the device: a graph's memory is not available to eager steps
 TIMED_STEPS = 10
 COMPILING_PAYS_S = 15 * 60.0  # of training left: saves about four minutes and takes two to compile
 MAX_COMPILED = 2  # batch sizes: an epoch has two; after unreadable images, the next has others
@@ -30,7 +30,7 @@ MAX_COMPILED = 2  # batch sizes: an epoch has two; after unreadable images, the 
 def can_be_captured(network: nn.Module) -> bool:
     """False for a network with activation checkpointing, which restores the RNG state in the backward pass.
 
-    That is DenseNet with `memory_efficient`. No other supported network synchronises with the GPU in a step.
+    That is DenseNet with `memory_efficient`. No other supported network synchronizes with the GPU in a step.
     """
     return not any(getattr(module, "memory_efficient", False) for module in network.modules())
 
@@ -148,7 +148,7 @@ class CudaGraphStep:
         torch.cuda.empty_cache()  # as the capture does
         free, total = torch.cuda.mem_get_info(device)
         needed = torch.cuda.max_memory_allocated(device)
-        if needed > min(free, MAX_MEMORY_SHARE * total):
+        if needed > min(free, MAX_MEMORY_FRACTION * total):
             self._can_capture = False
             return
         graph = torch.cuda.CUDAGraph()

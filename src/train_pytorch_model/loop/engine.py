@@ -27,7 +27,7 @@ from train_pytorch_model.networks.batch_norms import (
     set_running_statistics,
     set_training_mode,
 )
-from train_pytorch_model.networks.initialization import initialise_from_scratch
+from train_pytorch_model.networks.initialization import initialize_from_scratch
 from train_pytorch_model.networks.models import build_model, freeze_backbone
 from train_pytorch_model.networks.on_cpu import adapt_to_cpu
 from train_pytorch_model.words.seeds import derive_seed
@@ -112,7 +112,7 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     raise_momentum(network, plan.steps_per_epoch)
     if not (inputs.model.is_pretrained or inputs.model.is_trained or inputs.recipe.freeze_backbone):
         images_per_category = len(inputs.training) / len(inputs.categories)
-        initialise_from_scratch(
+        initialize_from_scratch(
             network,
             inputs.model.architecture,
             config.epochs,

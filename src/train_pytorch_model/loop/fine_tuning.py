@@ -1,12 +1,12 @@
 """How fine-tuning starts from pretrained weights for new categories.
 
-Batch norms keep the pretrained running statistics, moved by a share towards those of the new images, and
-normalise by them in training as well. Normalised by the statistics of a small batch, features would match
+Batch norms keep the pretrained running statistics, moved a part of the way towards those of the new images,
+and normalize by them in training as well. Normalized by the statistics of a small batch, features would match
 neither what the weights were trained for nor what validation sees.
 
 The head starts from zeros: with a random head, the filters' first steps go in random directions. It has its
 own learning rate. A step with learning rate r moves an image's logits by r times the squared norm of its
-features, whose scale depends on the network. As in normalised least mean squares (Nagumo and Noda, 1967), the
+features, whose scale depends on the network. As in normalized least mean squares (Nagumo and Noda, 1967), the
 learning rate is divided by it, so that the head trains equally fast on any network's features.
 
 The filters' learning rate is capped. A step changes a filter by its learning rate over its squared norm, and
@@ -21,26 +21,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.loader import start_decoders
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, view
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.networks.batch_norms import (
+    batch_norms,
     blend_statistics,
     freeze_statistics,
     running_statistics,
     set_running_statistics,
     set_training_mode,
 )
-from train_pytorch_model.networks.layers import batch_norms
 from train_pytorch_model.networks.models import clear
 from train_pytorch_model.words.config import TrainConfig
 
-# Share of the new images in batch norm statistics. From ImageNet weights, it gains 7 points on textures and
+# Weight of the new images in batch norm statistics. From ImageNet weights, it gains 7 points on textures and
 # loses 2 on CIFAR-10; at 0.5, the estimate from so few images is too noisy, and the 7 points are gone.
-STATISTICS_SHARE = 0.3
+STATISTICS_FRACTION = 0.3
 # Learning rate over squared norm. Filters of networks trained here from scratch have norm 0.2: without this
 # cap, frozen statistics cost 22 points on 200 CIFAR-10 images at 0.001; ImageNet weights diverge at 0.01.
 MAX_LR = 0.003
@@ -62,7 +62,7 @@ def prepare_fine_tuning(
     """Prepare batch norms and head; return learning rate factors: parameter → multiple of the schedule's.
 
     Random weights and weights trained for these very categories are left alone, and nothing is returned. The
-    same on all processes. `model` maps uint8 images (B, 3, H, W) to logits; its first module normalises.
+    same on all processes. `model` maps uint8 images (B, 3, H, W) to logits; its first module normalizes.
     """
     directory = inputs.model
     if not directory.is_fine_tuned_for(inputs.categories):
@@ -73,10 +73,10 @@ def prepare_fine_tuning(
     freeze_statistics(model)
     square = 0.0
     if world.is_main:
-        images = sample_images(inputs, num_sampled(inputs, config.batch_size)).to(world.device)
+        images = sample_images(inputs, num_sampled(inputs, config.batch_size), world).to(world.device)
         if len(images) > 1:  # batch norms may need two
             if not inputs.recipe.freeze_backbone:  # frozen filters could not adapt: up to 7 points fewer
-                blend_statistics(model, images, STATISTICS_SHARE)
+                blend_statistics(model, images, STATISTICS_FRACTION)
             square = mean_squared_norm(model, head, images)
     square, shared = world.broadcast((square, running_statistics(model).cpu()))
     set_running_statistics(model, shared)
@@ -106,16 +106,14 @@ def num_sampled(inputs: TrainingInputs, batch_size: int) -> int:
     return min(len(inputs.training), max(2, fitting))
 
 
-def sample_images(inputs: TrainingInputs, count: int) -> Tensor:
+def sample_images(inputs: TrainingInputs, count: int, world: World) -> Tensor:
     """(B, 3, H, W), uint8: training images, evenly spaced from the first to the last."""
-    images, framing, decoders = inputs.training, inputs.training_framing, Decoders()
+    images, framing = inputs.training, inputs.training_framing
     pixels: list[Pixels] = []
-    try:
+    with start_decoders(world) as decoders:
         for index in np.linspace(0, len(images) - 1, count, dtype=np.int64).tolist():
             with suppress(UnreadableImageError):  # training reports it
                 pixels.append(view(decoders.decode(images.path(index), framing.short_side), framing))
-    finally:
-        decoders.end()
     if not pixels:
         return torch.empty(0, 3, framing.height, framing.width, dtype=torch.uint8)
     return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)

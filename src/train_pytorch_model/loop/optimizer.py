@@ -37,7 +37,7 @@ def make_optimizer(network: nn.Module, factors: Mapping[nn.Parameter, float] = M
     # Fused: 2.3 times as fast as the for-loop implementation on a CPU.
     optimizer = SGD(settings, lr=0.0, momentum=MOMENTUM, nesterov=True, fused=True)
     for parameter in trained:
-        # If the scaler skipped the first step, the fused one would continue from uninitialised momentum.
+        # If the scaler skipped the first step, the fused one would continue from uninitialized momentum.
         optimizer.state[parameter][MOMENTUM_BUFFER] = torch.zeros_like(parameter)
     return optimizer
 
@@ -63,5 +63,5 @@ def make_loss(inputs: TrainingInputs, world: World) -> LossSum:
     # Inverse-frequency class weights are worse than none: if a category has one image of a thousand, a step
     # that contains it forgets the other categories.
     counts = np.maximum(inputs.training.class_counts(), 1)
-    log_shares = torch.tensor(np.log(counts / counts.sum()), dtype=torch.float32, device=world.device)
-    return lambda logits, targets: cross_entropy(logits + log_shares, targets)
+    log_frequencies = torch.tensor(np.log(counts / counts.sum()), dtype=torch.float32, device=world.device)
+    return lambda logits, targets: cross_entropy(logits + log_frequencies, targets)

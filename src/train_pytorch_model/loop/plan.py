@@ -14,17 +14,16 @@ from train_pytorch_model.data.loader import num_readers
 from train_pytorch_model.data.plan import num_training_steps
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.inputs.opening import TrainingInputs
-from train_pytorch_model.loop.fine_tuning import STATISTICS_SHARE, num_sampled
+from train_pytorch_model.loop.fine_tuning import STATISTICS_FRACTION, num_sampled
 from train_pytorch_model.loop.memory_probe import validated_at_once
 from train_pytorch_model.loop.precision import Precision, choose_precision
 from train_pytorch_model.loop.schedule import PolynomialSchedule
-from train_pytorch_model.networks.layers import batch_norms
+from train_pytorch_model.networks.batch_norms import batch_norms
 from train_pytorch_model.networks.models import freeze_backbone
-from train_pytorch_model.networks.shapes import min_share
+from train_pytorch_model.networks.shapes import build_shapes, min_local_batch
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, out_of_range
 from train_pytorch_model.words.wording import counted
@@ -106,13 +105,12 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
     trained = inputs.training, for_training(recipe, inputs.training_framing, inputs.training_framing)
     validated = inputs.validation, for_inference(inputs.framing)
     framings = tuple(inputs.training_framings(config.epochs))
-    # The least batch is a matter of shapes, for which a network without memory is enough.
-    with torch.device("meta"):
-        network = build(architecture, inputs.model.option, len(inputs.categories))
+    # The least batch is a matter of shapes, for which a network without values is enough.
+    network = build_shapes(architecture, inputs.model.option, len(inputs.categories))
     if recipe.freeze_backbone:
         freeze_backbone(network, architecture)
     smallest = framings[0]
-    least = min_share(network, smallest.height, smallest.width)
+    least = min_local_batch(network, smallest.height, smallest.width)
     is_fine_tuned = inputs.model.is_fine_tuned_for(inputs.categories)
     steps_per_epoch = _steps_per_epoch(config, inputs, smallest, least, world)
     return Plan(
@@ -145,8 +143,8 @@ def describe(plan: Plan) -> dict[str, str]:
         smoothing = {"Smoothing": f"label smoothing {recipe.label_smoothing:g}, in the training loss only"}
     if plan.keeps_statistics:
         statistics = {
-            "Batch norms": f"use frozen pretrained statistics, moved {STATISTICS_SHARE:.0%} towards those of"
-            f" {num_sampled(inputs, config.batch_size)} training images"
+            "Batch norms": f"use frozen pretrained statistics, moved {STATISTICS_FRACTION:.0%} towards those"
+            f" of {num_sampled(inputs, config.batch_size)} training images"
         }
     processes = counted(world.size, "process", "processes")
     up_to = "up to " if len(inputs.training) % plan.global_batch_size else ""

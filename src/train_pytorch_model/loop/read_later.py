@@ -21,7 +21,7 @@ def read_later(values: Tensor) -> Callable[[], list[float]]:
 
     def wait() -> list[float]:
         copied.synchronize()
-        found: list[float] = copy.tolist()
-        return found
+        numbers: list[float] = copy.tolist()
+        return numbers
 
     return wait

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.loop.best_epoch import copied_to_cpu
+from train_pytorch_model.loop.best_epoch import copy_to_cpu
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.metrics import Metrics
@@ -41,7 +41,7 @@ def take_snapshot(engine: Engine, state: State) -> Snapshot:
     shared |= {f"best.{name}": value for name, value in state.best.weights.items()}
     local = {"statistics": running_statistics(engine.network), "sums": state.sums.values}
     values = {**state.values(), "scaler": engine.scaler.state_dict()}
-    return Snapshot(values, copied_to_cpu(shared), copied_to_cpu(local))
+    return Snapshot(values, copy_to_cpu(shared), copy_to_cpu(local))
 
 
 def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool = False) -> None:

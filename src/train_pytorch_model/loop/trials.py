@@ -34,16 +34,16 @@ class Trials:
         self._model, self._network, self._optimizer = model, network, optimizer
         self._framing, self._precision, self._world = framing, precision, world
 
-    def fitting_micro_batch(self, batch_size: int, at_most: int | None, min_share: int) -> int | None:
+    def fitting_micro_batch(self, batch_size: int, at_most: int | None, min_local_batch: int) -> int | None:
         """How many images of a batch fit into the memory of every process at once; None if all do.
 
         Raises `ModuleOutOfMemoryError`.
         """
-        largest = max(min_share, min(batch_size, at_most or batch_size))
+        largest = max(min_local_batch, min(batch_size, at_most or batch_size))
         if self._world.device.type == "cuda" or at_most:
             with self._restoring():
                 largest = largest_that_fits(
-                    lambda images: self._pass(self._model, images), largest, min_share, self._world
+                    lambda images: self._pass(self._model, images), largest, min_local_batch, self._world
                 )
         if largest >= batch_size:
             return None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def usable_cores() -> int:
-    """The number of processors in the affinity mask, limited by the cgroup's quota; at least 1."""
+    """Return the number of processors in the affinity mask, limited by the cgroup's quota; at least 1."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows have no affinity mask
@@ -15,7 +15,7 @@ def usable_cores() -> int:
 
 
 def _cgroup_quota(root: Path = Path("/sys/fs/cgroup")) -> float:
-    """The number of processors that the container may use; infinite without a limit (cgroup v2, then v1)."""
+    """Return how many processors the container may use; infinite without a limit (cgroup v2, then v1)."""
     try:
         quota, period = (root / "cpu.max").read_text().split()
         return math.inf if quota == "max" else int(quota) / int(period)

@@ -11,7 +11,7 @@ LARGEST_KEPT = 32 << 20  # bytes of a block; glibc's maximum
 
 
 def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that can be allocated, within the machine and the cgroup, without swapping or being killed."""
+    """Return the bytes that can be allocated within machine and cgroup without swapping or being killed."""
     return max(0, min(_of_machine(proc), _of_cgroup(cgroup)))
 
 
@@ -42,7 +42,7 @@ def _of_machine(proc: Path) -> int:
 
 
 def _of_cgroup(cgroup: Path) -> int:
-    """The container's limit minus its usage, which excludes reclaimable page cache."""
+    """Return the container's limit minus its usage, which excludes reclaimable page cache."""
     for folder, limit, used, cached in (
         (cgroup, "memory.max", "memory.current", "inactive_file"),
         (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),

@@ -10,7 +10,7 @@ SWITCH_S = 0.0005  # the default is ten times that, and each operation of a forw
 NICENESS = 10  # of 19: a tenth of the time slices of a busy thread, and all of the idle time
 
 OPENMP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "5000"}
-"""Environment of PyTorch's own threads, read when it loads.
+"""Environment variables of PyTorch's own threads, read when it loads.
 
 By default they spin while they wait for each other: with anything else on the cores, such as decoding, two of
 them are then slower than one. Sleeping immediately makes them 3 to 4 times faster there, but each operation

@@ -11,13 +11,13 @@ PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
 
 def start_of(pid: int) -> str | None:
-    """Start time of a process in clock ticks, as ids are reused; None if there is none or it is unknown."""
+    """Return when a process has started, in clock ticks, as ids are reused; None if it is dead or unknown."""
     stat = _stat(pid)
     return None if stat is None or stat[0] in "ZX" else stat[19]  # dead, but not yet reaped
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is alive but stopped, as after SIGSTOP."""
+    """Return whether a process is alive but stopped, as after SIGSTOP."""
     stat = _stat(pid)
     return stat is not None and stat[0] in "Tt"
 
@@ -35,7 +35,7 @@ def end_with_parent(parent: int | None = None) -> None:
 
 
 def python_command(program: str) -> tuple[str, ...]:
-    """The command line of a Python that runs a program text with this process's `sys.path`.
+    """Return the command line of a Python that runs a program text with this process's `sys.path`.
 
     Its default `sys.path` may be another.
     """
@@ -43,7 +43,7 @@ def python_command(program: str) -> tuple[str, ...]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of a process's `stat` file, from its state on."""
+    """Return the fields of a process's `stat` file, from its state on."""
     try:
         with (PROCESSES / str(pid) / "stat").open() as file:
             return file.read().rpartition(")")[2].split() or None

@@ -51,7 +51,7 @@ class StopRequests:
             _end(number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the process has been asked, or is within that many seconds."""
+        """Return whether the process has been asked, or is within that many seconds."""
         return self._is_asked.wait(timeout_s)
 
     def close(self) -> None:
@@ -67,26 +67,26 @@ def stop_requests() -> Iterator[StopRequests]:
     A thread receives them: the main thread handles no signal while it waits for other processes.
     """
     requests = StopRequests()
-    heard, told = socket.socketpair()
-    told.setblocking(False)
-    listener = threading.Thread(target=_listen, args=(heard, requests), daemon=True, name="signals")
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    listener = threading.Thread(target=_listen, args=(receiver, requests), daemon=True, name="signals")
     listener.start()
-    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
-    fd_before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    handlers = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    previous_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
         yield requests
     finally:
-        signal.set_wakeup_fd(fd_before)
-        for number, handler in before.items():
+        signal.set_wakeup_fd(previous_fd)
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        told.close()
+        sender.close()
         listener.join()
-        heard.close()
+        receiver.close()
         requests.close()
 
 
-def _listen(heard: socket.socket, requests: StopRequests) -> None:
-    while numbers := heard.recv(16):
+def _listen(receiver: socket.socket, requests: StopRequests) -> None:
+    while numbers := receiver.recv(16):
         for number in numbers:
             if number in SIGNALS:
                 requests.ask(number)
@@ -98,10 +98,10 @@ def _end(number: int) -> None:
         with suppress(OSError):
             os.write(1, SHOW_CURSOR)
     if os.environ.get("RANK", "0") == "0":
-        said = (
+        message = (
             f"\nStopped by {signal.Signals(number).name} at once. The same command resumes from the last"
             " checkpoint, if there is any.\n"
         )
         with suppress(OSError):
-            os.write(2, said.encode())
+            os.write(2, message.encode())
     os._exit(128 + number)

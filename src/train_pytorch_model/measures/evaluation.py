@@ -33,9 +33,9 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def select(self, places: np.ndarray) -> "Outcomes":
-        """The outcomes at `places`, in that order."""
-        return Outcomes(*(getattr(self, field.name)[places] for field in fields(self)))
+    def select(self, indices: np.ndarray) -> "Outcomes":
+        """The outcomes at `indices`, in that order."""
+        return Outcomes(*(getattr(self, field.name)[indices] for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -80,29 +80,28 @@ class Averages:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """Confidence against accuracy, in bins of equal width over (0, 1]; 0 where a bin is empty."""
+class CalibrationBin:
+    """Confidence against accuracy of the images with a confidence in a bin; None if there are none."""
 
-    edges: np.ndarray
-    """(bins + 1,), float64: a bin spans from one edge, exclusive, to the next, inclusive."""
-    images: np.ndarray
-    """(bins,), int64."""
-    confidence: np.ndarray
-    """(bins,), float64: mean confidence of the images in a bin."""
-    accuracy: np.ndarray
-    """(bins,), float64: fraction of the images in a bin that are predicted correctly."""
-    error: float
-    """Expected calibration error, from 0 to 1: the mean distance of accuracy from confidence over all images
-    (Guo et al. 2017, On Calibration of Modern Neural Networks, equation 3)."""
+    lower: float
+    """The lower edge, exclusive."""
+    upper: float
+    """The upper edge, inclusive."""
+    images: int
+    confidence: float | None
+    """Mean confidence of the images."""
+    accuracy: float | None
+    """Fraction of the images that are predicted correctly."""
 
 
 @dataclass(frozen=True)
-class ConfusedPair:
-    """Images of one category that were predicted as another, both as class indices."""
+class Calibration:
+    """Confidence against accuracy, in bins of equal width over (0, 1]."""
 
-    target: int
-    predicted: int
-    images: int
+    bins: Sequence[CalibrationBin]
+    error: float
+    """Expected calibration error, from 0 to 1: the mean distance of accuracy from confidence over all images
+    (Guo et al. 2017, On Calibration of Modern Neural Networks, equation 3)."""
 
 
 @dataclass(frozen=True)
@@ -128,14 +127,12 @@ class Confusion:
             row[self.predicted[start:end]] = self.images[start:end]
             yield row
 
-    def largest_mistakes(self, limit: int) -> list[ConfusedPair]:
-        """At most `limit` cells off the diagonal, by decreasing number of images."""
+    def largest_mistakes(self, limit: int) -> list[tuple[int, int, int]]:
+        """(true, predicted, images) of at most `limit` cells off the diagonal, the most images first."""
         wrong = np.flatnonzero(self.targets != self.predicted)
         cells = wrong[np.argsort(-self.images[wrong], kind="stable")][:limit]
-        return [
-            ConfusedPair(int(self.targets[cell]), int(self.predicted[cell]), int(self.images[cell]))
-            for cell in cells
-        ]
+        columns = (values[cells].tolist() for values in (self.targets, self.predicted, self.images))
+        return list(zip(*columns, strict=True))
 
 
 @dataclass(frozen=True)
@@ -189,27 +186,24 @@ def accuracy_in_images(evaluation: Evaluation) -> str:
 
 def outcomes_of(targets: np.ndarray, probabilities: np.ndarray) -> Outcomes:
     """Reduce targets (N,), class indices, and probabilities (N, C), float64, finite, to outcomes."""
-    places = np.arange(len(targets))
+    rows = np.arange(len(targets))
     predicted = probabilities.argmax(axis=1)
-    of_target = probabilities[places, targets]  # (N,)
+    of_target = probabilities[rows, targets]  # (N,)
     ahead = probabilities > of_target[:, None]  # (N, C)
     ahead |= (probabilities == of_target[:, None]) & (np.arange(probabilities.shape[1]) < targets[:, None])
     return Outcomes(
         targets=targets.astype(np.int64),
         predicted=predicted.astype(np.int64),
-        confidences=probabilities[places, predicted],
+        confidences=probabilities[rows, predicted],
         target_probabilities=of_target,
         target_ranks=ahead.sum(axis=1),
     )
 
 
-def joined(parts: Sequence[Outcomes]) -> Outcomes:
+def join(parts: Sequence[Outcomes]) -> Outcomes:
     """Concatenate at least one part."""
-    columns = {
-        field.name: np.concatenate([getattr(part, field.name) for part in parts])
-        for field in fields(Outcomes)
-    }
-    return Outcomes(**columns)
+    names = [field.name for field in fields(Outcomes)]
+    return Outcomes(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:
@@ -234,12 +228,6 @@ def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:
         calibration=_calibration(outcomes.confidences, is_hit),
         mistakes=wrong[np.argsort(-outcomes.confidences[wrong], kind="stable")],
     )
-
-
-def worst_categories(per_class: PerClass) -> np.ndarray:
-    """Class indices, int64, of the categories that have images, by increasing F1, then by index."""
-    present = np.flatnonzero(per_class.has_recall)
-    return present[np.argsort(per_class.f1[present], kind="stable")]
 
 
 def _per_class(outcomes: Outcomes, is_hit: np.ndarray, num_classes: int) -> PerClass:
@@ -273,14 +261,14 @@ def _averages(per_class: PerClass, weights: np.ndarray) -> Averages:
 
 def _calibration(confidences: np.ndarray, is_hit: np.ndarray) -> Calibration:
     edges = np.arange(NUM_BINS + 1) / NUM_BINS
-    bins = (np.searchsorted(edges, confidences, side="left") - 1).clip(0, NUM_BINS - 1)
-    images = np.bincount(bins, minlength=NUM_BINS)
-    confidence = np.bincount(bins, confidences, NUM_BINS) / np.maximum(images, 1)
-    accuracy = np.bincount(bins, is_hit, NUM_BINS) / np.maximum(images, 1)
-    return Calibration(
-        edges=edges,
-        images=images,
-        confidence=confidence,
-        accuracy=accuracy,
-        error=float(np.abs(accuracy - confidence) @ images / images.sum()),
-    )
+    indices = (np.searchsorted(edges, confidences, side="left") - 1).clip(0, NUM_BINS - 1)  # (N,)
+    images = np.bincount(indices, minlength=NUM_BINS)
+    confidence = np.bincount(indices, confidences, NUM_BINS) / np.maximum(images, 1)
+    accuracy = np.bincount(indices, is_hit, NUM_BINS) / np.maximum(images, 1)
+    error = float(np.abs(accuracy - confidence) @ images / images.sum())
+    columns = (edges[:-1], edges[1:], images, confidence, accuracy)
+    bins = [
+        CalibrationBin(lower, upper, count, *(means if count else (None, None)))
+        for lower, upper, count, *means in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    return Calibration(bins, error)

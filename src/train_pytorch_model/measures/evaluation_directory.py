@@ -35,17 +35,18 @@ counts as 0, as in scikit-learn.
 """
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import write_json
-from train_pytorch_model.measures.evaluation import Averages, Calibration, Evaluation, Outcomes, PerClass
+from train_pytorch_model.measures.evaluation import Averages, CalibrationBin, Evaluation, Outcomes, PerClass
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
 METRICS = "metrics.json"
@@ -67,17 +68,6 @@ class CategoryRow:
     f1: float | None
     support: int
     predicted: int
-
-
-@dataclass(frozen=True)
-class CalibrationRow:
-    """A row of calibration.csv; None in a bin without images."""
-
-    lower: float
-    upper: float
-    images: int
-    confidence: float | None
-    accuracy: float | None
 
 
 @dataclass(frozen=True)
@@ -115,7 +105,7 @@ def write_numbers(
 ) -> None:
     """Write the metrics and all tables of the evaluation; `categories` are the names by class index."""
     per_class = category_rows(evaluation.per_class, categories)
-    calibration = calibration_rows(evaluation.calibration)
+    bins = evaluation.calibration.bins
     metrics = {
         "images": evaluation.images,
         "left_out": left_out,
@@ -130,21 +120,25 @@ def write_numbers(
         "expected_calibration_error": evaluation.calibration.error,
         "absent_categories": [row.category for row in per_class if row.support == 0],
         "per_class": [asdict(row) for row in per_class],
-        "calibration": [asdict(row) for row in calibration],
+        "calibration": [asdict(row) for row in bins],
         "most_confused": [asdict(row) for row in confused_rows(evaluation, categories, MAX_PAIRS)],
     }
     write_json(root / METRICS, metrics)
-    _write_csv(root / PER_CLASS, _names(CategoryRow), map(astuple, per_class))
-    _write_csv(root / CALIBRATION, _names(CalibrationRow), map(astuple, calibration))
-    _write_csv(root / MISTAKES, _names(Mistake), map(astuple, mistakes))
-    with _open_csv(root / CONFUSION_MATRIX) as file:
-        _write_confusion_matrix(file, evaluation, categories)
+    tables = {
+        PER_CLASS: _table(CategoryRow, per_class),
+        CALIBRATION: _table(CalibrationBin, bins),
+        MISTAKES: _table(Mistake, mistakes),
+        CONFUSION_MATRIX: _confusion_matrix(evaluation, categories),
+    }
+    for name, rows in tables.items():
+        with (root / name).open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            write_rows(file, rows)
 
 
 def confusion_matrix_csv(evaluation: Evaluation, categories: Sequence[str]) -> str:
     """The content of confusion_matrix.csv; undecodable bytes in names are escaped."""
     text = io.StringIO()
-    _write_confusion_matrix(text, evaluation, categories)
+    write_rows(text, _confusion_matrix(evaluation, categories))
     return text.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -161,46 +155,43 @@ def category_rows(per_class: PerClass, categories: Sequence[str]) -> list[Catego
     return [CategoryRow(*row) for row in zip(*columns, strict=True)]
 
 
-def calibration_rows(calibration: Calibration) -> list[CalibrationRow]:
-    """The rows of calibration.csv, by increasing confidence."""
-    columns = (
-        calibration.edges[:-1].tolist(),
-        calibration.edges[1:].tolist(),
-        calibration.images.tolist(),
-        _defined(calibration.confidence, calibration.images > 0),
-        _defined(calibration.accuracy, calibration.images > 0),
-    )
-    return [CalibrationRow(*row) for row in zip(*columns, strict=True)]
+def worst_first(evaluation: Evaluation, categories: Sequence[str]) -> list[CategoryRow]:
+    """The categories by increasing F1, undefined F1 last; among equals, categories with images come first.
+
+    A category without images that was predicted for some image has an F1 of 0.
+    """
+    rows = category_rows(evaluation.per_class, categories)
+    return sorted(rows, key=lambda row: (math.inf if row.f1 is None else row.f1, row.support == 0))
 
 
 def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int) -> list[ConfusedRow]:
     """The `limit` largest confusions, by decreasing number of images."""
     return [
         ConfusedRow(
-            category=categories[pair.target],
-            predicted=categories[pair.predicted],
-            images=pair.images,
-            share=pair.images / int(evaluation.per_class.support[pair.target]),
+            category=categories[target],
+            predicted=categories[predicted],
+            images=images,
+            share=images / int(evaluation.per_class.support[target]),
         )
-        for pair in evaluation.confusion.largest_mistakes(limit)
+        for target, predicted, images in evaluation.confusion.largest_mistakes(limit)
     ]
 
 
 def mistake_rows(
-    outcomes: Outcomes, places: np.ndarray, images: ImageDirectory, indices: np.ndarray
+    outcomes: Outcomes, wrong: np.ndarray, images: ImageDirectory, indices: np.ndarray
 ) -> list[Mistake]:
-    """The rows of mistakes.csv for the wrong outcomes at `places`, of the images at `indices`."""
+    """The rows of mistakes.csv for the outcomes at `wrong`, of the images at `indices`."""
     categories, originals = images.categories, images.original_names(indices)
     return [
         Mistake(
             file_name=images.file_names[index],
-            category=categories[outcomes.targets[place]],
-            predicted=categories[outcomes.predicted[place]],
-            confidence=float(outcomes.confidences[place]),
-            category_probability=float(outcomes.target_probabilities[place]),
+            category=categories[outcomes.targets[row]],
+            predicted=categories[outcomes.predicted[row]],
+            confidence=float(outcomes.confidences[row]),
+            category_probability=float(outcomes.target_probabilities[row]),
             original=original,
         )
-        for place, index, original in zip(places, indices.tolist(), originals, strict=True)
+        for row, index, original in zip(wrong, indices.tolist(), originals, strict=True)
     ]
 
 
@@ -212,24 +203,13 @@ def _prefixed(prefix: str, averages: Averages) -> dict[str, float]:
     return {f"{prefix}_{name}": value for name, value in asdict(averages).items()}
 
 
-def _names(row: type) -> list[str]:
-    return [field.name for field in fields(row)]
+def _table(row_type: type, rows: Iterable[Any]) -> Iterator[Iterable[object]]:
+    yield [field.name for field in fields(row_type)]
+    yield from map(astuple, rows)
 
 
-def _write_confusion_matrix(file: TextIO, evaluation: Evaluation, categories: Sequence[str]) -> None:
-    matrix = zip(categories, evaluation.confusion.rows(), strict=True)
-    _write_rows(file, ["category", *categories], ([name, *row.tolist()] for name, row in matrix))
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    with _open_csv(path) as file:
-        _write_rows(file, header, rows)
-
-
-def _open_csv(path: Path) -> TextIO:
-    return path.open("w", newline="", encoding="utf-8", errors="surrogateescape")
-
-
-def _write_rows(file: TextIO, header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    write_rows(file, [header])
-    write_rows(file, rows)
+def _confusion_matrix(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[Iterable[object]]:
+    """The dense matrix, row by row: it may be too large for the memory."""
+    yield ["category", *categories]
+    for name, row in zip(categories, evaluation.confusion.rows(), strict=True):
+        yield [name, *row.tolist()]

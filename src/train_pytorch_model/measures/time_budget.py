@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LIMITING_SHARE = 0.2  # of the training time spent waiting; below it, faster reading hardly helps
+LIMITING_FRACTION = 0.2  # of the training time spent waiting; below it, faster reading hardly helps
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class TimeBudget:
         return self.computing_s + self.waiting_s + self.validation_s + self.rest_s
 
     @property
-    def waiting_share(self) -> float:
+    def waiting_fraction(self) -> float:
         """The waiting time as a fraction of that of the training batches, from 0 to 1."""
         return self.waiting_s / max(self.computing_s + self.waiting_s, 1e-9)
 
     @property
     def verdict(self) -> str:
         """What limited the speed, as a sentence."""
-        share = f"{self.waiting_share:.0%}"
-        if self.waiting_share < LIMITING_SHARE:
-            return f"Training was compute-bound: {share} of its time was spent waiting for images."
+        percentage = f"{self.waiting_fraction:.0%}"
+        if self.waiting_fraction < LIMITING_FRACTION:
+            return f"Training was compute-bound: {percentage} of its time was spent waiting for images."
         return (
-            f"Training was input-bound: {share} of its time was spent waiting for images. More CPU cores"
+            f"Training was input-bound: {percentage} of its time was spent waiting for images. More CPU cores"
             " help; so do smaller image files, such as the verb transform writes."
         )
 

@@ -1,1 +1,1 @@
-"""Networks before training: weights are loaded, downloaded or initialised, and input sizes checked."""
+"""Networks before training: weights are loaded, downloaded or initialized, and input sizes checked."""

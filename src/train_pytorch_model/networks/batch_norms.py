@@ -1,12 +1,23 @@
 """Batch norms: how fast their running statistics track the weights, and how to freeze them."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
-
-from train_pytorch_model.networks.layers import batch_norms, is_depthwise
+from torch.nn.modules.batchnorm import _BatchNorm
 
 MAX_MOMENTUM = 0.3  # of running statistics, which then average about three steps
 FROZEN = 0.0  # the momentum that marks frozen statistics
+
+
+def batch_norms(network: nn.Module) -> Iterator[_BatchNorm]:
+    """All batch norms of a network."""
+    return (module for module in network.modules() if isinstance(module, _BatchNorm))
+
+
+def is_depthwise(module: nn.Module) -> bool:
+    """Whether a module is a depthwise convolution: each filter sees a single channel."""
+    return isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1
 
 
 def raise_momentum(network: nn.Module, steps_per_epoch: int) -> None:
@@ -24,14 +35,14 @@ def raise_momentum(network: nn.Module, steps_per_epoch: int) -> None:
 
 
 def freeze_statistics(network: nn.Module) -> None:
-    """Freeze the running statistics; training then normalises by them as well, see `set_training_mode`."""
+    """Freeze the running statistics; training then normalizes by them as well, see `set_training_mode`."""
     for norm in batch_norms(network):
         norm.momentum = FROZEN
 
 
 @torch.no_grad()
-def blend_statistics(network: nn.Module, images: Tensor, share: float) -> None:
-    """Move frozen statistics by a share, from 0 to 1, towards those of a batch of images.
+def blend_statistics(network: nn.Module, images: Tensor, fraction: float) -> None:
+    """Move frozen statistics by a fraction, from 0 to 1, towards those of a batch of images.
 
     Leaves the network in evaluation mode.
     """
@@ -39,7 +50,7 @@ def blend_statistics(network: nn.Module, images: Tensor, share: float) -> None:
     norms = list(batch_norms(network))
     for norm in norms:
         norm.train()
-        norm.momentum = share
+        norm.momentum = fraction
     network(images)
     for norm in norms:
         norm.eval()
@@ -63,8 +74,8 @@ def running_statistics(network: nn.Module) -> Tensor:
 def set_running_statistics(network: nn.Module, values: Tensor) -> None:
     """Set the running statistics to what `running_statistics` returned, here or in another process."""
     buffers = _statistics(network)
-    for buffer, own in zip(buffers, torch.split(values, [b.numel() for b in buffers]), strict=True):
-        buffer.copy_(own.view_as(buffer))
+    for buffer, value in zip(buffers, torch.split(values, [b.numel() for b in buffers]), strict=True):
+        buffer.copy_(value.view_as(buffer))
 
 
 def _statistics(network: nn.Module) -> list[Tensor]:

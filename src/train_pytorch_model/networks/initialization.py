@@ -1,7 +1,7 @@
 """Initial weights with which a network trains well from scratch at this component's learning rates.
 
 The norm of a filter before a batch norm does not change what the network computes, but it sets the effective
-learning rate: the learning rate over the squared norm (van Laarhoven, 2017). torchvision initialises filters
+learning rate: the learning rate over the squared norm (van Laarhoven, 2017). torchvision initializes filters
 with norms around 1.4, at which 0.001, right for fine-tuning, is a fiftieth of the best learning rate for
 training from scratch.
 """
@@ -29,7 +29,7 @@ MAX_RATE = 1.0  # reached at 640 images a step; beyond, linear scaling would nee
 MIN_NORM = 0.1  # below, the variance of the output approaches batch norm's epsilon, 1e-5
 
 
-def initialise_from_scratch(
+def initialize_from_scratch(
     network: nn.Module,
     architecture: str,
     epochs: int,
@@ -41,7 +41,7 @@ def initialise_from_scratch(
 
     The head gets a fixed norm, as the filters do, or is zeroed if there are many images or epochs. A hidden
     layer before it gets the standard deviation for ReLU (He and others, 2015): MobileNetV3 has one, which
-    torchvision initialises with a fifth of that.
+    torchvision initializes with a fifth of that.
     """
     family = FAMILY_OF[architecture]
     head = network.get_submodule(family.head)
@@ -71,10 +71,10 @@ def rescale_filters(network: nn.Module, filter_norm: float) -> None:
         for layer, batch_norm in pairwise(layers):
             if not (isinstance(layer, nn.Conv2d) and isinstance(batch_norm, _BatchNorm)):
                 continue
-            # In a DenseNet, some batch norms also normalise earlier layers' features.
+            # In a DenseNet, some batch norms also normalize earlier layers' features.
             if layer.out_channels == batch_norm.num_features:
-                own = torch.linalg.vector_norm(layer.weight, dim=(1, 2, 3))
-                factor = torch.where(own > 0, max(filter_norm, MIN_NORM) / own, 1.0)
+                norms = torch.linalg.vector_norm(layer.weight, dim=(1, 2, 3))
+                factor = torch.where(norms > 0, max(filter_norm, MIN_NORM) / norms, 1.0)
                 layer.weight.mul_(factor[:, None, None, None])
                 if batch_norm.running_mean is not None and batch_norm.running_var is not None:
                     batch_norm.running_mean.mul_(factor)
@@ -83,6 +83,6 @@ def rescale_filters(network: nn.Module, filter_norm: float) -> None:
 
 def _scale(weight: Tensor, deviation: float) -> None:
     """Rescale random weights to a standard deviation; constant weights stay as they are."""
-    own = weight.std()
-    if own > 0:
-        weight.mul_(deviation / own)
+    present = weight.std()
+    if present > 0:
+        weight.mul_(deviation / present)

@@ -10,7 +10,6 @@ from train_pytorch_model.formats.model_directory import LABEL_MAP, ModelDirector
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.image_classifier.classifier import max_bytes
 from train_pytorch_model.image_classifier.weights import WeightsError, fold_extra_head, read_state_dict
-from train_pytorch_model.networks.exported_program import is_exported_program, read_exported_weights
 
 MAX_FILE_CLASSES = 22_000  # ImageNet-21k has the largest head among common pretrained weights
 COUNTER = ".num_batches_tracked"  # of a batch norm; unused, and absent from weights from before 2018
@@ -47,7 +46,7 @@ def build_model(directory: ModelDirectory, num_classes: int) -> nn.Module:
 def load_weights(
     network: nn.Module, architecture: str, path: Path, num_categories: int | None = None
 ) -> None:
-    """Load a state dict, or the weights of an exported program; a head of another size is skipped.
+    """Load a state dict; a head of another size is skipped.
 
     The file's head must have `num_categories` classes; None accepts any. Tensor names may be those of older
     torchvision versions and have a common prefix, such as DistributedDataParallel's. Raises `WeightsError`.
@@ -58,10 +57,7 @@ def load_weights(
     # The file's head may have more classes, such as an untrained network's 1000.
     bytes_per_class = 2 * 4 * expected[head_names[0]].shape[1]
     cap = max_bytes(network) + MAX_FILE_CLASSES * bytes_per_class
-    if is_exported_program(path):
-        state = read_exported_weights(path, cap)
-    else:
-        state = fold_extra_head(read_state_dict(path, cap), head)
+    state = fold_extra_head(read_state_dict(path, cap), head)
     state = without_common_prefix({_present_name(name): state[name] for name in state}, set(expected))
     state = {name: value for name, value in expected.items() if name.endswith(COUNTER)} | state
     num_classes = _num_classes(state, expected, head)

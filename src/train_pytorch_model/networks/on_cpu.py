@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from train_pytorch_model.networks.layers import is_depthwise
+from train_pytorch_model.networks.batch_norms import is_depthwise
 from train_pytorch_model.networks.shapes import inputs_of_convolutions
 
 
@@ -38,7 +38,7 @@ def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
     """Zero the gradients of convolution weights that meet nothing but padding.
 
     With a stride of 2, only the middle of a 3 x 3 filter meets a 1 x 1 feature map, which a ResNet has for
-    images of 16 px. oneDNN's bfloat16 leaves the other gradients uninitialised: 1e30, or NaN.
+    images of 16 px. oneDNN's bfloat16 leaves the other gradients uninitialized: 1e30, or NaN.
     """
     for convolution, size in inputs_of_convolutions(network, height, width):
         if max(convolution.stride) > 1:
@@ -55,8 +55,8 @@ def _seen(convolution: nn.Conv2d, axis: int, length: int) -> Tensor:
     padding, dilation = convolution.padding[axis], convolution.dilation[axis]
     reach = dilation * (size - 1)
     starts = torch.arange(-padding, length + padding - reach, stride)
-    places = starts[:, None] + dilation * torch.arange(size)
-    return ((places >= 0) & (places < length)).any(dim=0)
+    positions = starts[:, None] + dilation * torch.arange(size)
+    return ((positions >= 0) & (positions < length)).any(dim=0)
 
 
 def _zero_unless(seen: Tensor) -> Callable[[Tensor], Tensor]:

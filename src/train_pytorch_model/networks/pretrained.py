@@ -2,8 +2,7 @@
 
 import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from http.client import HTTPException
 from pathlib import Path
 
@@ -28,9 +27,9 @@ def named_weights(architecture: str, name: str) -> Weights:
     fitting = [weights for weights in known if size is None or weights.meta["min_size"] == (size, size)]
     best: Weights = known.DEFAULT
     wanted = best.name if name == "DEFAULT" else name.rpartition(".")[2]  # or ResNet50_Weights.IMAGENET1K_V2
-    found: Weights | None = next((weights for weights in fitting if weights.name == wanted), None)
-    if found is not None:
-        return found
+    chosen: Weights | None = next((weights for weights in fitting if weights.name == wanted), None)
+    if chosen is not None:
+        return chosen
     at_size = f" at {size} px" if size else ""
     raise ParameterError(
         f"--weights {name} is not known for a {architecture}{at_size}. Known weights:"
@@ -38,8 +37,8 @@ def named_weights(architecture: str, name: str) -> Weights:
     )
 
 
-def fetched(weights: Weights, is_shown: bool) -> Path:
-    """The file of these weights in torch's cache, downloaded unless an intact copy is there.
+def fetch(weights: Weights, is_shown: bool) -> Path:
+    """Return the file of these weights in torch's cache, downloaded unless an intact copy is there.
 
     `is_shown` prints the progress of a download. Raises `FailedToDownloadFilesError`.
     """
@@ -51,7 +50,9 @@ def fetched(weights: Weights, is_shown: bool) -> Path:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         logger.info(f"Downloading {url} to {path}")
-        with _patience(SILENCE_S):
+        with ExitStack() as stack:
+            stack.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
+            socket.setdefaulttimeout(SILENCE_S)
             torch.hub.download_url_to_file(url, str(path), sha256_start, progress=is_shown)
     # URLError is an OSError; HTTPException: a malformed HTTP response; RuntimeError: a hash mismatch.
     except (OSError, HTTPException, RuntimeError) as error:
@@ -62,14 +63,3 @@ def fetched(weights: Weights, is_shown: bool) -> Path:
             " more images and epochs.",
         ) from error
     return path
-
-
-@contextmanager
-def _patience(seconds: float) -> Iterator[None]:
-    """Set the timeout of connections that are opened within the `with`."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)

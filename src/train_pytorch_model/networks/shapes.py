@@ -4,15 +4,35 @@ Each takes a few milliseconds and no memory.
 """
 
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
+from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.words.errors import ParameterError
 
 
-def min_share(network: nn.Module, height: int, width: int) -> int:
+class _WithoutMemory(TorchFunctionMode):
+    """Within it, layers get parameters and buffers on the meta device.
+
+    Unlike `torch.device("meta")`, it leaves other tensors alone: RegNet computes its widths with some.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_storage = func in (torch.empty, torch.ones, torch.zeros)
+        return func(*args, **{**(kwargs or {}), **({"device": "meta"} if is_storage else {})})
+
+
+def build_shapes(architecture: str, option: bool, num_classes: int) -> nn.Module:
+    """Return a network whose tensors have shapes but no values; no random number is drawn."""
+    with _WithoutMemory():
+        return build(architecture, option, num_classes)
+
+
+def min_local_batch(network: nn.Module, height: int, width: int) -> int:
     """The fewest images of a training step: 2 where batch norm meets a 1 x 1 feature map, otherwise 1.
 
     Raises `ParameterError` for images that are too small for the network.
@@ -36,18 +56,18 @@ def inputs_of_convolutions(
     network: nn.Module, height: int, width: int
 ) -> list[tuple[nn.Conv2d, tuple[int, int]]]:
     """The trainable convolutions, each with the height and width of its input."""
-    found: list[tuple[nn.Conv2d, tuple[int, int]]] = []
+    sizes: list[tuple[nn.Conv2d, tuple[int, int]]] = []
 
-    def note(module: nn.Module, inputs: tuple[Tensor]) -> None:
+    def record(module: nn.Module, inputs: tuple[Tensor]) -> None:
         assert isinstance(module, nn.Conv2d)
-        found.append((module, (inputs[0].shape[-2], inputs[0].shape[-1])))
+        sizes.append((module, (inputs[0].shape[-2], inputs[0].shape[-1])))
 
     with ExitStack() as hooks:
         for module in network.modules():
             if isinstance(module, nn.Conv2d) and module.weight.requires_grad:
-                hooks.callback(module.register_forward_pre_hook(note).remove)
+                hooks.callback(module.register_forward_pre_hook(record).remove)
         _dry_run(network, 2, height, width)
-    return found
+    return sizes
 
 
 def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> None:

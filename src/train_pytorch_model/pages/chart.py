@@ -12,7 +12,6 @@ NUM_TICKS = 4
 NICE_STEPS = (1, 2, 5, 10)
 MAX_DECIMALS = 4  # of a tick label; smaller steps are written with an exponent
 MAX_PLAIN = 1e6
-LARGEST, SMALLEST_SPAN = 1e100, 1e-100  # within these, the arithmetic below does not overflow
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ NUMBER, PERCENT = Unit(), Unit(100, "%")
 
 @dataclass(frozen=True)
 class Series:
-    """Values to draw, one per x; those that are not finite, or beyond `LARGEST`, leave a gap."""
+    """Values to draw, one per x; those that are not finite leave a gap."""
 
     name: str
     values: Sequence[float]
@@ -108,87 +107,72 @@ def line_chart(
 
     `from_zero` makes the y axis include 0, for quantities of which a cut-off axis would mislead.
     """
-    finite = [value for one in series for value in one.values if _is_drawn(value)]
-    low, high, step = _range(finite, from_zero)
-    x_low, x_high = xs[0], xs[-1]
+    y_ticks, y_step = _y_ticks([y for each in series for y in each.values if math.isfinite(y)], from_zero)
+    x_span = max(xs[-1] - xs[0], 1)
+    x_left = LEFT if len(xs) > 1 else (LEFT + WIDTH - RIGHT) / 2
 
     def x_at(x: float) -> float:
-        share = (x - x_low) / (x_high - x_low) if x_high > x_low else 0.5
-        return LEFT + share * (WIDTH - LEFT - RIGHT)
+        return x_left + (x - xs[0]) / x_span * (WIDTH - LEFT - RIGHT)
 
     def y_at(y: float) -> float:
-        return HEIGHT - BOTTOM - (y - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+        return HEIGHT - BOTTOM - (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (HEIGHT - TOP - BOTTOM)
 
-    shown = _thinned(len(xs))
-    places = [x_at(xs[index]) for index in shown]
+    def point(each: Series, index: int) -> Point | None:
+        x, y = xs[index], each.values[index]
+        text = f"{x_name.capitalize()} {x:,}: {each.name} {unit.value(y)}"
+        return Point(x_at(x), y_at(y), text) if math.isfinite(y) else None
 
-    def line(one: Series) -> Line:
-        points = [
-            Point(x, y_at(value), f"{x_name.capitalize()} {xs[index]:,}: {one.name} {unit.value(value)}")
-            if _is_drawn(value := one.values[index])
-            else None
-            for index, x in zip(shown, places, strict=True)
-        ]
-        return _line(one.name, points)
-
-    ticks = [low + step * number for number in range(round((high - low) / step) + 1)]
+    drawn = _thin_out(len(xs))
     return Chart(
         title=title,
         x_name=x_name,
-        lines=[line(one) for one in series],
-        x_ticks=[Tick(x_at(x), f"{x:,}") for x in _whole_ticks(x_low, x_high)],
-        y_ticks=[Tick(y_at(y), unit.tick(y, step)) for y in ticks],
+        lines=[_line(each.name, [point(each, index) for index in drawn]) for each in series],
+        x_ticks=[Tick(x_at(x), f"{x:,}") for x in _x_ticks(xs[0], xs[-1])],
+        y_ticks=[Tick(y_at(y), unit.tick(y, y_step)) for y in y_ticks],
         mark=None if mark is None else x_at(mark),
     )
 
 
-def _range(values: Sequence[float], from_zero: bool) -> tuple[float, float, float]:
-    """The lowest and highest tick, and the spacing between ticks."""
-    if not values:
-        return 0.0, 1.0, 0.5
-    low, high = min(values), max(values)
-    if from_zero:
+def _y_ticks(values: Sequence[float], from_zero: bool) -> tuple[Sequence[float], float]:
+    """Round numbers around the values, at least two, and their spacing."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    is_flat = high - low <= 1e-9 * abs(high)
+    if from_zero or is_flat:
         low, high = min(low, 0.0), max(high, 0.0)
-    span = high - low
-    if span <= max(abs(high) * 1e-9, SMALLEST_SPAN):  # a flat line
-        span = abs(high) if abs(high) > SMALLEST_SPAN else 1.0
-        low, high = (high - span, high) if high > SMALLEST_SPAN else (high, high + span)
-    step = _nice(span / NUM_TICKS)
+    if low == high:
+        high = 1.0
+    step = _round_up((high - low) / NUM_TICKS)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return first * step, last * step, step
+    return [step * number for number in range(first, last + 1)], step
 
 
-def _is_drawn(value: float) -> bool:
-    return abs(value) <= LARGEST  # False for NaN
-
-
-def _nice(step: float) -> float:
-    power = 10.0 ** math.floor(math.log10(step))
-    return next(nice * power for nice in NICE_STEPS if nice * power >= step * (1 - 1e-9))
-
-
-def _whole_ticks(low: int, high: int) -> Iterator[int]:
-    step = max(1, math.ceil(_nice(max(high - low, 1) / 6)))
+def _x_ticks(low: int, high: int) -> Iterator[int]:
+    step = max(1, math.ceil(_round_up(max(high - low, 1) / 6)))
     yield low
     yield from range((low // step + 1) * step, high + 1, step)
 
 
-def _thinned(count: int) -> Sequence[int]:
+def _round_up(step: float) -> float:
+    """The next number that is 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(nice * power for nice in NICE_STEPS if nice * power >= step * (1 - 1e-9))
+
+
+def _thin_out(count: int) -> Sequence[int]:
+    """At most `MAX_POINTS` indices below `count`, evenly spaced, with the first and the last."""
     if count <= MAX_POINTS:
         return range(count)
-    return [round(place * (count - 1) / (MAX_POINTS - 1)) for place in range(MAX_POINTS)]
+    return [round(number * (count - 1) / (MAX_POINTS - 1)) for number in range(MAX_POINTS)]
 
 
 def _line(name: str, points: Sequence[Point | None]) -> Line:
-    path, marked = [], []
-    few = len(points) <= MAX_MARKED
-    for index, point in enumerate(points):
+    """Connect neighbouring points; None is a gap."""
+    path, marked = "", []
+    for before, point, after in zip([None, *points], points, [*points[1:], None], strict=False):
         if point is None:
             continue
-        before = points[index - 1] if index else None
-        after = points[index + 1] if index + 1 < len(points) else None
-        if before is not None or after is not None:
-            path.append(f"{'M' if before is None else 'L'}{point.x:.2f} {point.y:.2f}")
-        if few or (before is None and after is None):
+        if before or after:
+            path += f"{'L' if before else 'M'}{point.x:.2f} {point.y:.2f}"
+        if len(points) <= MAX_MARKED or not (before or after):
             marked.append(point)
-    return Line(name, "".join(path), marked)
+    return Line(name, path, marked)

@@ -12,7 +12,9 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
+from train_pytorch_model import __version__
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.words.wording import counted
 
 MAX_NAME = 100  # characters; longer names are truncated
@@ -29,10 +31,11 @@ def render_page(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["cut"] = cut
-    environment.globals["counted"] = counted
+    environment.filters["shorten"] = shorten
+    environment.globals |= {"counted": counted, "duration": duration}
     script = environment.get_template("page.js").render()
     page = environment.get_template(template).render(
+        version=__version__,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         **values,
@@ -41,7 +44,7 @@ def render_page(template: str, **values: object) -> str:
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def cut(name: str) -> str:
+def shorten(name: str) -> str:
     """The name, truncated to `MAX_NAME` characters."""
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 

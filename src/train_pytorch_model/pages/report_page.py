@@ -6,22 +6,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from train_pytorch_model import __version__
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation
-from train_pytorch_model.measures.evaluation_directory import Mistake, calibration_rows, confused_rows
-from train_pytorch_model.measures.time_budget import TimeBudget, duration
+from train_pytorch_model.measures.evaluation_directory import Mistake
+from train_pytorch_model.measures.time_budget import TimeBudget
 from train_pytorch_model.pages.chart import NUMBER, PERCENT, Chart, Series, line_chart
-from train_pytorch_model.pages.evaluation_page import (
-    MAX_PAIRS,
-    MAX_ROWS,
-    Figure,
-    confusion_view,
-    figures,
-    without_images,
-    worst_first,
-)
+from train_pytorch_model.pages.evaluation_page import common_values, without_images
 from train_pytorch_model.pages.page import render_page
 from train_pytorch_model.words.config import TrainConfig, display_name
 from train_pytorch_model.words.recipe import DecidedRecipe
@@ -92,23 +83,12 @@ class Report:
 
 
 @dataclass(frozen=True)
-class BalanceRow:
-    """A category's numbers of images, also as shares of the largest such number."""
-
-    category: str
-    training: int
-    validation: int
-    training_share: float
-    validation_share: float
-
-
-@dataclass(frozen=True)
 class Balance:
     """How the images are distributed over the categories."""
 
-    rows: Sequence[BalanceRow]
-    """By decreasing number of training images: all categories, or the largest."""
-    last_rows: Sequence[BalanceRow]
+    rows: Sequence[tuple[str, int, int]]
+    """Category, training and validation images, the most training images first: all, or the largest."""
+    last_rows: Sequence[tuple[str, int, int]]
     """The smallest ones, if not all are listed."""
     rest: int
     """Number of categories between the two."""
@@ -117,46 +97,28 @@ class Balance:
     largest: int
     smallest: int
     """Among categories that have training images."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a run's time."""
-
-    kind: str
-    name: str
-    time: str
-    share: float
-    explanation: str
+    most: int
+    """The largest number of images of a category in either dataset; at least 1."""
 
 
 def render_report(report: Report) -> str:
     """Render the page. Names of files and categories may contain anything."""
     categories, evaluation = report.spec.categories, report.evaluation
-    rows = worst_first(evaluation, categories)
     return render_page(
         "report.html",
-        title=f"Training report: {report.spec.architecture}",
+        **common_values(evaluation, report.spec),
         report=report,
-        version=__version__,
-        run_time=duration(report.budget.total_s),
-        figures=[_best_epoch(report), *figures(evaluation)],
         notes=list(_notes(report)),
         charts=_charts(report),
         training_loss=_training_loss(report.recipe),
         epochs=report.history[-MAX_EPOCH_ROWS:],
-        confusion=confusion_view(evaluation, categories),
-        pairs=confused_rows(evaluation, categories, MAX_PAIRS),
-        rows=rows[:MAX_ROWS],
         training_images=dict(zip(categories, report.training.counts.tolist(), strict=True)),
-        bins=calibration_rows(evaluation.calibration),
         balance=balance_of(report.training.counts, report.validation.counts, categories),
         absent={
             report.training.title: without_images(report.training.counts, categories),
             report.validation.title: without_images(evaluation.per_class.support, categories),
         },
         bad_images=report.bad_images[:MAX_BAD_IMAGES],
-        parts_of_time=_parts(report.budget),
         parameters={display_name(name): value for name, value in asdict(report.config).items()},
         recipe=_recipe(report.recipe),
     )
@@ -164,12 +126,10 @@ def render_report(report: Report) -> str:
 
 def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequence[str]) -> Balance:
     """The class balance, from the images per category: (C,) each, int64."""
-    most = max(int(training.max()), int(validation.max()), 1)
     order = np.argsort(-training, kind="stable").tolist()
 
-    def row(index: int) -> BalanceRow:
-        images, others = int(training[index]), int(validation[index])
-        return BalanceRow(categories[index], images, others, images / most, others / most)
+    def row(index: int) -> tuple[str, int, int]:
+        return categories[index], int(training[index]), int(validation[index])
 
     is_short = len(order) <= MAX_BALANCE
     shown, last = (order, []) if is_short else (order[:MAX_ENDS], order[-MAX_ENDS:])
@@ -185,14 +145,7 @@ def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequenc
         profile=profile,
         largest=int(training.max()),
         smallest=int(training[training > 0].min(initial=training.max())),
-    )
-
-
-def _best_epoch(report: Report) -> Figure:
-    return Figure(
-        "Best epoch",
-        f"{report.best_epoch}",
-        f"of {len(report.history)}; lowest validation loss",
+        most=max(int(training.max()), int(validation.max()), 1),
     )
 
 
@@ -269,17 +222,6 @@ def _training_loss(recipe: DecidedRecipe) -> str:
     mixed = ["CutMix"] if recipe.cutmix else []
     balanced = ["class balancing"] if recipe.balance_classes else []
     return " and ".join(smoothed + mixed + balanced)
-
-
-def _parts(budget: TimeBudget) -> list[Part]:
-    total_s = max(budget.total_s, 1e-9)
-    parts = (
-        ("computing", "Training batches", budget.computing_s, "forward and backward passes, optimizer steps"),
-        ("waiting", "Waiting for images", budget.waiting_s, "reading and decoding did not keep up"),
-        ("validation-time", "Validation", budget.validation_s, "after each epoch"),
-        ("rest", "Other", budget.rest_s, "start-up, checkpoints, this report"),
-    )
-    return [Part(kind, name, duration(s), s / total_s, why) for kind, name, s, why in parts]
 
 
 def _recipe(recipe: DecidedRecipe) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Evaluate a model on labelled images."""
 
+import functools
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,43 +13,48 @@ from train_pytorch_model.measures import evaluation
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
 from train_pytorch_model.measures.evaluation_directory import META_CONTENT, PAGE, mistake_rows, write_numbers
 from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, render, with_pictures
-from train_pytorch_model.stories.predict import predict, report_bad_images
+from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 
-FLAG = "--output"
+OUTPUT = "--output"
 TITLE = "Evaluating"
 
 
-def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation:
+def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
-    Called on the main process; the others call `predict_share`.
+    Called on all processes; the main one writes.
 
     Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` if too many images
     turn out to be unreadable, `OutputDirectoryError`.
     """
+    return predict_and_write(inputs, TITLE, world, functools.partial(_write, inputs, output))
+
+
+def _write(inputs: ScoringInputs, output: Path, predictions: Iterable[Predicted]) -> Evaluation:
     categories = inputs.spec.categories
-    with writing_directory(output, META_CONTENT, FLAG) as root:
-        outcomes, indices, rejected = _predict_all(inputs, world)
+    with writing_directory(output, META_CONTENT, OUTPUT) as root:
+        outcomes, indices, rejected = _join(predictions, inputs.images.class_indices)
         left_out = report_bad_images(inputs, rejected, root)
         evaluated = evaluation.evaluate(outcomes, len(categories))
 
         wrong = evaluated.mistakes
         mistakes = mistake_rows(outcomes, wrong, inputs.images, indices[wrong])
         write_numbers(root, evaluated, categories, mistakes, left_out)
-        shown = with_pictures(mistakes[:MAX_MISTAKES], inputs.images.root)
-        page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, shown, left_out)
+        pictured = with_pictures(mistakes[:MAX_MISTAKES], inputs.images.root)
+        page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, pictured, left_out)
         (root / PAGE).write_text(page, encoding="utf-8")
     return evaluated
 
 
-def _predict_all(inputs: ScoringInputs, world: World) -> tuple[Outcomes, np.ndarray, dict[int, str]]:
-    """Outcomes, the indices of their images (N,), and the unreadable images: index → reason."""
+def _join(
+    predictions: Iterable[Predicted], class_indices: np.ndarray
+) -> tuple[Outcomes, np.ndarray, dict[int, str]]:
+    """Return the outcomes, the indices of their images (N,), and the unreadable images: index → reason."""
     outcomes: list[Outcomes] = []
     indices: list[np.ndarray] = []
     rejected: dict[int, str] = {}
-    for batch in predict(inputs, TITLE, world):
-        targets = inputs.images.class_indices[batch.indices]
-        outcomes.append(evaluation.outcomes_of(targets, batch.probabilities))
+    for batch in predictions:
+        outcomes.append(evaluation.outcomes_of(class_indices[batch.indices], batch.probabilities))
         indices.append(batch.indices)
         rejected |= batch.rejected
-    return evaluation.joined(outcomes), np.concatenate(indices), rejected
+    return evaluation.join(outcomes), np.concatenate(indices), rejected

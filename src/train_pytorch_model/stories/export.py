@@ -1,7 +1,7 @@
 """Export a trained directory as one file for other runtimes: ONNX or torch.export.
 
 The exported program takes decoded uint8 RGB images (N, 3, H, W), framed to the model's size, for any N;
-normalisation and softmax are part of it. It returns probabilities (N, categories), float32.
+normalization and softmax are part of it. It returns probabilities (N, categories), float32.
 """
 
 import importlib.util
@@ -47,7 +47,7 @@ class ExportError(UserError):
 
 
 def export(model: ModelDirectory, spec: ClassifierSpec, kind: Format, output: Path) -> float:
-    """Write the file after a check against PyTorch; returns the largest difference of a probability.
+    """Write the file after a check against PyTorch, and return the largest difference of a probability.
 
     Raises `ExportError`, `ParameterError` if the ONNX packages are missing, `OutputDirectoryError`, and
     `InvalidModelDirectoryError` for weights that do not fit.

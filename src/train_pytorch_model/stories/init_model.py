@@ -11,7 +11,7 @@ from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.weights import WeightsError, write_state_dict
 from train_pytorch_model.networks.models import load_weights
-from train_pytorch_model.networks.pretrained import fetched, named_weights
+from train_pytorch_model.networks.pretrained import fetch, named_weights
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.recipe import Recipe
 from train_pytorch_model.words.seeds import derive_seed
@@ -41,7 +41,7 @@ def initialize(
         _load(network, architecture, weights_file, f"--weights-file {weights_file}")
     elif weights_name is not None:
         weights = named_weights(architecture, weights_name)
-        file = fetched(weights, shows_download)
+        file = fetch(weights, shows_download)
         _load(network, architecture, file, f"{file}, which holds the weights {weights.name},")
         if recipe.mean is None:  # as these weights were trained; not always ImageNet's
             preset = weights.transforms()

@@ -1,10 +1,11 @@
 """Predict every image of a directory, batch by batch; shared by scoring and evaluation."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from train_pytorch_model.data.loader import (
     Batch,
     Loader,
     Pass,
-    num_threads,
     read_for_inference,
     start_readers,
 )
@@ -25,6 +25,8 @@ from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.words.wording import counted
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,25 @@ class Predicted:
     """Images that could not be read: index → reason. They are not in the batch."""
 
 
+def predict_and_write(
+    inputs: ScoringInputs, title: str, world: World, write: Callable[[Iterator[Predicted]], T]
+) -> T | None:
+    """Predict all images on all processes, and `write` what the main one gets; the others return None.
+
+    `title` says what for, such as `Scoring`.
+    """
+    predictions = predict(inputs, title, world)
+    if world.is_main:
+        for warning in inputs.warnings:
+            logger.warning(warning)
+        return write(predictions)
+    for _ in predictions:
+        raise AssertionError("only the main process gets batches")
+    return None
+
+
 def predict(inputs: ScoringInputs, title: str, world: World) -> Iterator[Predicted]:
-    """Predict all images; `title` says what for, such as `Scoring`.
+    """Predict all images.
 
     The main process gets the batches of all processes, in image order. The others must iterate as well, and
     get none. Raises `InvalidModelDirectoryError` if weights do not fit, or probabilities are not finite.
@@ -55,32 +74,26 @@ def predict(inputs: ScoringInputs, title: str, world: World) -> Iterator[Predict
     rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, a process may have no batch
     with (
         start_readers(world) as readers,
-        Loader(num_threads(world), readers) as loader,
+        Loader(world.cores, readers) as loader,
         progress_bar(rounds, title) as bar,
     ):
-        share = _predict_share(classifier, images, loader, world)
+        local = _predict_local_images(classifier, images, loader, world)
         for _ in range(rounds):
-            for predicted in world.gather_on_main(list(islice(share, 1))):
+            for predicted in world.gather_on_main(list(islice(local, 1))):
                 _check_finite(predicted, inputs)
                 yield predicted
             bar.advance()
 
 
-def _predict_share(
+def _predict_local_images(
     classifier: ImageClassifier, images: ImageDirectory, loader: Loader, world: World
 ) -> Iterator[Predicted]:
-    """Predict this process's batches, without gradient_sync with the others."""
+    """Predict this process's batches, without communicating with the others."""
     framing = classifier.spec.framing
     plan = plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
     read = read_for_inference(images, framing)
     for batch in loader.batches(Pass("prediction", plan, read, images.class_indices, framing)):
         yield _predict(batch, classifier)
-
-
-def predict_share(inputs: ScoringInputs, title: str, world: World) -> None:
-    """Predict this process's share of the images; for all processes but the main one."""
-    for _ in predict(inputs, title, world):
-        raise AssertionError("only the main process gets batches")
 
 
 def _predict(batch: Batch, classifier: ImageClassifier) -> Predicted:

@@ -25,11 +25,11 @@ from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.stories.run import Run
-from train_pytorch_model.tracking.mlflow_process import SAVE_MODEL, Mlflow
+from train_pytorch_model.tracking.mlflow_model import save_model
 from train_pytorch_model.words.errors import OutputDirectoryError
 
 
-def publish(run: Run, state: State, report: str, mlflow: Mlflow) -> None:
+def publish(run: Run, state: State, report: str) -> None:
     """Write the trained directory of the best epoch, with the report if there is one.
 
     It is built in the temporary folder and then copied: the output may be on mounted storage. An unfinished
@@ -38,7 +38,7 @@ def publish(run: Run, state: State, report: str, mlflow: Mlflow) -> None:
     with ExitStack() as stack:
         try:
             built = stack.enter_context(_folder_of(run.token))
-            meta = _build(built, run.plan.inputs, state, report, mlflow)
+            meta = _build(built, run.plan.inputs, state, report)
             write_manifest(built, run.plan.fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The temporary folder cannot be written: {error}.") from error
@@ -61,9 +61,7 @@ def _folder_of(token: str) -> Iterator[Path]:
         rmtree(folder, ignore_errors=True)
 
 
-def _build(
-    root: Path, inputs: TrainingInputs, state: State, report: str, mlflow: Mlflow
-) -> Mapping[str, object]:
+def _build(root: Path, inputs: TrainingInputs, state: State, report: str) -> Mapping[str, object]:
     """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
     model, decided, categories = inputs.model, inputs.recipe, inputs.categories
     write_state_dict(root / MODEL, state.best.weights)
@@ -84,7 +82,7 @@ def _build(
     )
     write_json(root / schema.SCHEMA, schema.image_schema(categories))
     write_json(root / schema.SAMPLES, samples_of(inputs.training))
-    mlflow.call(SAVE_MODEL, str(root), inputs.spec.as_mapping(), _example(inputs))
+    save_model(root, inputs.spec, _example(inputs))
     if state.progress.bad_images:
         write_bad_images(root / BAD_IMAGES, state.progress.bad_images)
     write_metrics(root / METRICS, state.progress.history)

@@ -99,7 +99,7 @@ def _attachments(
     training, validation = state.images["training"], state.images["validation"]
     rejected = {index: reason for results in results_of_all for index, reason in results.rejected.items()}
     _, lost = readable_images(validation, rejected)
-    outcomes = evaluation.joined([results.outcomes for results in results_of_all])
+    outcomes = evaluation.join([results.outcomes for results in results_of_all])
     indices = np.concatenate([results.indices for results in results_of_all])
     # The same order as in `evaluate`, for any number of processes: it breaks ties.
     order = np.argsort(indices)

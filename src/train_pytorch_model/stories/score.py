@@ -1,5 +1,7 @@
 """Write the predictions for every image of a directory."""
 
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +14,10 @@ from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.inputs.opening import ScoringInputs
-from train_pytorch_model.stories.predict import Predicted, predict, report_bad_images
+from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 from train_pytorch_model.words.errors import InvalidDatasetError
 
-FLAG = "--scored-dataset"
+OUTPUT = "--scored-dataset"
 TITLE = "Scoring"
 
 
@@ -28,28 +30,34 @@ class Scored:
     correct: int
 
 
-def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World) -> Scored:
-    """Write the scored dataset of all readable images. Called on the main process.
+def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World) -> Scored | None:
+    """Write the scored dataset of all readable images. Called on all processes; the main one writes.
 
     With `top_k`, the CSV has only that many of the most probable categories of each row.
 
     Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` for rows that form
     no table, `OutputDirectoryError`.
     """
+    return predict_and_write(inputs, TITLE, world, functools.partial(_write, inputs, output, top_k))
+
+
+def _write(
+    inputs: ScoringInputs, output: Path, top_k: int | None, predictions: Iterable[Predicted]
+) -> Scored:
     images, categories = inputs.images, inputs.spec.categories
     rows = enumerate(images.read_rows())
     rejected: dict[int, str] = {}
     correct = labelled = 0
     with (
-        writing_directory(output, META_CONTENT, FLAG) as root,
+        writing_directory(output, META_CONTENT, OUTPUT) as root,
         writing_scores(root, images.columns, categories, top_k) as writer,
     ):
-        for batch in predict(inputs, TITLE, world):
+        for batch in predictions:
             rejected |= batch.rejected
             if len(batch.indices) == 0:
                 continue
             names = [images.file_names[index] for index in batch.indices]
-            read_rows = [next(row for place, row in rows if place == index) for index in batch.indices]
+            read_rows = [next(row for number, row in rows if number == index) for index in batch.indices]
             try:
                 writer.write(names, read_rows, batch.probabilities)
             except MalformedFileError as error:

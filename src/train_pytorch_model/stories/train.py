@@ -4,11 +4,12 @@ import math
 import time
 from pathlib import Path
 
+from train_pytorch_model.data.chirality import decide_flips
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.distributed.world import World, is_lost_connection
 from train_pytorch_model.formats.run_folder import is_azure_job
-from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine, start_engine
@@ -24,7 +25,6 @@ from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.stories.publish import publish
 from train_pytorch_model.stories.report import report_on, stopped_early
 from train_pytorch_model.stories.run import Run, fitting_before, open_run
-from train_pytorch_model.tracking.mlflow_process import Mlflow
 from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
@@ -35,10 +35,9 @@ DRY_RUN_STEPS = 3
 
 def train(
     config: TrainConfig,
-    inputs: TrainingInputs,
+    inputs: OpenedInputs,
     output: Path,
     world: World,
-    mlflow: Mlflow,
     fresh: bool = False,
 ) -> None:
     """Train, validate after every epoch, stop early when patience runs out, and write the best epoch's model.
@@ -48,11 +47,11 @@ def train(
     """
     started_at = time.perf_counter()
     with start_readers(world) as readers:  # which load PyTorch while the engine is built
-        plan = make_plan(config, inputs, world)
+        plan = make_plan(config, decide_flips(inputs, world), world)
         engine = start_engine(plan, fitting_before(plan, output, fresh))
         show_plan(engine.plan)
         with open_run(engine.plan, output, fresh) as run, stop_requests() as stop:
-            state = train_epochs(engine, run, readers, mlflow, stop)
+            state = train_epochs(engine, run, readers, stop)
     wait_until_published(world)
     best = state.best
     paragraph(
@@ -62,15 +61,13 @@ def train(
     paragraph(state.budget().verdict)
 
 
-def train_epochs(
-    engine: Engine, run: Run, readers: Decoders | None, mlflow: Mlflow, stop: StopRequests
-) -> State:
+def train_epochs(engine: Engine, run: Run, readers: Decoders | None, stop: StopRequests) -> State:
     """Train the remaining epochs, and publish the best one's model with the report."""
     plan, state = engine.plan, State(engine.plan)
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     with (
         open_batches(plan, readers) as batches,
-        _tracker(run, mlflow) as tracker,
+        _tracker(run) as tracker,
         Saver(run.folder.checkpoints, every_s, engine, state, stop) as saver,
     ):
         if saver.resume():
@@ -106,11 +103,11 @@ def train_epochs(
         pages = report_on(engine, state, batches, saver, run.output)
         for page in pages:
             tracker.attach(page)
-    publish_best(run, state, pages[0].text if pages else "", saver.unsaved, mlflow)
+    publish_best(run, state, pages[0].text if pages else "", saver.unsaved)
     return state
 
 
-def publish_best(run: Run, state: State, report: str, unsaved: Checkpoint | None, mlflow: Mlflow) -> None:
+def publish_best(run: Run, state: State, report: str, unsaved: Checkpoint | None) -> None:
     """Write the model of the best epoch, on the main process. Raises `TrainingError`."""
     plan = run.plan
     if state.best.epoch == 0:
@@ -121,14 +118,14 @@ def publish_best(run: Run, state: State, report: str, unsaved: Checkpoint | None
     if not plan.world.is_main:
         return
     try:
-        publish(run, state, report, mlflow)
+        publish(run, state, report)
     except OutputDirectoryError as error:  # most likely a full disk
         raise TrainingError(f"The model is trained, but: {error} {run.how_to_recover(unsaved)}") from error
 
 
-def dry_run(config: TrainConfig, inputs: TrainingInputs, world: World) -> None:
+def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     """`--dry-run`: train and validate for a few steps, and write nothing."""
-    engine = start_engine(make_plan(config, inputs, world))
+    engine = start_engine(make_plan(config, decide_flips(inputs, world), world))
     plan, state = engine.plan, State(engine.plan)
     show_plan(plan)
     with start_readers(world) as readers, open_batches(plan, readers, DRY_RUN_STEPS) as batches:
@@ -195,7 +192,7 @@ def wait_until_published(world: World) -> None:
             raise
 
 
-def _tracker(run: Run, mlflow: Mlflow) -> MlflowTracker | NoTracker:
+def _tracker(run: Run) -> MlflowTracker | NoTracker:
     if not run.plan.world.is_main:
         return NoTracker()
-    return MlflowTracker(mlflow, params_of(run.plan), run.folder.mlflow_run)
+    return MlflowTracker(params_of(run.plan), run.folder.mlflow_run)

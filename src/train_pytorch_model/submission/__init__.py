@@ -1,1 +1,1 @@
-"""What is sent to Azure ML, as plain values that are checked first. Nothing here imports azure."""
+"""What is sent to Azure ML, as plain values that are checked first, and the service that it is sent to."""

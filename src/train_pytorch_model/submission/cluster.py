@@ -1,7 +1,7 @@
 """The compute cluster: the nodes requested, the cluster that exists, and conflicts between the two."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from train_pytorch_model.words.errors import out_of_range
@@ -10,35 +10,6 @@ DEFAULT_VM_SIZE = "Standard_NC4as_T4_v3"  # the cheapest size with a whole GPU
 AMLCOMPUTE = "amlcompute"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _RESERVED = ("local", "serverless")  # Azure ML's names for compute that is not a cluster
-
-GPUS: Mapping[str, int] = {
-    "Standard_NC4as_T4_v3": 1,
-    "Standard_NC8as_T4_v3": 1,
-    "Standard_NC16as_T4_v3": 1,
-    "Standard_NC64as_T4_v3": 4,
-    "Standard_NC6s_v3": 1,
-    "Standard_NC12s_v3": 2,
-    "Standard_NC24s_v3": 4,
-    "Standard_NC24rs_v3": 4,
-    "Standard_ND40rs_v2": 8,
-    "Standard_NC24ads_A100_v4": 1,
-    "Standard_NC48ads_A100_v4": 2,
-    "Standard_NC96ads_A100_v4": 4,
-    "Standard_ND96asr_v4": 8,
-    "Standard_ND96amsr_A100_v4": 8,
-    "Standard_NC40ads_H100_v5": 1,
-    "Standard_NC80adis_H100_v5": 2,
-    "Standard_ND96isr_H100_v5": 8,
-    "Standard_ND96isr_H200_v5": 8,
-}
-"""VM size → number of GPUs, for the common sizes; Azure is asked about others."""
-
-_GPUS_BY_LOWER_NAME = {size.lower(): gpus for size, gpus in GPUS.items()}
-
-
-def known_gpus(vm_size: str) -> int | None:
-    """Return the number of GPUs of a VM size; None for a size that is not in the table."""
-    return _GPUS_BY_LOWER_NAME.get(vm_size.lower())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +49,6 @@ class Nodes:
                     f"Node count should be at most the cluster's maximum: --instance-count is"
                     f" {self.instance_count}, --max-nodes {self.max_nodes}."
                 )
-        gpus = known_gpus(self.vm_size) if self.vm_size else None
-        if gpus is not None:
-            yield from self.too_many_processes(self.vm_size or "", gpus)
 
     def too_many_processes(self, vm_size: str, gpus: int) -> Iterator[str]:
         """Yield a problem if processes would share a GPU, which makes NCCL fail, or a node without GPUs."""

@@ -19,8 +19,7 @@ import yaml
 import train_pytorch_model
 from train_pytorch_model.formats.outputs import empty_directory
 from train_pytorch_model.formats.reading import read_yaml
-from train_pytorch_model.submission.environment import Environment
-from train_pytorch_model.submission.request import Submission
+from train_pytorch_model.submission.request import Environment, Submission
 from train_pytorch_model.words.errors import UnfinishedOutputError
 
 JOB = "job.yaml"
@@ -203,6 +202,6 @@ def _not_ours(directory: str, names: list[str]) -> set[str]:
 
 
 def _base_image(dockerfile: Path) -> str:
-    found = _BASE_IMAGE.search(dockerfile.read_text())
-    assert found is not None
-    return found[1]
+    match = _BASE_IMAGE.search(dockerfile.read_text())
+    assert match is not None
+    return match[1]

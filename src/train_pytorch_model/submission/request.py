@@ -1,27 +1,101 @@
-"""A submission: everything that the user requested, checked."""
+"""What a job is asked for: its data, its environment and all that the user requested, checked."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
 
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF, unknown
+from train_pytorch_model.formats.reading import MalformedFileError, read_yaml
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF, unknown_architecture_message
 from train_pytorch_model.submission.cluster import Nodes
-from train_pytorch_model.submission.environment import Environment
-from train_pytorch_model.submission.reference import Reference
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ParameterError
 
 EXPERIMENT = "train_pytorch_model"
+SCHEMES = ("azureml", "https", "wasbs", "abfss", "adl")
+FORMS = "a folder, azureml:NAME:VERSION, azureml:NAME@LABEL, azureml://…, https://…, wasbs://… or abfss://…"
+RESERVED_PREFIX = "AzureML"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,254}", re.ASCII)
+_VERSION = re.compile(r"[A-Za-z0-9][\w.-]*(:[\w.-]+|@[\w.-]+)")  # of an asset
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A reference to a job's data."""
+
+    path: str
+    """As written in a job's YAML."""
+    local: Path | None = None
+    """The local folder; None for data in the cloud."""
+
+    @classmethod
+    def parse(cls, text: str, flag: str) -> Self:
+        """Parse a reference from the command line. Raises `ParameterError`."""
+        scheme, separator, _ = text.partition("://")
+        if separator:
+            if scheme not in SCHEMES:
+                raise ParameterError(
+                    f"{flag} {text}: {scheme}:// is not supported by Azure ML. Give {FORMS}."
+                )
+            if "?" in text:
+                # Anyone who can read the job could read the signature.
+                raise ParameterError(
+                    f"{flag} {text.partition('?')[0]}?…: a signature does not belong in a job. Register the"
+                    " container as a datastore of the workspace, and give azureml://datastores/NAME/paths/PATH."
+                )
+            return cls(text)
+        if text.startswith("azureml:"):
+            if not _VERSION.fullmatch(text.removeprefix("azureml:")):
+                raise ParameterError(
+                    f"{flag} {text} names no version: expected azureml:NAME:VERSION or azureml:NAME@latest."
+                )
+            return cls(text)
+        local = Path(text).absolute()
+        return cls(str(local), local)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Either `name`, or `image` and `conda_file` or one of them, or nothing for the project's own."""
+
+    name: str | None = None
+    """`NAME:VERSION` or `NAME@LABEL` in the workspace, or `azureml://…` in a registry."""
+    image: str | None = None
+    conda_file: Path | None = None
+
+    def problems(self) -> Iterator[str]:
+        """Yield what is wrong with these options."""
+        if self.name is not None:
+            yield from self._problems_of_name(self.name.removeprefix("azureml:"))
+            if self.image or self.conda_file:
+                yield (
+                    "--environment names a complete environment: --image and --conda-file cannot be combined"
+                    " with it."
+                )
+        if self.image is not None and (not self.image or any(letter.isspace() for letter in self.image)):
+            yield f"--image {self.image!r} is not an image name."
+        if self.conda_file is not None:
+            yield from _problems_of_conda_file(self.conda_file)
+
+    def _problems_of_name(self, name: str) -> Iterator[str]:
+        if name.lower().startswith(RESERVED_PREFIX.lower()):
+            yield (
+                f"--environment {name}: names that begin with {RESERVED_PREFIX} are reserved for Azure's"
+                " curated environments, which lack packages that training needs. Leave it out to use the"
+                " project's own environment."
+            )
+        elif not name.startswith("//") and not _VERSION.fullmatch(name):
+            yield f"--environment {name} names no version: expected NAME:VERSION or NAME@latest."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One training run: a single job on a given model, or a pipeline that initialises the model first."""
+    """One training run: a single job on a given model, or a pipeline that initializes the model first."""
 
     untrained_model: Reference | None = None
     architecture: str | None = None
-    """Architecture of the model that the pipeline initialises; None if a model is given."""
+    """Architecture of the model that the pipeline initializes; None if a model is given."""
     pretrained: bool = False
     training_dataset: Reference
     validation_dataset: Reference
@@ -51,7 +125,7 @@ class Submission:
                 " of that architecture."
             )
         if self.architecture is not None and self.architecture not in FAMILY_OF:
-            yield unknown(self.architecture)
+            yield unknown_architecture_message(self.architecture)
         if self.pretrained and self.architecture is None:
             yield "--pretrained requires --architecture: a given model has its own weights."
         for flag, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):
@@ -62,3 +136,13 @@ class Submission:
                 )
         if self.time_limit_min is not None and self.time_limit_min < 1:
             yield f"The time limit should be at least a minute: --time-limit is {self.time_limit_min}."
+
+
+def _problems_of_conda_file(path: Path) -> Iterator[str]:
+    try:
+        document = read_yaml(path)
+    except MalformedFileError as error:
+        yield f"--conda-file {path}: {error}"
+        return
+    if not isinstance(document.get("dependencies"), list):
+        yield f"--conda-file {path} has no list of dependencies."

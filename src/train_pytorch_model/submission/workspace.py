@@ -44,24 +44,24 @@ class Workspace:
 
         `config` replaces the search from `start` upwards. Raises `ParameterError`, naming what is missing.
         """
-        found = {
+        names = {
             name: environment[variable] for name, variable in VARIABLES.items() if environment.get(variable)
         }
         if config is not None:
-            found |= _read(config, is_asked_for=True)
-        found |= {name: value for name, value in flags.items() if value}
-        if config is None and len(found) < len(VARIABLES):
+            names |= _read(config, is_asked_for=True)
+        names |= {name: value for name, value in flags.items() if value}
+        if config is None and len(names) < len(VARIABLES):
             files = (_read(path, is_asked_for=False) for path in _places(start) if path.is_file())
             # Many programs have a file of this name; one without any of the three entries belongs to another.
-            found = next(filter(None, files), {}) | found
-        missing = [name for name in VARIABLES if name not in found]
+            names = next(filter(None, files), {}) | names
+        missing = [name for name in VARIABLES if name not in names]
         if missing:
             raise ParameterError(
                 "The workspace is not fully specified. Missing are:"
                 + "".join(f"\n  --{name.replace('_', '-')} or {VARIABLES[name]}" for name in missing)
                 + f"\nOr download the workspace's {CONFIG} from the portal into this directory."
             )
-        return cls(found["subscription_id"], found["resource_group"], found["workspace_name"])
+        return cls(names["subscription_id"], names["resource_group"], names["workspace_name"])
 
     def flags(self) -> str:
         """Return the workspace options of an `az ml` command, whose default subscription may be another."""

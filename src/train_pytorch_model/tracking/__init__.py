@@ -1,1 +1,1 @@
-"""Logging to MLflow, from a separate thread and process, so that training never waits for it."""
+"""MLflow: a thread logs to a run while training goes on; the trained directory becomes an MLflow model."""

@@ -5,24 +5,36 @@ Azure ML job it goes to the run that Azure has created; elsewhere to a new run o
 `train_pytorch_model`, in MLflow's default store unless its environment variables name another.
 """
 
+import os
 import queue
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.machine.priority import lower_priority
-from train_pytorch_model.tracking.mlflow_process import Mlflow
+
+if TYPE_CHECKING:
+    from train_pytorch_model.tracking.mlflow_run import MlflowRun
 
 CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machine a new store took 30 s
 STOPPING_S = 5.0  # the same for an interrupted run
 MAX_FAILURES = 3  # in a row; then nothing is sent until the end
+MAX_REASON = 200  # characters
 POSITIONS = ("epoch", "step")  # the keys of a record that are not metrics
+
+# By default a dead server blocks each call for four minutes, and usage statistics delay the process's end.
+ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+
+Epoch = tuple[Mapping[str, float], int]
+"""The record of an epoch, and when it ended, in ms: MLflow may not be ready yet."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +68,24 @@ class MlflowTracker:
     which logs all its epochs again; those that the run already has are not sent twice.
     """
 
-    def __init__(self, mlflow: Mlflow, params: Mapping[str, Any], run_id_path: Path) -> None:
-        self._mlflow = mlflow
+    def __init__(self, params: Mapping[str, Any], run_id_path: Path) -> None:
         self._params = {name: str(value) for name, value in params.items()}
         self._run_id_path = run_id_path
-        self._begun_ms = _now_ms()
-        self._queue: queue.Queue[_Epoch | None] = queue.Queue()
+        self._started_ms = _now_ms()
+        # Neither grows beyond one record per epoch, each of a few numbers.
+        self._queue: queue.SimpleQueue[Epoch | None] = queue.SimpleQueue()
+        self._unsent: list[Epoch] = []
         self._attachments: list[Attachment] = []
+        self._run: MlflowRun | None = None
+        self._num_failures = 0
+        # Of the usual priority: a niced thread lets go of the GIL late, and then costs training 3 s, not 2.
         self._thread = threading.Thread(target=self._send_all, daemon=True, name="mlflow")
         self._ends_as: str | None = None
         self._is_left_alone = False
 
     def __enter__(self) -> Self:
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
         self._thread.start()
         return self
 
@@ -90,109 +108,69 @@ class MlflowTracker:
 
     def log(self, record: Mapping[str, float]) -> None:
         """Log an epoch: `epoch`, counted from 1, `step`, and the metrics under their documented names."""
-        self._queue.put(_Epoch(record, _now_ms()))
+        self._queue.put((record, _now_ms()))
 
     def attach(self, attachment: Attachment) -> None:
         """Add a file, which is sent at the end."""
         self._attachments.append(attachment)
 
-    def _warn_of_metrics(self, reason: object) -> None:
+    def _send_all(self) -> None:
+        self._try_to_send()  # nothing yet: this imports MLflow and opens a run, while training begins
+        while (epoch := self._queue.get()) is not None:
+            self._unsent.append(epoch)
+            if self._num_failures < MAX_FAILURES:  # otherwise the server is unreachable
+                self._try_to_send()
+        try:
+            run = self._send()
+            self._send_attachments(run)
+            if self._ends_as:
+                run.end(self._ends_as)
+        except Exception as error:  # servers, networks and client libraries raise all kinds
+            self._warn_of_metrics(_reason_of(error))
+
+    def _try_to_send(self) -> None:
+        try:
+            self._send()
+            self._num_failures = 0
+        except Exception:  # likewise
+            self._num_failures += 1
+
+    def _send(self) -> "MlflowRun":
+        """Send what has not been sent, and return the run. May raise anything."""
+        from train_pytorch_model.tracking.mlflow_run import MlflowRun
+
+        if self._run is None:
+            self._run = MlflowRun(self._params, self._run_id_path, self._started_ms)
+        elif self._num_failures:
+            self._run.query_epochs()
+        while self._unsent:
+            record, ended_ms = self._unsent[0]
+            metrics = {name: value for name, value in record.items() if name not in POSITIONS}
+            self._run.log_epoch(int(record["epoch"]), ended_ms, metrics)
+            self._unsent.pop(0)
+        return self._run
+
+    def _send_attachments(self, run: "MlflowRun") -> None:
+        try:
+            for attachment in self._attachments:
+                run.attach(attachment.name, attachment.text)
+        except Exception as error:  # likewise, from the artifact store, which may be a different one
+            self._warn(f"MLflow does not have the report ({_reason_of(error)}).")
+
+    def _warn_of_metrics(self, reason: str) -> None:
         self._warn(f"MLflow does not have all metrics ({reason}); metrics.jsonl has them.")
 
     def _warn(self, text: str) -> None:
         if not self._is_left_alone:
             logger.warning(text)
 
-    def _send_all(self) -> None:
-        lower_priority()  # for MLflow in this process, if it has none of its own
-        run: _Run | None = None
-        unsent: list[_Epoch] = []
-        failures = 0
-        while (epoch := self._queue.get()) is not None:
-            unsent.append(epoch)
-            if failures >= MAX_FAILURES:
-                continue  # the server is unreachable; retry once at the end
-            try:
-                run = run or self._open()
-                if failures:
-                    run.note_sent()  # a call that failed may have arrived all the same
-                while unsent:
-                    run.send(unsent[0])
-                    unsent.pop(0)
-                failures = 0
-            except Exception:  # servers, networks and client libraries raise all kinds
-                failures += 1
-        try:
-            run = run or self._open()
-            if unsent:
-                run.note_sent()
-            for epoch in unsent:
-                run.send(epoch)
-            self._send_attachments(run)
-            if self._ends_as:
-                run.end(self._ends_as)
-        except Exception as error:  # likewise
-            self._warn_of_metrics(error)
-
-    def _open(self) -> "_Run":
-        return _Run(self._mlflow, self._params, self._run_id_path, self._begun_ms)
-
-    def _send_attachments(self, run: "_Run") -> None:
-        try:
-            for attachment in self._attachments:
-                run.attach(attachment)
-        except Exception as error:  # likewise, from the artifact store, which may be a different one
-            self._warn(f"MLflow does not have the report ({error}).")
-
-
-@dataclass(frozen=True)
-class _Epoch:
-    """The record of an epoch, and when it ended: MLflow may not be ready yet."""
-
-    record: Mapping[str, float]
-    ended_ms: int
-
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class _Run:
-    """An MLflow run, Azure's or our own, and the epochs it has."""
-
-    def __init__(self, mlflow: Mlflow, params: Mapping[str, Any], run_id_path: Path, begun_ms: int) -> None:
-        """Open the run that the environment or an earlier start names, else a new one. May raise anything."""
-        opened = mlflow.call("open_run", params, _read_text(run_id_path), begun_ms)
-        self._mlflow = mlflow
-        self._run_id, self._is_ours = opened["run_id"], opened["is_ours"]
-        self._sent = set(opened["epochs"])
-        with suppress(OSError):
-            run_id_path.write_text(self._run_id)
-
-    def note_sent(self) -> None:
-        """Query which epochs the run has."""
-        self._sent = set(self._mlflow.call("epochs_of", self._run_id))
-
-    def send(self, epoch: "_Epoch") -> None:
-        """Log the metrics of an epoch, unless the run has them."""
-        number = int(epoch.record["epoch"])
-        if number not in self._sent:
-            metrics = {name: value for name, value in epoch.record.items() if name not in POSITIONS}
-            self._mlflow.call("log_epoch", self._run_id, number, epoch.ended_ms, metrics)
-            self._sent.add(number)
-
-    def attach(self, attachment: Attachment) -> None:
-        """Log a file to the run."""
-        self._mlflow.call("attach", self._run_id, attachment.text, attachment.name)
-
-    def end(self, status: str) -> None:
-        """End a run of our own; Azure ends its own."""
-        if self._is_ours:
-            self._mlflow.call("end_run", self._run_id, status)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
+def _reason_of(error: Exception) -> str:
+    """What went wrong, in one line."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return str(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON]}"

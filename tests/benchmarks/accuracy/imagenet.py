@@ -147,7 +147,7 @@ CONTENDERS = (
         for momentum in (0.01, 0.1, 0.2)
     ),
     *(
-        Contender(f"statistics moved by {share}", with_constant("STATISTICS_SHARE", share))
+        Contender(f"statistics moved by {share}", with_constant("STATISTICS_FRACTION", share))
         for share in (0.0, 0.15, 0.5, 1.0)
     ),
     *(Contender(f"head step {step}", with_constant("HEAD_STEP", step)) for step in (2.0, 8.0, 16.0)),

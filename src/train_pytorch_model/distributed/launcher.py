@@ -1,0 +1,66 @@
+"""Start the worker processes of a node, one per GPU, with torchrun's launcher."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from train_pytorch_model.machine.launch import LAUNCHER, PROGRAM, Agent
+
+# Its report of a failed worker would duplicate ours. The second logger has its own level.
+ITS_LOGGERS = ("torch.distributed.elastic", "torch.distributed.elastic.agent.server.api")
+REPORTED = (2, 3, 4)  # exit statuses of errors that the rank has printed itself
+
+
+def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
+    """Start this node's workers and wait for them; return the exit status.
+
+    Without restarts: a restarted process group would read the addresses of the previous one.
+    """
+    for name in ITS_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    is_one_node = agent.num_nodes == 1
+    config = LaunchConfig(
+        min_nodes=agent.num_nodes,
+        max_nodes=agent.num_nodes,
+        nproc_per_node=agent.num_processes,
+        run_id=PROGRAM,
+        rdzv_backend="c10d" if is_one_node else "static",
+        rdzv_endpoint="localhost:0" if is_one_node else f"{agent.master_addr}:{agent.master_port}",
+        rdzv_configs={} if is_one_node else {"rank": agent.node_rank},
+        max_restarts=0,
+        monitor_interval=0.1,
+    )
+    os.environ[LAUNCHER] = str(os.getpid())
+    try:
+        elastic_launch(config, sys.executable)("-m", PROGRAM, *arguments)
+    except ChildFailedError as error:
+        return _report(error)
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    finally:
+        del os.environ[LAUNCHER]  # it must not reach processes that are started later
+    return 0
+
+
+def _report(error: ChildFailedError) -> int:
+    """Print how the first worker failed, unless it has done so itself; return the exit status."""
+    # Rather than one that the launcher has terminated because of it.
+    ended = -signal.SIGTERM, 128 + signal.SIGTERM
+    rank, failure = min(
+        error.failures.items(), key=lambda item: (item[1].exitcode in ended, item[1].timestamp)
+    )
+    status = failure.exitcode
+    if status < 0:
+        number = signal.Signals(-status)
+        hint = ", as the system does when memory runs out" if number == signal.SIGKILL else ""
+        print(f"Rank {rank} (process {failure.pid}) was ended by {number.name}{hint}.", file=sys.stderr)
+        return 128 + number
+    if status not in REPORTED:
+        print(f"Rank {rank} ended with exit code {status}.", file=sys.stderr)
+    return status

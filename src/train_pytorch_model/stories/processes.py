@@ -1,0 +1,68 @@
+"""Run a story in this process, in those that a launcher has started, or in one per GPU."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import torch
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from train_pytorch_model.distributed.agreed_inputs import open_together
+from train_pytorch_model.distributed.launcher import start_workers
+from train_pytorch_model.distributed.world import World, join_world
+from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
+from train_pytorch_model.machine.console import logger
+from train_pytorch_model.machine.launch import Agent, Worker, decide
+from train_pytorch_model.machine.memory import keep_freed_memory
+from train_pytorch_model.machine.priority import short_switch_interval
+
+T = TypeVar("T", OpenedInputs, ScoringInputs)
+
+
+def run_story(
+    story: Callable[[T, World], None],
+    open_inputs: Callable[[], T | None],
+    opened: T | None,
+    arguments: Sequence[str],
+    options: Mapping[str, str],
+) -> None:
+    """Run a story on its inputs, or start one worker per GPU with `arguments`, the verb first.
+
+    The inputs are already `opened` in a process that no launcher has started; otherwise the first rank of
+    each host opens them. All ranks must have the same `options`. If workers fail, this process exits with
+    their status. Raises `LaunchError`, and whatever the story raises.
+    """
+    part = decide(os.environ, torch.cuda.device_count())
+    if part.note:
+        logger.info(part.note)
+    if isinstance(part, Worker):
+        _work(part, story, open_inputs, opened, options)
+    elif opened is not None or open_inputs() is not None:
+        _launch(part, arguments)
+
+
+def _launch(agent: Agent, arguments: Sequence[str]) -> None:
+    logger.info(agent.torchrun_line(arguments))
+    status = start_workers(agent, arguments)
+    if status != 0:
+        sys.exit(status)
+
+
+@record  # without it, torchrun shows no traceback of an exception
+def _work(
+    worker: Worker,
+    story: Callable[[T, World], None],
+    open_inputs: Callable[[], T | None],
+    opened: T | None,
+    options: Mapping[str, str],
+) -> None:
+    keep_freed_memory()
+    if worker.warning:
+        logger.warning(worker.warning)
+    if worker.size > 1:
+        os.environ.update(worker.variables())
+    with short_switch_interval(), join_world() as world:
+        inputs = open_together(open_inputs, options, world) if world.size > 1 else opened
+        if inputs is not None:
+            story(inputs, world)

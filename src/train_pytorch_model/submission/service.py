@@ -1,0 +1,235 @@
+"""Azure ML as `submit` needs it. The only module that imports azure, which takes seconds."""
+
+import io
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any, Self, cast
+
+from azure.ai.ml import MLClient, load_component, load_job
+from azure.ai.ml.entities import AmlCompute, Job
+from azure.ai.ml.exceptions import JobException, MlException
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
+from azure.identity import DefaultAzureCredential
+
+from train_pytorch_model.machine.console import logger
+from train_pytorch_model.submission.cluster import Cluster, Nodes
+from train_pytorch_model.submission.workspace import Workspace
+from train_pytorch_model.words.errors import ParameterError, UserError
+
+__all__ = ["Job", "LogStream", "Service", "ServiceError", "load_valid_job"]
+
+IDLE_S = 600  # before an idle node of a cluster created here is released: a second trial finds it warm
+
+_COLOUR = re.compile(r"\x1b\[\d+m")
+_DETAILS = re.compile(r"Details: (?:\(x\) )?(.*?) Resolutions:")  # the rest is advice on other tools
+_SIGN_IN_CODE = re.compile(r"AADSTS\d+: [^.]*\.")
+_SIGNATURE = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"']+")
+
+for name in ("azure", "azure.ai.ml"):  # they warn about their own classes, and errors are raised anyway
+    logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+class ServiceError(UserError):
+    """Azure ML cannot be reached, refuses a request, or takes too long."""
+
+    exit_status = 4
+    code = ""
+
+    def __init__(self, text: str, is_transient: bool = False) -> None:
+        super().__init__(text)
+        self.is_transient = is_transient
+        """Whether the error is transient, so that a retry may succeed."""
+
+
+def load_valid_job(path: Path) -> Job:
+    """Load a job's YAML and validate it with azure-ai-ml, offline. Raises `ServiceError`."""
+    with _translating_errors("Reading the job"):
+        job = load_job(source=path)
+        result = cast(Any, job)._validate()  # as create_or_update does; the public way needs a workspace
+        if not result.passed:
+            raise ServiceError(f"azure-ai-ml refuses the job: {result.error_messages}")
+    return job
+
+
+class Service:
+    """A workspace. Every method raises `ServiceError` if Azure cannot be reached or refuses."""
+
+    def __init__(self, client: MLClient) -> None:
+        self._client = client
+
+    @classmethod
+    def connect(cls, workspace: Workspace) -> Self:
+        """Open a workspace and try the credential. Raises `ParameterError` if there is no such workspace."""
+        with _translating_errors(f"Opening workspace {workspace.name}"):
+            client = MLClient(
+                DefaultAzureCredential(),
+                workspace.subscription_id,
+                workspace.resource_group,
+                workspace.name,
+                enable_telemetry=False,
+                show_progress=sys.stderr.isatty(),
+            )
+            try:
+                location = client.workspaces.get(workspace.name).location
+            except ResourceNotFoundError as error:
+                raise ParameterError(
+                    f"There is no workspace {workspace.name} in resource group {workspace.resource_group} of"
+                    f" subscription {workspace.subscription_id}, or you have no access to it."
+                ) from error
+        logger.info(f"Workspace {workspace.name}, {location}")
+        return cls(client)
+
+    def find_cluster(self, name: str) -> Cluster | None:
+        """Return a cluster; None if there is none of this name."""
+        with _translating_errors(f"Looking for the cluster {name}"), suppress(ResourceNotFoundError):
+            compute = self._client.compute.get(name)
+            size, max_nodes = getattr(compute, "size", None), getattr(compute, "max_instances", None)
+            return Cluster(name, str(compute.type).lower(), size, max_nodes)
+        return None
+
+    def gpus_by_vm_size(self) -> Mapping[str, int]:
+        """VM size in lower case → number of GPUs, for the region of the workspace."""
+        with _translating_errors("Looking for VM sizes"):
+            return {str(size.name).lower(): int(size.gpus or 0) for size in self._client.compute.list_sizes()}
+
+    def create_cluster(self, nodes: Nodes) -> None:
+        """Create a cluster. It costs nothing while no job runs: it starts empty and releases idle nodes."""
+        with _translating_errors(f"Creating the cluster {nodes.cluster}"):
+            self._client.compute.begin_create_or_update(
+                AmlCompute(
+                    name=nodes.cluster,
+                    size=nodes.new_vm_size,
+                    min_instances=0,
+                    max_instances=nodes.new_max_nodes,
+                    idle_time_before_scale_down=IDLE_S,
+                )
+            ).result()
+
+    def register_components(self, paths: Iterable[Path]) -> None:
+        """Register the components that the workspace does not have in this version."""
+        for component in map(load_component, paths):
+            with _translating_errors(f"Registering component {component.name}"):
+                try:
+                    self._client.components.get(component.name, version=component.version)
+                except ResourceNotFoundError:
+                    self._client.components.create_or_update(component, version=component.version)
+                    logger.info(f"Registered component {component.name} {component.version}")
+                else:
+                    logger.info(f"Component {component.name} {component.version} is registered already")
+
+    def submit(self, job: Job) -> Job:
+        """Upload what the workspace lacks, and start the job."""
+        with _translating_errors("Submitting the job"):
+            sent: Job = self._client.jobs.create_or_update(job)
+        return sent
+
+    def phases(self, job: Job) -> dict[str, str]:
+        """Pipeline step, as `step: ` → its phase; the job itself has an empty name."""
+        with _translating_errors(f"Watching job {job.name}"):
+            children = self._client.jobs.list(parent_job_name=job.name) if job.type == "pipeline" else ()
+            steps = {f"{child.display_name}: ": _phase(child) for child in children if child}
+            return {**steps, "": _phase(self._client.jobs.get(job.name))}
+
+    def stream_log(self, job: Job) -> "LogStream":
+        """Start to print the log of a job."""
+        return LogStream(self._client, str(job.name))
+
+    def download(self, job: Job, output: str, folder: Path) -> Path:
+        """Download an output of a job to a new place below `folder`, which is returned."""
+        with _translating_errors(f"Downloading the model of job {job.name}"):
+            self._client.jobs.download(job.name, download_path=folder, output_name=output)
+        return folder / "named-outputs" / output
+
+
+class LogStream(Thread):
+    """Prints the log of a job until it ends. A daemon thread: the client's own loop cannot be stopped."""
+
+    def __init__(self, client: MLClient, name: str) -> None:
+        super().__init__(daemon=True)
+        self._client, self._name = client, name
+        self._problem = ""
+        self.failure = ""
+        """Why the job failed, in Azure's words."""
+        self.start()
+
+    def warn_of_problem(self, within_s: float) -> None:
+        """Wait up to `within_s` for the end of the log; warn, once, if it cannot be shown."""
+        self.join(within_s)
+        if self._problem:
+            logger.warning(f"The log cannot be shown here any more: {self._problem}")
+            self._problem = ""
+
+    def run(self) -> None:
+        try:
+            self._client.jobs.stream(self._name)
+        except JobException as error:
+            text = str(error.message)
+            with suppress(ValueError, KeyError, TypeError):  # JSON, after some words
+                text = json.loads(text[text.index("{") :])["error"]["message"]
+            self.failure = _one_line(text).rstrip(".")
+        except Exception as error:  # whatever it is, the job continues
+            self._problem = _message_of(error)
+
+
+def _phase(job: Job) -> str:
+    """The status as the service spells it; the client turns some into enum members."""
+    return str(getattr(job.status, "value", job.status))
+
+
+@contextmanager
+def _translating_errors(step: str) -> Iterator[None]:
+    """Turn an exception of the client into a `ServiceError` of one sentence.
+
+    Standard error is discarded unless it is a terminal: the client colours even hidden progress bars.
+    """
+    try:
+        with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
+            yield
+    except ClientAuthenticationError as error:
+        raise ServiceError(
+            f"{step}: no credential works here. Sign in with `az login`, or set AZURE_CLIENT_ID,"
+            f" AZURE_TENANT_ID and AZURE_CLIENT_SECRET. {_refusal(error)}".rstrip()
+        ) from error
+    except (ServiceRequestError, ServiceResponseError) as error:
+        text = f"{step}: Azure cannot be reached. {_message_of(error)}"
+        raise ServiceError(text, is_transient=True) from error
+    except HttpResponseError as error:
+        status = error.status_code or 0
+        is_transient = status in (408, 429) or status >= 500
+        raise ServiceError(f"{step}: Azure answers {status}. {_message_of(error)}", is_transient) from error
+    except (AzureError, MlException, OSError) as error:
+        raise ServiceError(f"{step}: {_message_of(error)}") from error
+
+
+def _refusal(error: ClientAuthenticationError) -> str:
+    """The server's message, or the sign-in code; not the list of credentials that were tried."""
+    text = _one_line(str(error))
+    if error.response is not None:
+        return text[:500]
+    code = _SIGN_IN_CODE.search(text)
+    return code[0] if code else ""
+
+
+def _message_of(error: Exception) -> str:
+    text = getattr(error, "message", None) or str(error) or type(error).__name__
+    text = _one_line(text.partition("\nCode: ")[0])  # what follows repeats it, in parts
+    details = _DETAILS.search(text)
+    return (details[1] if details else text)[:500]
+
+
+def _one_line(text: str) -> str:
+    """The text on one line, without colours and without the signatures of URLs."""
+    return _SIGNATURE.sub(r"\1?…", " ".join(_COLOUR.sub("", text).split()))

@@ -1,0 +1,123 @@
+"""A run in MLflow's store: Azure's, an earlier start's or a new one.
+
+Importing this module imports mlflow, which takes a second of computing: only the tracker's thread does so.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import mlflow
+from mlflow.entities import Metric, Param
+
+EXPERIMENT = "train_pytorch_model"
+LAST_METRIC = "Learning rate"  # one that every epoch logs
+
+for name in ("mlflow", "alembic"):  # a new store logs every migration
+    logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class MlflowRun:
+    """A run to log to, and the epochs it has. Every method may raise anything."""
+
+    def __init__(self, params: Mapping[str, str], run_id_path: Path, started_ms: int) -> None:
+        """Open the run that the environment or an earlier start, in `run_id_path`, names; else create one."""
+        _prepare_database()
+        self._client = mlflow.MlflowClient()
+        named = os.environ.get("MLFLOW_RUN_ID")
+        self._is_ours = not named
+        self._run_id = named or self._reopen(_read_text(run_id_path)) or self._create(started_ms)
+        with suppress(OSError):
+            run_id_path.write_text(self._run_id)
+        self._log_params(params)
+        self.query_epochs()
+
+    def query_epochs(self) -> None:
+        """Ask the store which epochs the run has: a call that failed may have arrived all the same."""
+        logged = self._client.get_metric_history(self._run_id, LAST_METRIC)
+        self._epochs = {metric.step for metric in logged}
+
+    def log_epoch(self, number: int, ended_ms: int, metrics: Mapping[str, float]) -> None:
+        """Log the metrics of an epoch, with its number as the step, unless the run has them."""
+        if number not in self._epochs:
+            batch = [Metric(name, value, ended_ms, number) for name, value in metrics.items()]
+            self._client.log_batch(self._run_id, metrics=batch)
+            self._epochs.add(number)
+
+    def attach(self, name: str, text: str) -> None:
+        """Log a text file, replacing one of the same name."""
+        self._client.log_text(self._run_id, text, name)
+
+    def end(self, status: str) -> None:
+        """End a run of our own with this status; Azure ends its own."""
+        if self._is_ours:
+            self._client.set_terminated(self._run_id, status)
+
+    def _reopen(self, run_id: str) -> str:
+        """Return the id if the run is there; otherwise, an empty string."""
+        with suppress(mlflow.MlflowException):  # it is in another store, or was deleted
+            if run_id:
+                self._client.update_run(run_id, "RUNNING")
+                return run_id
+        return ""
+
+    def _create(self, started_ms: int) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+        experiment = self._client.get_experiment_by_name(name)
+        experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID") or (
+            experiment.experiment_id
+            if experiment
+            else self._client.create_experiment(name, artifact_location=_location_beside_database())
+        )
+        return str(self._client.create_run(experiment_id, start_time=started_ms).info.run_id)
+
+    def _log_params(self, params: Mapping[str, str]) -> None:
+        """Log parameters that the run lacks: none can be changed, and a resumed job may have other values."""
+        known = self._client.get_run(self._run_id).data.params
+        missing = [Param(name, value) for name, value in params.items() if name not in known]
+        self._client.log_batch(self._run_id, params=missing)
+
+
+def _prepare_database() -> None:
+    """Create a local database, in one piece: one half made by a process that was killed cannot be repaired.
+
+    Raises `OSError` at once if it is not writable: MLflow would retry for minutes.
+    """
+    database = _local_database()
+    if database is None:
+        return
+    database.parent.mkdir(parents=True, exist_ok=True)
+    if database.exists():
+        with database.open("ab"):
+            return
+    partial = database.with_name(f"{database.name}.{os.getpid()}.partial")
+    partial.touch()
+    try:
+        mlflow.MlflowClient(f"sqlite:///{partial}").get_experiment_by_name(EXPERIMENT)  # takes two seconds
+        with suppress(
+            OSError
+        ):  # another run was faster, or the storage has no links: MLflow creates it there
+            database.hardlink_to(partial)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _location_beside_database() -> str | None:
+    """The artifact location of runs in a local database; MLflow would use the working directory."""
+    database = _local_database()
+    return (database.parent / "mlruns").as_uri() if database else None  # a server has its own
+
+
+def _local_database() -> Path | None:
+    """The file that is MLflow's store; None for any other store."""
+    scheme, _, path = mlflow.get_tracking_uri().partition(":///")
+    return Path(path).absolute() if scheme == "sqlite" and path else None
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
