@@ -153,7 +153,9 @@ def test_an_output_below_a_file_is_refused(folders: Path, untrained: Path, tmp_p
 def test_an_output_below_a_file_is_refused_under_torchrun_too(
     folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # processes of a job write a record beside the output
+    # Processes of a job write a record beside the output.
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
     (tmp_path / "file").write_text("mine")
     ended = run_program(*train_arguments(folders, untrained, tmp_path / "file" / "trained"))
     assert_refused(ended, 2, "OutputDirectoryError: --trained-model ")

@@ -1,13 +1,10 @@
-"""Priority of the training thread over threads that decode, write, and talk to MLflow."""
+"""Threads that decode, write, and talk to MLflow give way to the training thread."""
 
-import os
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 SWITCH_S = 0.0005  # the default is ten times that, and each operation of a forward pass may wait for it
-NICENESS = 10  # of 19: a tenth of the time slices of a busy thread, and all of the idle time
 
 OPENMP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "5000"}
 """Environment variables of PyTorch's own threads, read when it loads.
@@ -31,10 +28,3 @@ def short_switch_interval() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-
-
-def lower_priority() -> None:
-    """Lower this thread's priority for good. Linux only: elsewhere threads have no niceness of their own."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
