@@ -1,4 +1,4 @@
-"""Processes of this host: whether they are alive, how to start one, and how to end with a parent."""
+"""Processes of this host: whether they are alive, and how to end with a parent."""
 
 import ctypes
 import os
@@ -32,14 +32,6 @@ def end_with_parent(parent: int | None = None) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
-
-
-def python_command(program: str) -> tuple[str, ...]:
-    """Return the command line of a Python that runs a program text with this process's `sys.path`.
-
-    Its default `sys.path` may be another.
-    """
-    return sys.executable, "-W", "ignore", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{program}"
 
 
 def _stat(pid: int) -> list[str] | None:
