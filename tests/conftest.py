@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from train_pytorch_model.words.config import flag
+from train_pytorch_model.words.wording import name_parameters
+
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run in parallel on two cores
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells ignore SIGINT in background jobs, and all programs under test would inherit that.
@@ -21,6 +24,14 @@ def _own_tracking_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{store}")
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _flags_name_parameters() -> Iterator[None]:
+    """Have messages name parameters as on the command line, also where a test calls what is below it."""
+    name_parameters(flag)
+    yield
+    name_parameters("`{}`".format)
 
 
 @pytest.fixture(autouse=True)

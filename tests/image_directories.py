@@ -20,7 +20,7 @@ def write_image_directory(
     path: Path, images: Iterable[tuple[str, bytes, str | None]], categories: Sequence[str]
 ) -> None:
     """Write (file name below `image/`, its bytes, its category or None)."""
-    with writing_image_directory(path, image_schema(categories), "--output") as writer:
+    with writing_image_directory(path, image_schema(categories), "output") as writer:
         for index, (name, data, category) in enumerate(images):
             row = image_row(f"{IMAGE_FOLDER}/{name}", index, category)
             writer.place(row).write_bytes(data)

@@ -19,10 +19,10 @@ from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOut
 
 
 def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
-    check_output(tmp_path / "a/b/c", "--output")
+    check_output(tmp_path / "a/b/c", "output")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "empty").mkdir()
-    check_output(tmp_path / "empty", "--output")
+    check_output(tmp_path / "empty", "output")
     assert list(tmp_path.rglob("*")) == [tmp_path / "empty"]
 
 
@@ -49,7 +49,7 @@ def test_an_output_that_is_not_free_is_refused(tmp_path: Path) -> None:
         "a" * 300: "cannot be written: File name too long.",
     }.items():
         with pytest.raises(OutputDirectoryError) as raised:
-            check_output(tmp_path / name, "--output")
+            check_output(tmp_path / name, "output")
         assert str(raised.value).startswith(f"--output {tmp_path / name} {message}")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [
         "dangling",
@@ -65,25 +65,25 @@ def test_the_write_test_of_another_process_is_not_taken_for_a_result(
     tmp_path: Path, by_writing: bool
 ) -> None:
     (tmp_path / INCOMPLETE).touch()
-    check_output(tmp_path, "--output", by_writing)
+    check_output(tmp_path, "output", by_writing)
     for name in (INCOMPLETE, "data"):
         (tmp_path / name).touch()
     with pytest.raises(OutputDirectoryError, match=r"holds an unfinished result"):
-        check_output(tmp_path, "--output", by_writing)
+        check_output(tmp_path, "output", by_writing)
 
 
 def test_a_check_without_writing_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "touch", lambda *_: pytest.fail("it has written"))
     monkeypatch.setattr(Path, "mkdir", lambda *_: pytest.fail("it has written"))
-    check_output(tmp_path / "new", "--output", by_writing=False)
-    check_output(tmp_path, "--output", by_writing=False)
+    check_output(tmp_path / "new", "output", by_writing=False)
+    check_output(tmp_path, "output", by_writing=False)
 
 
 def test_a_full_disk_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     output = tmp_path / "deep/output"
 
     def write() -> None:
-        with writing_directory(output, {}, "--output") as root:
+        with writing_directory(output, {}, "output") as root:
             (root / "half").touch()
             raise OSError(errno.ENOSPC, "No space left on device", "half")
 
@@ -100,7 +100,7 @@ def test_a_full_disk_leaves_nothing_and_says_so(tmp_path: Path) -> None:
 def test_a_directory_is_marked_incomplete_until_its_meta_is_written(tmp_path: Path) -> None:
     output = tmp_path / "deep/output"
     meta: dict[str, object] = {}
-    with writing_directory(output, meta, "--output") as root:
+    with writing_directory(output, meta, "output") as root:
         assert [entry.name for entry in root.iterdir()] == [INCOMPLETE]
         (root / "data").write_text("x")
         meta["type"] = "X"
@@ -120,7 +120,7 @@ def test_after_an_error_nothing_of_the_result_is_left(
     (tmp_path / "precious/data").touch()
 
     def write() -> None:
-        with writing_directory(output, {}, "--output") as root:
+        with writing_directory(output, {}, "output") as root:
             (root / "folder/inner").mkdir(parents=True)
             (root / "folder/inner/data").touch()
             (root / "link").symlink_to(tmp_path / "precious")
@@ -155,7 +155,7 @@ def test_a_directory_that_is_not_empty_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("mine")
     with (
         pytest.raises(OutputDirectoryError, match=r"is not empty: it holds data"),
-        writing_directory(tmp_path, {}, "--output"),
+        writing_directory(tmp_path, {}, "output"),
     ):
         pytest.fail("the block ran")
     assert [entry.name for entry in tmp_path.iterdir()] == ["data"]

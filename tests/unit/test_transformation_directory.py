@@ -125,7 +125,7 @@ def test_the_classic_form_is_written(tmp_path: Path) -> None:
         RandomResizedCrop(8, scale=[0.5, 1]),
         RandomResizedCrop(8),
     ]
-    write_transformation(tmp_path / "new", operations, "--output")
+    write_transformation(tmp_path / "new", operations, "output")
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["_meta.yaml", "_transforms.json"]
     assert (tmp_path / "new/_meta.yaml").read_text() == META
     text = (tmp_path / "new/_transforms.json").read_text()

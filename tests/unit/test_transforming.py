@@ -32,7 +32,7 @@ def run(
     bad_images: tuple[BadImage, ...] = (),
 ) -> int:
     transformation = Transformation("Input image transformation T", operations)
-    return transforming.transform(images, bad_images, transformation, seed, output, "--output")
+    return transforming.transform(images, bad_images, transformation, seed, output, "output")
 
 
 def open_painted(tmp_path: Path, per_category: int = 2, size: tuple[int, int] = (12, 10)) -> ImageDirectory:

@@ -167,7 +167,7 @@ def test_a_written_directory_is_read_back(tmp_path: Path) -> None:
 
 def test_files_may_be_written_in_any_order_and_rows_keep_theirs(tmp_path: Path) -> None:
     rows = [image_row(f"image/x/{index}.ppm", index, "a") for index in (0, 1)]
-    with writing_image_directory(tmp_path / "data", image_schema(["a"]), "--output") as writer:
+    with writing_image_directory(tmp_path / "data", image_schema(["a"]), "output") as writer:
         for row in reversed(rows):
             writer.place(row).write_bytes(b"P6 1 1 255\nabc")
         for row in rows:
@@ -180,7 +180,7 @@ def test_a_schema_with_other_column_names_is_honoured(tmp_path: Path) -> None:
     image = {"name": "photo", "type": "Bytes", "properties": {"mime_type": "image/png", "image_ref": "where"}}
     columns = [{"name": "shelf", "type": "Numeric"}, image]
     row = {"shelf": 3, "where": {"file_name": "p/1.ppm", "width": 1}, "unknown": 0}
-    with writing_image_directory(tmp_path / "data", {"columnAttributes": columns}, "--output") as writer:
+    with writing_image_directory(tmp_path / "data", {"columnAttributes": columns}, "output") as writer:
         writer.place(row).write_bytes(b"P6 1 1 255\nabc")
         writer.add(row)
     assert json.loads((tmp_path / "data/images.lst").read_text()) == row
@@ -192,7 +192,7 @@ def test_a_schema_with_other_column_names_is_honoured(tmp_path: Path) -> None:
 
 def test_a_full_disk_leaves_no_output(tmp_path: Path) -> None:
     def fill(path: Path) -> None:
-        with writing_image_directory(path, image_schema([]), "--output") as writer:
+        with writing_image_directory(path, image_schema([]), "output") as writer:
             writer.place(image_row("image/0.png", 0, None)).write_bytes(b"")
             raise OSError(28, "No space left on device")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.datasets.conversion import FLAG, convert, open_source
+from train_pytorch_model.datasets.conversion import OUTPUT, convert, open_source
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up
 
@@ -28,8 +28,8 @@ class Convert:
     def run(self) -> None:
         """Check the input, then convert."""
         set_up(is_main=True, quiet=self.quiet)
-        check_apart(self.output, FLAG, self.input, "--input")
-        check_output(self.output, FLAG)
+        check_apart(self.output, OUTPUT, self.input, "input")
+        check_output(self.output, OUTPUT)
         logger.info(f"Reading {self.input}")
         with open_source(self.input, self.output) as source:
             images = source.images

@@ -15,7 +15,6 @@ from train_pytorch_model.measures.evaluation_directory import PAGE, worst_first
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
 
-OUTPUT = "--output"
 NUM_WORST = 3
 
 
@@ -39,7 +38,7 @@ class Evaluate:
 
     def run(self) -> None:
         """Evaluate, and print the main metrics."""
-        options = {"--trained-model": self.trained_model, "--dataset": self.dataset, OUTPUT: self.output}
+        options = {"--trained-model": self.trained_model, "--dataset": self.dataset, "--output": self.output}
         run_on_images(
             self._evaluate,
             lambda: open_evaluation_inputs(self.trained_model, self.dataset),
@@ -47,7 +46,7 @@ class Evaluate:
             trained_model=self.trained_model,
             dataset=self.dataset,
             output=self.output,
-            output_option=OUTPUT,
+            output_name="output",
             quiet=self.quiet,
         )
 

@@ -58,7 +58,7 @@ class InitModel:
         """Check the options, then write the directory."""
         set_up(quiet=self.quiet)
         if self.architecture not in FAMILY_OF:
-            raise ParameterError(unknown_architecture_message(self.architecture))
+            raise ParameterError(f"--architecture {unknown_architecture_message(self.architecture)}")
         options = {
             "zero_init_residual": self.zero_init_residual,
             "memory_efficient": self.memory_efficient,
@@ -78,7 +78,7 @@ class InitModel:
             raise ParameterError(f"--weights-file {self.weights_file} is not a file. Name an existing file.")
         if problems := self._size_problems():
             raise ParameterError("\n".join(problems))
-        check_output(self.output, "--output")
+        check_output(self.output, "output")
 
         from train_pytorch_model.stories.init_model import initialize
 

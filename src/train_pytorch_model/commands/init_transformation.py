@@ -93,7 +93,7 @@ class InitTransformation:
         set_up(quiet=self.quiet)
         if problems := [*self._problems()]:
             raise ParameterError("\n".join(problems))
-        check_output(self.output, "--output")
+        check_output(self.output, "output")
         operations = [self._operation(switch) for switch in SWITCHES if getattr(self, switch)]
         write_transformation(self.output, operations, "--output")
         names = ", ".join(operation.name for operation in operations)

@@ -52,17 +52,17 @@ def run_on_images(
     trained_model: Path,
     dataset: Path,
     output: Path,
-    output_option: str,
+    output_name: str,
     quiet: bool,
 ) -> None:
     """Run the story of a verb that predicts the images of `dataset` and writes about them to `output`."""
     is_main = rank_of(os.environ) == 0
     set_up(is_main, quiet)
-    check_apart(output, output_option, dataset, "--dataset")
+    check_apart(output, output_name, dataset, "dataset")
 
     def open_and_check() -> ScoringInputs:
         inputs = open_inputs()
-        check_output(output, output_option, by_writing=is_main)
+        check_output(output, output_name, by_writing=is_main)
         return inputs
 
     def story_on_this_host(inputs: ScoringInputs, world: "World") -> None:

@@ -26,6 +26,7 @@ from train_pytorch_model.machine.console import write_what_the_console_can
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.priority import OPENMP
 from train_pytorch_model.machine.stop_requests import StoppedError
+from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.errors import (
     DISK_IS_FULL,
     LostRankError,
@@ -34,6 +35,7 @@ from train_pytorch_model.words.errors import (
     UnfinishedOutputError,
     UserError,
 )
+from train_pytorch_model.words.wording import name_parameters
 
 Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
 """A flag that is off unless given: `--quiet`, without a `--no-quiet`."""
@@ -195,6 +197,7 @@ def _options(command: type) -> Iterator[Field[Any]]:
 
 def _run(parse: Callable[[], Command]) -> None:
     write_what_the_console_can()
+    name_parameters(flag)
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
     signal.signal(signal.SIGTERM, _terminated)

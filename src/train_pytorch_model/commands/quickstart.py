@@ -39,7 +39,7 @@ class Quickstart:
     def run(self) -> None:
         """Write the images, then run the three verbs by their command lines."""
         set_up(is_main=True)
-        check_output(self.output, "--output")
+        check_output(self.output, "output")
 
         logger.info("1. Writing handwritten digits as image directories")
         from train_pytorch_model.datasets.digits import write_digits

@@ -14,8 +14,6 @@ from train_pytorch_model.words.wording import counted
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
 
-OUTPUT = "--scored-dataset"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
@@ -47,7 +45,7 @@ class Score:
         options = {
             "--trained-model": self.trained_model,
             "--dataset": self.dataset,
-            OUTPUT: self.scored_dataset,
+            "--scored-dataset": self.scored_dataset,
             "--top-k": self.top_k,
         }
         run_on_images(
@@ -57,7 +55,7 @@ class Score:
             trained_model=self.trained_model,
             dataset=self.dataset,
             output=self.scored_dataset,
-            output_option=OUTPUT,
+            output_name="scored_dataset",
             quiet=self.quiet,
         )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.datasets.splitting import FLAGS, categories_in_one_part, split, write_parts
+from train_pytorch_model.datasets.splitting import OUTPUTS, categories_in_one_part, split, write_parts
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up
@@ -52,16 +52,16 @@ class Split:
             raise ParameterError(out_of_range(FRACTION, rule, "--fraction", self.fraction))
         set_up(is_main=True, quiet=self.quiet)
         outputs = (self.output_1, self.output_2)
-        for output, flag, other, other_flag in (
-            (self.output_1, FLAGS[0], self.input, "--input"),
-            (self.output_2, FLAGS[1], self.input, "--input"),
-            (self.output_2, FLAGS[1], self.output_1, FLAGS[0]),
-            (self.output_1, FLAGS[0], self.output_2, FLAGS[1]),
+        for output, name, other, other_name in (
+            (self.output_1, OUTPUTS[0], self.input, "input"),
+            (self.output_2, OUTPUTS[1], self.input, "input"),
+            (self.output_2, OUTPUTS[1], self.output_1, OUTPUTS[0]),
+            (self.output_1, OUTPUTS[0], self.output_2, OUTPUTS[1]),
         ):
-            check_apart(output, flag, other, other_flag)
+            check_apart(output, name, other, other_name)
         images = open_image_directory(self.input, PORT)
-        for output, flag in zip(outputs, FLAGS, strict=True):
-            check_output(output, flag)
+        for output, name in zip(outputs, OUTPUTS, strict=True):
+            check_output(output, name)
         for warning in images.warnings():
             logger.warning(warning)
         parts = split(images, self.fraction, self.seed, self.stratified)

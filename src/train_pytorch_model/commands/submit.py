@@ -160,9 +160,9 @@ class Submit:
             raise ParameterError(f"The wait limit should not be negative: --wait-limit is {self.wait_limit}.")
         if self.wait_limit == 0 and self.download:
             raise ParameterError("--wait-limit 0 only submits: there is nothing to --download yet.")
-        for flag, path in (("--download", self.download), ("--dry-run", self.dry_run)):
+        for name, path in (("download", self.download), ("dry_run", self.dry_run)):
             if path is not None:
-                check_output(path, flag)
+                check_output(path, name)
 
     def _workspace(self) -> Workspace:
         flags = {

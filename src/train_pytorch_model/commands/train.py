@@ -14,7 +14,7 @@ from train_pytorch_model.commands.processes import command_line_of, on_this_host
 from train_pytorch_model.commands.program import Switch, activation_commands
 from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.formats.run_folder import FLAG, REPORT, RunFolder, is_azure_job
+from train_pytorch_model.formats.run_folder import REPORT, TRAINED_MODEL, RunFolder, is_azure_job
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.machine.launch import is_alone, rank_of
@@ -66,8 +66,8 @@ class Train:
         logger.info(f"Train PyTorch Model {__version__}")
         parameters = " ".join(f"{name} {value}" for name, value in self.parameters.as_flags().items())
         try:
-            check_apart(self.trained_model, FLAG, self.training_dataset, "--training-dataset")
-            check_apart(self.trained_model, FLAG, self.validation_dataset, "--validation-dataset")
+            check_apart(self.trained_model, TRAINED_MODEL, self.training_dataset, "training_dataset")
+            check_apart(self.trained_model, TRAINED_MODEL, self.validation_dataset, "validation_dataset")
             run_in_processes(self._train, self._open, self._command_line(), {"parameters": parameters})
         except UserError as error:
             if not self.dry_run and (_hides_exit_status() or isinstance(error, TrainingError)):
@@ -92,7 +92,7 @@ class Train:
                 run.remove()
             return None
         by_writing = is_main and not self.dry_run
-        check_output(self.trained_model, FLAG, by_writing=by_writing, token=run.token)
+        check_output(self.trained_model, TRAINED_MODEL, by_writing=by_writing, token=run.token)
         if is_main and not self.fresh:
             run.check_resumable(fingerprint)
         num_images = len(inputs.training) + len(inputs.validation)
@@ -125,7 +125,7 @@ class Train:
             "--untrained-model": self.untrained_model,
             "--training-dataset": self.training_dataset,
             "--validation-dataset": self.validation_dataset,
-            FLAG: self.trained_model,
+            "--trained-model": self.trained_model,
             **self.parameters.as_flags(),
         }
         switches = {"--dry-run": self.dry_run, "--fresh": self.fresh, "--quiet": self.quiet}

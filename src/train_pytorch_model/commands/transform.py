@@ -11,7 +11,7 @@ from train_pytorch_model.formats.transformation_directory import open_transforma
 from train_pytorch_model.inputs.bad_images import read_headers, without_bad_images
 from train_pytorch_model.machine.console import logger, set_up
 
-FLAG = "--output"
+OUTPUT = "output"
 TRANSFORMATION = "Input image transformation"  # the ports' names in the designer
 IMAGES = "Input image directory"
 
@@ -46,12 +46,12 @@ class Transform:
     def run(self) -> None:
         """Check the inputs, then transform."""
         set_up(is_main=True, quiet=self.quiet)
-        check_apart(self.output, FLAG, self.input, "--input")
+        check_apart(self.output, OUTPUT, self.input, "input")
         transformation = open_transformation(self.transformation, TRANSFORMATION)
         if self.mode == "inference":
             transformation = transformation.for_inference()
         images = open_image_directory(self.input, IMAGES)
-        check_output(self.output, FLAG)
+        check_output(self.output, OUTPUT)
         for warning in images.warnings():
             logger.warning(warning)
         images, bad_images = without_bad_images(images, read_headers(images).bad)
@@ -59,5 +59,5 @@ class Transform:
 
         from train_pytorch_model.datasets.transforming import transform
 
-        written = transform(images, bad_images, transformation, self.random_seed, self.output, FLAG)
+        written = transform(images, bad_images, transformation, self.random_seed, self.output, OUTPUT)
         logger.info(f"The {written:,} transformed images are in {self.output}")

@@ -23,9 +23,10 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, readable_images, write_bad_images
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.words.errors import InvalidDatasetError, UnfinishedOutputError
+from train_pytorch_model.words.wording import parameter
 
 PORT = "Input dataset"
-FLAG = "--output"
+OUTPUT = "output"
 HINT = f"Convert takes one folder per category, an archive of them ({KINDS}), or AutoML's {SUFFIX}."
 IMAGES_PER_LINE = 10_000  # in a log
 
@@ -74,7 +75,7 @@ def convert(source: Source, output: Path) -> int:
     """
     images = source.images
     bad: dict[int, str] = {}
-    with writing_image_directory(output, schema.image_schema(images.categories), FLAG) as writer:
+    with writing_image_directory(output, schema.image_schema(images.categories), OUTPUT) as writer:
 
         def copy(index: int) -> str:
             return _copy(source, images.file_names[index], writer.place(images.converted_row(index)))
@@ -114,7 +115,7 @@ def _open_archive(path: Path, folder: Path, output: Path) -> Source:
         unpacked = unpack(path, folder)
     except OSError as error:
         raise UnfinishedOutputError(
-            f"{FLAG} {output} cannot be finished, and nothing is left of it: {error}."
+            f"{parameter(OUTPUT)} {output} cannot be finished, and nothing is left of it: {error}."
         ) from error
     return Source(images_of(unpacked.listing, path, PORT), unpacked.folder, True, unpacked.damaged)
 

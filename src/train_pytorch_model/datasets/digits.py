@@ -15,7 +15,7 @@ FRACTIONS = {"training": 0.7, "validation": 0.15, "held_out": 0.15}
 SEED = 1
 # As words: the designer's Score Image Model turns digits into numbers, and training warns about such names.
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-FLAG = "--output"
+OUTPUT = "output"
 
 
 def write_digits(output: Path) -> list[Path]:
@@ -27,7 +27,7 @@ def write_digits(output: Path) -> list[Path]:
     directories = []
     for purpose, indices in zip(FRACTIONS, np.split(order, ends), strict=True):
         directories.append(output / purpose)
-        with writing_image_directory(directories[-1], image_schema(categories), FLAG) as writer:
+        with writing_image_directory(directories[-1], image_schema(categories), OUTPUT) as writer:
             for index, place in enumerate(indices):
                 name = NAMES[digits.target[place]]
                 row = image_row(f"{IMAGE_FOLDER}/{digits.target[place]}_{index}.png", index, name)

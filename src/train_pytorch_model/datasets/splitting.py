@@ -19,7 +19,7 @@ from train_pytorch_model.machine.console import Bar, progress_bar
 from train_pytorch_model.words.errors import InvalidDatasetError
 from train_pytorch_model.words.seeds import derive_seed
 
-FLAGS = ("--output-1", "--output-2")
+OUTPUTS = ("output_1", "output_2")
 
 
 def split(
@@ -79,8 +79,8 @@ def write_parts(parts: tuple[ImageDirectory, ImageDirectory], outputs: tuple[Pat
     """
     schema_content = parts[0].read_schema()
     first, second = (
-        writing_image_directory(output, schema_content, flag)
-        for output, flag in zip(outputs, FLAGS, strict=True)
+        writing_image_directory(output, schema_content, name)
+        for output, name in zip(outputs, OUTPUTS, strict=True)
     )
     made = missing_directories(outputs[1])
     with ExitStack() as undo:

@@ -35,11 +35,11 @@ def transform(
     transformation: Transformation,
     seed: int,
     output: Path,
-    flag: str,
+    name: str,
 ) -> int:
     """Write an ImageDirectory of the transformed images; return how many it has.
 
-    `bad_images` are those left out before; `flag` is the name of `output` in messages. Raises
+    `bad_images` are those left out before; `name` is the parameter that names `output`. Raises
     `InvalidDatasetError` if too many cannot be read, `InvalidTransformationDirectoryError` if too many cannot
     be transformed, `OutputDirectoryError`.
     """
@@ -54,7 +54,7 @@ def transform(
     png = partial(_png, images, apply)
     with (
         torch.random.fork_rng(devices=[]),
-        writing_image_directory(output, schema_content, flag) as writer,
+        writing_image_directory(output, schema_content, name) as writer,
         progress_bar(len(images), "Transforming") as bar,
         copy_threads(threads) as pool,
     ):

@@ -266,7 +266,7 @@ def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
 
 @contextmanager
 def writing_image_directory(
-    path: Path, schema_content: Mapping[str, Any], flag: str
+    path: Path, schema_content: Mapping[str, Any], name: str
 ) -> "Iterator[ImageDirectoryWriter]":
     """Open the new or empty directory `path` for the caller to fill with files and their rows.
 
@@ -279,7 +279,7 @@ def writing_image_directory(
         "samples": schema.SAMPLES,
         "schema": schema.SCHEMA,
     }
-    with writing_directory(path, meta, flag) as root:
+    with writing_directory(path, meta, name) as root:
         with (root / IMAGE_LIST).open("w", encoding="ascii") as image_list:
             writer = ImageDirectoryWriter(root, schema_content, image_list)
             yield writer

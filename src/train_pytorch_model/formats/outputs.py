@@ -10,28 +10,32 @@ from typing import Any
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.formats.writing import read_back, write_yaml, yaml_text
 from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOutputError
+from train_pytorch_model.words.wording import parameter
 
 
-def check_output(path: Path, flag: str, by_writing: bool = True, token: str = "") -> None:
+def check_output(path: Path, name: str, by_writing: bool = True, token: str = "") -> None:
     """Raise `OutputDirectoryError` unless `path` can become an output directory; leaves nothing behind.
 
-    Of several processes, one tests it `by_writing` and the others only inspect it. An unfinished output of a
-    writer with the same `token` is accepted.
+    `name` is the parameter that names it. Of several processes, one tests it `by_writing` and the others only
+    inspect it. An unfinished output of a writer with the same `token` is accepted.
     """
     try:
         entries = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
         if not path.is_dir() and path.exists():
-            raise OutputDirectoryError(f"{flag} {path} is a file. Name a directory that is new or empty.")
+            raise OutputDirectoryError(
+                f"{parameter(name)} {path} is a file. Name a directory that is new or empty."
+            )
         if is_unfinished(path, token):
             return
         if INCOMPLETE in entries and len(entries) > 1:
             raise OutputDirectoryError(
-                f"{flag} {path} holds an unfinished result ({INCOMPLETE} is present) of a program that was"
+                f"{parameter(name)} {path} holds an unfinished result ({INCOMPLETE} is present) of a"
+                " program that was"
                 " stopped. Delete the directory, or name another."
             )
         if entries not in ([], [INCOMPLETE]):  # alone, it is another process's write test, or an empty output
             raise OutputDirectoryError(
-                f"{flag} {path} is not empty: it holds {', '.join(entries[:3])}"
+                f"{parameter(name)} {path} is not empty: it holds {', '.join(entries[:3])}"
                 f"{' …' if len(entries) > 3 else ''}. Nothing is ever overwritten;"
                 " name a directory that is new or empty."
             )
@@ -39,18 +43,19 @@ def check_output(path: Path, flag: str, by_writing: bool = True, token: str = ""
             _try_writing(path)
     except OSError as error:
         raise OutputDirectoryError(
-            f"{flag} {path} cannot be written: {error.strerror or error}."
+            f"{parameter(name)} {path} cannot be written: {error.strerror or error}."
             " Name a directory that is new or empty."
         ) from error
 
 
-def check_apart(path: Path, flag: str, other: Path, other_flag: str) -> None:
+def check_apart(path: Path, name: str, other: Path, other_name: str) -> None:
     """Raise `OutputDirectoryError` if the output `path` is the directory `other` or inside it."""
     real, other_real = os.path.realpath(path), os.path.realpath(other)
     if Path(real).is_relative_to(other_real):
         relation = "the same as" if real == other_real else "inside"
         raise OutputDirectoryError(
-            f"{flag} {path} is {relation} {other_flag} {other}. Name a directory that is elsewhere."
+            f"{parameter(name)} {path} is {relation} {parameter(other_name)} {other}. Name a directory"
+            " that is elsewhere."
         )
 
 
@@ -63,14 +68,14 @@ def is_unfinished(path: Path, token: str) -> bool:
 
 
 @contextmanager
-def writing_directory(path: Path, meta: Mapping[str, Any], flag: str, token: str = "") -> Iterator[Path]:
+def writing_directory(path: Path, meta: Mapping[str, Any], name: str, token: str = "") -> Iterator[Path]:
     """Open the new or empty directory `path` for the caller to fill; writing `_meta.yaml` completes it.
 
     Until then it is marked by the file `_incomplete`, with the `token` of a writer that may resume. On an
     error, everything written and the directories created for it are removed. Raises `OutputDirectoryError` if
     it is not empty, and its subclass `UnfinishedOutputError` if it cannot be created or filled.
     """
-    check_output(path, flag, token=token)
+    check_output(path, name, token=token)
     if is_unfinished(path, token):
         empty_directory(path)
     made = missing_directories(path)
@@ -84,7 +89,7 @@ def writing_directory(path: Path, meta: Mapping[str, Any], flag: str, token: str
     except OSError as error:
         remove_output(path, made)
         raise UnfinishedOutputError(
-            f"{flag} {path} cannot be finished, and nothing is left of it: {error}."
+            f"{parameter(name)} {path} cannot be finished, and nothing is left of it: {error}."
         ) from error
     except BaseException:
         remove_output(path, made)

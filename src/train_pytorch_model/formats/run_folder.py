@@ -29,6 +29,7 @@ import msgspec
 from train_pytorch_model.formats.reading import MalformedFileError, read_json
 from train_pytorch_model.formats.writing import write_durably
 from train_pytorch_model.words.errors import OutputDirectoryError, UserError
+from train_pytorch_model.words.wording import parameter
 
 METRICS = "metrics.jsonl"
 REPORT = "report.html"
@@ -37,7 +38,7 @@ OUTPUTS = Path("outputs")  # of an Azure ML job
 ERROR_INFO = "error_info.json"
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
-FLAG = "--trained-model"
+TRAINED_MODEL = "trained_model"
 
 
 class _Config(msgspec.Struct):
@@ -84,7 +85,8 @@ class RunFolder:
             return False
         except OSError as error:
             raise OutputDirectoryError(
-                f"{FLAG}: the checkpoints of the run, {self.checkpoints}, cannot be read: {error.strerror}."
+                f"{parameter(TRAINED_MODEL)}: the checkpoints of the run, {self.checkpoints}, cannot be"
+                f" read: {error.strerror}."
             ) from error
 
     def check_resumable(self, fingerprint: Mapping[str, str]) -> None:
@@ -94,9 +96,11 @@ class RunFolder:
             return
         differences = _differences(begun, fingerprint)
         raise OutputDirectoryError(
-            f"{FLAG}: an unfinished run for this output ({self.root}) differs from this one:"
+            f"{parameter(TRAINED_MODEL)}: an unfinished run for this output ({self.root}) differs from"
+            " this one:"
             + "".join(f"\n  {line}" for line in differences)
-            + "\nRepeat its command on the same inputs to resume it, start over with --fresh, or name another"
+            + "\nRepeat its command on the same inputs to resume it, start over with"
+            f" {parameter('fresh')}, or name another"
             " output."
         )
 
@@ -186,7 +190,8 @@ class RunFolder:
 
     def _unwritable(self, error: OSError) -> OutputDirectoryError:
         return OutputDirectoryError(
-            f"{FLAG}: the folder of the run, {self.root}, cannot be written: {error.strerror}."
+            f"{parameter(TRAINED_MODEL)}: the folder of the run, {self.root}, cannot be written:"
+            f" {error.strerror}."
         )
 
     @property

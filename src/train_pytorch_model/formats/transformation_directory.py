@@ -64,10 +64,10 @@ def open_transformation(path: Path, port: str) -> Transformation:
     return Transformation(title, operations)
 
 
-def write_transformation(path: Path, operations: Sequence[Operation], flag: str) -> None:
+def write_transformation(path: Path, operations: Sequence[Operation], name: str) -> None:
     """Write the directory. Raises `OutputDirectoryError`."""
     entries = [[operation.name, _shortest(operation)] for operation in operations]
-    with writing_directory(path, META_CONTENT, flag) as root:
+    with writing_directory(path, META_CONTENT, name) as root:
         write_json(root / TRANSFORMS, entries)
 
 

@@ -121,7 +121,7 @@ def unknown_architecture_message(architecture: str) -> str:
     """The error message for an unknown architecture."""
     closest = difflib.get_close_matches(architecture, FAMILY_OF, n=1)
     meant = "".join(f" Did you mean {name}?" for name in closest)
-    return f"--architecture {architecture} is not known.{meant} Known architectures: {', '.join(FAMILY_OF)}."
+    return f"{architecture} is not known.{meant} Known architectures: {', '.join(FAMILY_OF)}."
 
 
 def build(architecture: str, option: bool, num_classes: int) -> nn.Module:

@@ -9,6 +9,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_by_type_inference
 from train_pytorch_model.words.errors import MAX_LISTED_PROBLEMS
+from train_pytorch_model.words.wording import parameter
 
 IMBALANCE = 10  # largest to smallest category; from this ratio on, rare categories are hardly learned
 NUM_COMPARED = 16  # files whose sizes are compared to detect a copied directory
@@ -74,7 +75,7 @@ def sameness_warnings(training: ImageDirectory, validation: ImageDirectory) -> I
     elif len(validation) > len(training):
         yield (
             f"More images to validate on ({len(validation):,}) than to train on ({len(training):,}): are"
-            " --training-dataset and --validation-dataset swapped?"
+            f" {parameter('training_dataset')} and {parameter('validation_dataset')} swapped?"
         )
 
 

@@ -15,6 +15,7 @@ from train_pytorch_model.words.recipe import (
     fits_into,
     sides,
 )
+from train_pytorch_model.words.wording import parameter
 
 MAX_COMMON_SIDE = 320  # px; larger images of a common size come from a camera, not from preprocessing
 DEFAULT_SIZE = 224
@@ -137,7 +138,8 @@ def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: s
         if not fits_into(asked, size):
             raise model.error(
                 f"its recipe names training_size {asked}; images are predicted at {size[0]} x {size[1]} px.",
-                "In init-model, give a larger --image-size, or a smaller --training-size, or neither.",
+                f"In init-model, give a larger {parameter('image_size')}, or a smaller"
+                f" {parameter('training_size')}, or neither.",
             )
         return sides(asked)
     is_random_crop = augmentation == "random-resized-crop"
@@ -162,7 +164,8 @@ def _early_size(
             asked, (height, width) = recipe.early_size, training_size
             raise model.error(
                 f"its recipe names early_size {asked}; images are trained at {height} x {width} px.",
-                "In init-model, give a larger --training-size, or a smaller --early-size, or neither.",
+                f"In init-model, give a larger {parameter('training_size')}, or a smaller"
+                f" {parameter('early_size')}, or neither.",
             )
         return sides(recipe.early_size)
     is_fine_tuned = model.is_pretrained or model.is_trained

@@ -21,6 +21,7 @@ from train_pytorch_model.inputs.decide import decide, is_early
 from train_pytorch_model.words.config import TrainConfig, flag
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, listed
 from train_pytorch_model.words.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, DecidedRecipe, OpenRecipe, sides
+from train_pytorch_model.words.wording import parameter
 
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"
@@ -194,17 +195,18 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
     """
     if image_size is not None and not MIN_IMAGE_SIZE <= image_size <= MAX_IMAGE_SIZE:
         raise ParameterError(
-            f"--image-size should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}; it is {image_size}."
+            f"{parameter('image_size')} should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}; it is"
+            f" {image_size}."
         )
     model = _open_trained(trained_model)
     known = model.recipe.image_size or FAMILY_OF[model.architecture].image_size
     if known is None and image_size is None:
         raise ParameterError(
             f"{model.port} {model.root} does not record its image size; the designer's models never do."
-            " Give it with --image-size."
+            f" Give it with {parameter('image_size')}."
         )
     if known is not None and image_size is not None and sides(known) != sides(image_size):
-        raise ParameterError(f"--image-size is {image_size}; the model's is {known}.")
+        raise ParameterError(f"{parameter('image_size')} is {image_size}; the model's is {known}.")
     size = sides(image_size) if known is None and image_size else None
     recipe, _ = decide(model, size, max_common_side=MAX_IMAGE_SIZE)
     return model, _classifier_spec(model, model.categories, recipe)

@@ -8,6 +8,7 @@ import torch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError
+from train_pytorch_model.words.wording import parameter
 
 VALIDATED_AT_ONCE = 4  # times as many images of a size as in training: each needs a tenth of the memory
 MAX_VALIDATED_AT_ONCE = 512
@@ -50,7 +51,8 @@ def explaining_out_of_memory(images: int, trained: int, least: int, batch_size: 
         half = max(least, trained // 2)
         raise ModuleOutOfMemoryError(
             f"{images} images at once do not fit ({reason}). The same command resumes from the last"
-            f" checkpoint and trains with {half} at once; or lower --batch-size, now {batch_size}, or the"
+            f" checkpoint and trains with {half} at once; or lower {parameter('batch_size')}, now"
+            f" {batch_size}, or the"
             " recipe's image_size and training_size.",
             images_at_once=half,
         ) from error

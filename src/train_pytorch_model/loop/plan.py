@@ -26,7 +26,7 @@ from train_pytorch_model.networks.models import freeze_backbone
 from train_pytorch_model.networks.shapes import build_shapes, min_local_batch
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, out_of_range
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.wording import counted, parameter
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,8 @@ def warnings_of(plan: Plan) -> list[str]:
     config, warnings = plan.config, []
     if plan.schedule.warmup_steps >= plan.schedule.total_steps:
         warnings.append(
-            f"--warmup-step-number {config.warmup_epochs} epochs is not less than --epochs"
+            f"{parameter('warmup_epochs')} {config.warmup_epochs} epochs is not less than"
+            f" {parameter('epochs')}"
             f" {config.epochs}: the learning rate only rises, and never decays."
         )
     warnings += plan.inputs.warnings
@@ -206,7 +207,9 @@ def _steps_per_epoch(
     """Steps of an epoch; each takes at least `least` images, the minimum at the size of `framing`."""
     if config.batch_size < least:
         raise ParameterError(
-            out_of_range("Batch size", f"greater than {least - 1}", "--batch-size", config.batch_size)
+            out_of_range(
+                "Batch size", f"greater than {least - 1}", parameter("batch_size"), config.batch_size
+            )
             + f" At {framing.height} x {framing.width} px the batch norm of {inputs.model.architecture} needs"
             f" {least} images a step."
         )

@@ -21,6 +21,7 @@ from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests
 from train_pytorch_model.words.errors import TrainingError
+from train_pytorch_model.words.wording import parameter
 
 EVERY_S = 300.0
 MAX_ROLLBACKS = 3
@@ -138,8 +139,8 @@ class Saver:
         if progress.rollbacks == MAX_ROLLBACKS:
             raise TrainingError(
                 f"{error} at {where}, after halving the learning rate {MAX_ROLLBACKS} times."
-                f" Lower --learning-rate, now {config.learning_rate}, or warm up with"
-                " --warmup-step-number."
+                f" Lower {parameter('learning_rate')}, now {config.learning_rate}, or warm up with"
+                f" {parameter('warmup_epochs')}."
             )
         restore(self._engine, self._state, self._good, rolls_back=True)
         progress = self._state.progress

@@ -9,6 +9,7 @@ from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import State, StepReport
 from train_pytorch_model.machine.console import Bar, logger, progress_bar
 from train_pytorch_model.measures.time_budget import duration
+from train_pytorch_model.words.wording import parameter
 
 STEPS_TO_JUDGE = 10  # until the speed is known; the first, slower one does not count
 LONG_RUN_S = 2 * 3600.0  # worth a warning on a CPU
@@ -84,7 +85,8 @@ class EpochView:
             logger.warning(
                 f"At the speed of the first steps, {images * epochs:,} images ({epochs}"
                 f" epochs) take about {duration(run_s)} on this CPU. A GPU takes a small part of that."
-                " Fewer --epochs or, in init-model, a smaller --image-size or --freeze-backbone help, too."
+                f" Fewer {parameter('epochs')} or, in init-model, a smaller {parameter('image_size')} or"
+                f" {parameter('freeze_backbone')} help, too."
             )
 
 

@@ -14,6 +14,7 @@ from train_pytorch_model.formats.reading import sha256_of
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError
+from train_pytorch_model.words.wording import parameter
 
 SHA256_START = re.compile(r"-([0-9a-f]{8,})\.pth$")  # in the name of every torchvision file
 SILENCE_S = 60.0  # of a server before a download fails; by default Python waits for ever
@@ -32,7 +33,7 @@ def named_weights(architecture: str, name: str) -> Weights:
         return chosen
     at_size = f" at {size} px" if size else ""
     raise ParameterError(
-        f"--weights {name} is not known for a {architecture}{at_size}. Known weights:"
+        f"{parameter('weights')} {name} is not known for a {architecture}{at_size}. Known weights:"
         f" {', '.join(weights.name for weights in fitting)}."
     )
 
@@ -59,7 +60,8 @@ def fetch(weights: Weights, is_shown: bool) -> Path:
         raise FailedToDownloadFilesError(
             url,
             f"({error or type(error).__name__}) Download the file on a machine with network access, and"
-            " name it with --weights-file; or train from scratch, without pretrained weights, which needs"
+            f" name it with {parameter('weights_file')}; or train from scratch, without pretrained"
+            " weights, which needs"
             " more images and epochs.",
         ) from error
     return path

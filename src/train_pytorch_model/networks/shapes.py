@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.wording import parameter
 
 
 class _WithoutMemory(TorchFunctionMode):
@@ -46,8 +47,9 @@ def min_local_batch(network: nn.Module, height: int, width: int) -> int:
     except RuntimeError as error:
         raise ParameterError(
             f"Images of {height} x {width} px are too small for a {type(network).__name__}"
-            f" ({' '.join(str(error).split())[:120]}). In init-model, name a larger --image-size,"
-            " and no smaller --training-size."
+            f" ({' '.join(str(error).split())[:120]}). In init-model, name a larger"
+            f" {parameter('image_size')},"
+            f" and no smaller {parameter('training_size')}."
         ) from error
     return 1
 

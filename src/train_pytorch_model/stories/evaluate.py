@@ -15,7 +15,7 @@ from train_pytorch_model.measures.evaluation_directory import META_CONTENT, PAGE
 from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, render, with_pictures
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 
-OUTPUT = "--output"
+OUTPUT = "output"
 TITLE = "Evaluating"
 
 

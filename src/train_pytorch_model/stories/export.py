@@ -27,6 +27,7 @@ from train_pytorch_model.words.errors import (
     UnfinishedOutputError,
     UserError,
 )
+from train_pytorch_model.words.wording import parameter
 
 Format = Literal["onnx", "torch"]
 Predict = Callable[[Tensor], Tensor]
@@ -72,7 +73,7 @@ def export(model: ModelDirectory, spec: ClassifierSpec, kind: Format, output: Pa
             unfinished.unlink(missing_ok=True)
     except OSError as error:
         problem = UnfinishedOutputError if error.errno in DISK_IS_FULL else OutputDirectoryError
-        raise problem(f"--output {output} cannot be written: {error.strerror}.") from error
+        raise problem(f"{parameter('output')} {output} cannot be written: {error.strerror}.") from error
     return difference
 
 
@@ -156,5 +157,6 @@ def _require_onnx() -> None:
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ParameterError(
-            f"--format onnx needs {', '.join(missing)}. Install them: pip install {' '.join(missing)}"
+            f"{parameter('format')} onnx needs {', '.join(missing)}. Install them: pip install"
+            f" {' '.join(missing)}"
         )

@@ -15,9 +15,10 @@ from train_pytorch_model.networks.pretrained import fetch, named_weights
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.recipe import Recipe
 from train_pytorch_model.words.seeds import derive_seed
+from train_pytorch_model.words.wording import parameter
 
 NUM_CLASSES = 1000  # of an untrained directory, as in the designer; training replaces the head
-FLAG = "--output"
+OUTPUT = "output"
 
 
 def initialize(
@@ -38,7 +39,7 @@ def initialize(
     torch.manual_seed(derive_seed(seed, "weights"))
     network = build(architecture, option, NUM_CLASSES)
     if weights_file is not None:
-        _load(network, architecture, weights_file, f"--weights-file {weights_file}")
+        _load(network, architecture, weights_file, f"{parameter('weights_file')} {weights_file}")
     elif weights_name is not None:
         weights = named_weights(architecture, weights_name)
         file = fetch(weights, shows_download)
@@ -48,7 +49,7 @@ def initialize(
             recipe = replace(recipe, mean=tuple(preset.mean), std=tuple(preset.std))
     is_pretrained = weights_name is not None or weights_file is not None
     meta: dict[str, object] = {}
-    with writing_directory(output, meta, FLAG) as root:
+    with writing_directory(output, meta, OUTPUT) as root:
         write_state_dict(root / MODEL, network.state_dict())
         meta |= write_spec(
             root,

@@ -16,7 +16,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.manifest import MANIFEST, write_manifest
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import writing_directory
-from train_pytorch_model.formats.run_folder import FLAG, METRICS, REPORT, write_metrics
+from train_pytorch_model.formats.run_folder import METRICS, REPORT, TRAINED_MODEL, write_metrics
 from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.image_classifier.weights import write_state_dict
@@ -42,7 +42,7 @@ def publish(run: Run, state: State, report: str) -> None:
             write_manifest(built, run.plan.fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The temporary folder cannot be written: {error}.") from error
-        with writing_directory(run.output, meta, FLAG, run.token) as root:
+        with writing_directory(run.output, meta, TRAINED_MODEL, run.token) as root:
             copy_tree(built, root, last=MANIFEST)
             sync_folder(root)
     sync_tree(run.output)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.formats.run_folder import FLAG, RunFolder
+from train_pytorch_model.formats.run_folder import TRAINED_MODEL, RunFolder
 from train_pytorch_model.formats.run_lock import run_lock
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.plan import Plan
@@ -70,9 +70,11 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
     with ExitStack() as stack:
         if plan.world.is_main:
             folder.make()
-            stack.enter_context(run_lock(folder.root, FLAG, logger.info))
+            stack.enter_context(run_lock(folder.root, TRAINED_MODEL, logger.info))
             token = folder.begin(plan.fingerprint, fresh)
-            check_output(output, FLAG, by_writing=False, token=token)  # another run may just have written it
+            check_output(
+                output, TRAINED_MODEL, by_writing=False, token=token
+            )  # another run may just have written it
         plan.world.barrier()
         yield Run(plan, output, folder, token)
     if plan.world.is_main:

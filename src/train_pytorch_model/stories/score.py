@@ -17,7 +17,7 @@ from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 from train_pytorch_model.words.errors import InvalidDatasetError
 
-OUTPUT = "--scored-dataset"
+OUTPUT = "scored_dataset"
 TITLE = "Scoring"
 
 

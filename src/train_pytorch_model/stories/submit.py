@@ -184,7 +184,7 @@ def download(service: Service, job: Job, target: Path) -> None:
 
     Raises `OutputDirectoryError` if `target` was filled in the meantime, `ServiceError`.
     """
-    check_output(target, "--download")
+    check_output(target, "download")
     # An existing directory is filled, not replaced: it may be a mount or the working directory.
     is_there = target.exists()
     try:

@@ -28,7 +28,7 @@ from train_pytorch_model.stories.run import Run, fitting_before, open_run
 from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.wording import counted, parameter
 
 DRY_RUN_STEPS = 3
 
@@ -113,7 +113,7 @@ def publish_best(run: Run, state: State, report: str, unsaved: Checkpoint | None
     if state.best.epoch == 0:
         raise TrainingError(
             "The validation loss was not finite in any epoch, so there is no model to keep."
-            f" Lower --learning-rate, now {plan.config.learning_rate}."
+            f" Lower {parameter('learning_rate')}, now {plan.config.learning_rate}."
         )
     if not plan.world.is_main:
         return
@@ -140,13 +140,13 @@ def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     for kind, loss in (("training", training_loss), ("validation", report.validated.loss)):
         if not math.isfinite(loss):
             raise TrainingError(
-                f"The {kind} loss is {loss} within {steps}. Lower --learning-rate, now"
-                f" {config.learning_rate}, or warm up with --warmup-step-number."
+                f"The {kind} loss is {loss} within {steps}. Lower {parameter('learning_rate')}, now"
+                f" {config.learning_rate}, or warm up with {parameter('warmup_epochs')}."
             )
     # No accuracy: the few validation images all belong to the first category.
     logger.info(
         f"Dry run: {steps}, training loss {training_loss:.4f}; nothing was written. Leave out"
-        " --dry-run to train."
+        f" {parameter('dry_run')} to train."
     )
 
 

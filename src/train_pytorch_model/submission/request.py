@@ -125,7 +125,7 @@ class Submission:
                 " of that architecture."
             )
         if self.architecture is not None and self.architecture not in FAMILY_OF:
-            yield unknown_architecture_message(self.architecture)
+            yield f"--architecture {unknown_architecture_message(self.architecture)}"
         if self.pretrained and self.architecture is None:
             yield "--pretrained requires --architecture: a given model has its own weights."
         for flag, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):
