@@ -3,10 +3,11 @@
 What is asked for is stored in the untrained model directory, and again in the trained one.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from operator import le
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 import tyro
@@ -20,10 +21,16 @@ MIN_EARLY_SIZE = 64  # in smaller images, some kernel weights see only padding u
 
 Augmentation = Literal["none", "padded-crop", "random-resized-crop"]
 PrecisionName = Literal["auto", "float32", "bfloat16", "float16"]
-Side = Annotated[int, msgspec.Meta(ge=MIN_IMAGE_SIZE, le=MAX_IMAGE_SIZE)]
-Positive = Annotated[float, msgspec.Meta(gt=0, le=1)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Smoothing = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+# Each description completes "… should be".
+Side = Annotated[
+    int,
+    msgspec.Meta(
+        ge=MIN_IMAGE_SIZE, le=MAX_IMAGE_SIZE, description=f"from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}"
+    ),
+]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1, description="above 0 and at most 1")]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1, description="from 0 to 1")]
+Smoothing = Annotated[float, msgspec.Meta(ge=0, lt=1, description="at least 0 and below 1")]
 
 
 def _metavar(metavar: str) -> Any:
@@ -106,7 +113,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raise `ParameterError` with every entry that is out of range."""
-        _convert(asdict(self))
+        _, problems = _convert(asdict(self))
         early, training, image = self.early_size, self.training_size, self.image_size
         largest = training or image
         rules = {
@@ -124,7 +131,7 @@ class Recipe:
                 (self.mean is None) == (self.std is None),
             ),
         }
-        problems = [f"Recipe: {rule}; it is {value}." for rule, (value, holds) in rules.items() if not holds]
+        problems += [f"Recipe: {rule}; it is {value}." for rule, (value, holds) in rules.items() if not holds]
         if problems:
             raise ParameterError("\n".join(problems))
 
@@ -137,7 +144,10 @@ class Recipe:
             raise ParameterError(
                 f"Recipe: unknown entries:{listed(unknown)}\nThe entries are {', '.join(known)}."
             )
-        return cls(**_convert(entries))
+        converted, problems = _convert(entries)
+        if problems:
+            raise ParameterError("\n".join(problems))
+        return cls(**converted)
 
     def as_mapping(self) -> dict[str, Any]:
         """What a model directory stores: the entries that differ from their defaults, as plain values."""
@@ -191,11 +201,8 @@ def _fits(size: int | tuple[int, int] | None, outer: int | tuple[int, int] | Non
     return size is None or outer is None or fits_into(size, outer)
 
 
-def _convert(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a recipe as their types, such as tuples for lists.
-
-    Raises `ParameterError` with every one that is of another type or out of range.
-    """
+def _convert(entries: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The entries of a recipe as their types, such as tuples for lists, and what is wrong with the others."""
     types = get_type_hints(Recipe, include_extras=True)
     converted: dict[str, Any] = {}
     problems = []
@@ -206,8 +213,22 @@ def _convert(entries: Mapping[str, Any]) -> dict[str, Any]:
                 # Apart: msgspec 0.22 crashes on a union of a bounded number and a tuple.
                 msgspec.convert(sides(converted[name]), tuple[Side, Side])
         except msgspec.ValidationError as error:
-            rule, _, _ = str(error).partition(" - at ")  # the value says where
-            problems.append(f"Recipe: {name}: {rule}; it is {value}.")
-    if problems:
-        raise ParameterError("\n".join(problems))
-    return converted
+            problems.append(f"Recipe: {name}{_rule(types[name], error)}; it is {value}.")
+    return converted, problems
+
+
+def _rule(kind: Any, error: msgspec.ValidationError) -> str:
+    """What is expected of an entry of this type."""
+    if not re.search(r"` [<>]=? ", str(error)):  # it is of another type
+        return f": {str(error).partition(' - at ')[0]}"  # the value says where
+    if kind == Size:
+        return f" should be {_bounds(Side)}"
+    return f" should be {'three values ' if '$[' in str(error) else ''}{_bounds(kind)}"
+
+
+def _bounds(kind: Any) -> str:
+    """The description of the bounds in a type, or in one of its parts."""
+    for meta in getattr(kind, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta):
+            return str(meta.description)
+    return next(filter(None, map(_bounds, get_args(kind))), "")
