@@ -123,8 +123,8 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
         ),
         pytest.param(
             lambda spec: spec.update(recipe={"image_size": 3, "crop_fraction": 2.0}),
-            "model_spec.yaml: Recipe: image_size: Expected `int` >= 8; it is 3.\n"
-            "Recipe: crop_fraction: Expected `float` <= 1.0; it is 2.0.",
+            "model_spec.yaml: Recipe: image_size should be from 8 to 4096; it is 3.\n"
+            "Recipe: crop_fraction should be above 0 and at most 1; it is 2.0.",
             id="a recipe out of range",
         ),
         pytest.param(
@@ -171,7 +171,7 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
                     {"pre_processor": PRE_PROCESSOR | {"init_params": {"mean": [127.5] * 3, "std": [1] * 3}}}
                 ]
             ),
-            "model_spec.yaml has no usable pre_processor in inputs: Recipe: mean: Expected `float` <= 1.0",
+            "model_spec.yaml has no usable pre_processor in inputs: Recipe: mean should be three values from 0 to 1",
             id="a mean in other units",
         ),
     ],
