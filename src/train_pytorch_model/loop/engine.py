@@ -101,27 +101,7 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     `InvalidModelDirectoryError`, `ModuleOutOfMemoryError`.
     """
     config, inputs, world = plan.config, plan.inputs, plan.world
-    is_on_cpu = world.device.type == "cpu"
-
-    # The network. The seed comes first, since a new head draws from the generator; the momentum and the
-    # weights are set for the steps of this run, on the CPU, and layers are replaced for the CPU only then.
-    torch.manual_seed(derive_seed(config.random_seed, "weights"))
-    network = build_model(inputs.model, len(inputs.categories))
-    if inputs.recipe.freeze_backbone:
-        freeze_backbone(network, inputs.model.architecture)
-    raise_momentum(network, plan.steps_per_epoch)
-    if not (inputs.model.is_pretrained or inputs.model.is_trained or inputs.recipe.freeze_backbone):
-        images_per_category = len(inputs.training) / len(inputs.categories)
-        initialize_from_scratch(
-            network,
-            inputs.model.architecture,
-            config.epochs,
-            images_per_category,
-            plan.schedule.peak_lr,
-            plan.global_batch_size,
-        )
-    if is_on_cpu:
-        adapt_to_cpu(network, inputs.training_framing.height, inputs.training_framing.width)
+    network = _make_network(plan)
 
     # The model, on the device. Fine-tuning computes with it before the optimizer exists, since the optimizer
     # needs the learning rate factors.
@@ -147,7 +127,7 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     take_step: Step = step
     if world.size > 1:
         trials.settle_buckets(replicated, plan.min_local_batch)
-    elif not is_on_cpu and micro_batch is None:
+    elif world.device.type == "cuda" and micro_batch is None:
         take_step = CudaGraphStep(step, trials.compiled)
     head, body = _lr_factors(network, inputs.model.architecture, factors)
     return Engine(
@@ -159,6 +139,31 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
         take_step=take_step,
         generator=_generator_of(world.device),
     )
+
+
+def _make_network(plan: Plan) -> nn.Module:
+    """Return the network on the CPU, with the weights from which it starts."""
+    config, inputs = plan.config, plan.inputs
+    # The seed comes first: a new head draws from the generator. Freezing comes before what changes weights or
+    # statistics, which leave frozen layers alone; layers are replaced for the CPU last, with their weights.
+    torch.manual_seed(derive_seed(config.random_seed, "weights"))
+    network = build_model(inputs.model, len(inputs.categories))
+    if inputs.recipe.freeze_backbone:
+        freeze_backbone(network, inputs.model.architecture)
+    raise_momentum(network, plan.steps_per_epoch)
+    if not (inputs.model.is_pretrained or inputs.model.is_trained or inputs.recipe.freeze_backbone):
+        images_per_category = len(inputs.training) / len(inputs.categories)
+        initialize_from_scratch(
+            network,
+            inputs.model.architecture,
+            config.epochs,
+            images_per_category,
+            plan.schedule.peak_lr,
+            plan.global_batch_size,
+        )
+    if plan.world.device.type == "cpu":
+        adapt_to_cpu(network, inputs.training_framing.height, inputs.training_framing.width)
+    return network
 
 
 def _lr_factors(
