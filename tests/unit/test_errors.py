@@ -12,7 +12,7 @@ from train_pytorch_model.words.errors import (
     ParameterError,
     TrainingError,
     UserError,
-    listed,
+    bulleted,
 )
 
 
@@ -74,6 +74,6 @@ def test_running_out_of_memory_is_a_failed_training() -> None:
     ("count", "last_line"), [(0, ""), (1, "  p0"), (10, "  p9"), (11, "  and 1 more"), (25, "  and 15 more")]
 )
 def test_ten_problems_are_listed_and_the_others_counted(count: int, last_line: str) -> None:
-    text = listed([f"p{number}" for number in range(count)])
+    text = bulleted([f"p{number}" for number in range(count)])
     assert text.rpartition("\n")[2] == last_line
     assert text.count("\n") == min(count, 11)

@@ -171,7 +171,7 @@ def test_the_recipe_is_read(tmp_path: Path) -> None:
                     {"pre_processor": PRE_PROCESSOR | {"init_params": {"mean": [127.5] * 3, "std": [1] * 3}}}
                 ]
             ),
-            "model_spec.yaml has no usable pre_processor in inputs: Recipe: mean should be three values from 0 to 1",
+            "model_spec.yaml has no usable pre_processor in inputs: Recipe: mean should be three values",
             id="a mean in other units",
         ),
     ],

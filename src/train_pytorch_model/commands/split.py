@@ -9,7 +9,7 @@ from train_pytorch_model.datasets.splitting import OUTPUTS, categories_in_one_pa
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.words.errors import ParameterError, listed, out_of_range
+from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range
 from train_pytorch_model.words.wording import counted
 
 FRACTION = "Fraction of images in the first output"  # the parameter's name in the designer
@@ -66,7 +66,7 @@ class Split:
             logger.warning(warning)
         parts = split(images, self.fraction, self.seed, self.stratified)
         if images.categories and (alone := categories_in_one_part(parts)):
-            logger.warning(f"One part has all images of category{listed([repr(name) for name in alone])}")
+            logger.warning(f"One part has all images of category{bulleted([repr(name) for name in alone])}")
         without = "" if images.categories else " without categories"
         logger.info(f"Splitting {len(images):,} images{without} into {len(parts[0]):,} and {len(parts[1]):,}")
         write_parts(parts, outputs)

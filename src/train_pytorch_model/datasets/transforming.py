@@ -23,7 +23,11 @@ from train_pytorch_model.inputs.bad_images import (
 )
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.cores import usable_cores
-from train_pytorch_model.words.errors import InvalidDatasetError, InvalidTransformationDirectoryError, listed
+from train_pytorch_model.words.errors import (
+    InvalidDatasetError,
+    InvalidTransformationDirectoryError,
+    bulleted,
+)
 
 COMPRESSION = 3  # of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time
 AHEAD = 4  # images per thread that are in progress or wait to be written: as files, not pixels
@@ -107,6 +111,6 @@ def _check_rejected(
             raise
         raise InvalidTransformationDirectoryError(
             transformation.title,
-            f"it cannot be applied to {len(misfits)} of {len(images)} images:{listed(misfits)}\n",
+            f"it cannot be applied to {len(misfits)} of {len(images)} images:{bulleted(misfits)}\n",
             "Put a Resize before that operation, or change its arguments.",
         ) from error

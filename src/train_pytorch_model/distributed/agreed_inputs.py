@@ -11,7 +11,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.run_folder import differing_options
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.words.errors import TrainingError, UserError, listed
+from train_pytorch_model.words.errors import TrainingError, UserError, bulleted
 
 POLL_S = 0.2
 
@@ -77,7 +77,7 @@ def _check_same_command(options: Sequence[Mapping[str, str]]) -> None:
     ]
     if differences:
         raise TrainingError(
-            f"Not all processes were started with the command of rank 0:{listed(differences)}\n"
+            f"Not all processes were started with the command of rank 0:{bulleted(differences)}\n"
             "Start all of them with the same one."
         )
 

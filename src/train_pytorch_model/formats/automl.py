@@ -20,7 +20,7 @@ from train_pytorch_model.formats.listing import UNLABELLED, Listing, check_categ
 from train_pytorch_model.formats.packed import PackedNames
 from train_pytorch_model.formats.present_files import PresentFiles
 from train_pytorch_model.formats.reading import MalformedFileError, file_inside, is_inner_path, read_yaml
-from train_pytorch_model.words.errors import listed
+from train_pytorch_model.words.errors import bulleted
 
 SUFFIX = ".jsonl"
 MLTABLE = "MLTable"
@@ -71,7 +71,7 @@ def read_annotations(path: Path) -> Listing:
     if 0 < len(unlabelled) < len(labels):
         problems += [f"image {name!r} has no label, but others do." for name in unlabelled]
     if problems:
-        raise MalformedFileError(f"{len(problems)} rows of {path.name} cannot be used:{listed(problems)}\n")
+        raise MalformedFileError(f"{len(problems)} rows of {path.name} cannot be used:{bulleted(problems)}\n")
     categories = sorted({label for label in labels.values() if label is not None}, key=natural_order)
     check_category_names(categories)
     index_of: dict[str | None, int] = {name: index for index, name in enumerate(categories)}

@@ -45,7 +45,7 @@ from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.plain_folders import SUFFIXES, read_plain_folders
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError, read_json, read_yaml
 from train_pytorch_model.formats.writing import write_json
-from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError, listed
+from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError, bulleted
 
 IMAGE_LIST = "images.lst"
 IMAGE_FOLDER = "image"
@@ -118,7 +118,7 @@ class ImageDirectory(Listing):
         counts = self.class_counts() if self.categories else ()
         empty = [repr(name) for name, count in zip(self.categories, counts, strict=True) if count == 0]
         if empty:
-            warnings.append(f"{self.title} has no image of category{listed(empty)}")
+            warnings.append(f"{self.title} has no image of category{bulleted(empty)}")
         if self.repeated:
             warnings.append(
                 f"{self.title} lists images more than once: {self.repeated:,} rows repeat the file of an"
@@ -248,7 +248,7 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
 def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
     """Return the image directory of a listing of `root`. Raises `InvalidDatasetError` if it has no image."""
     if len(listing.file_names) == 0:
-        found = listed([f"{what}: {count:,}" for what, count in listing.ignored.items()])
+        found = bulleted([f"{what}: {count:,}" for what, count in listing.ignored.items()])
         inner = (
             " Its folders hold folders: if they are data sets, such as training and validation, name one"
             f" of them, such as {str(root / listing.categories[0])!r}."

@@ -28,7 +28,7 @@ from train_pytorch_model.formats.reading import (
     read_json,
     read_meta,
 )
-from train_pytorch_model.words.errors import listed
+from train_pytorch_model.words.errors import bulleted
 from train_pytorch_model.words.wording import counted
 
 TYPE = "ImageDirectory"
@@ -75,7 +75,7 @@ def read_image_list(root: Path) -> Listing:
     counts = Counter(column.name for column in columns)
     twice = [repr(name) for name, count in counts.items() if count > 1]
     if twice:
-        raise MalformedFileError(f"{schema.SCHEMA} has columns of the same name:{listed(twice)}\n")
+        raise MalformedFileError(f"{schema.SCHEMA} has columns of the same name:{bulleted(twice)}\n")
     kinds = {c.properties.annotation_type: c for c in reversed(columns) if c.properties}
     label = kinds.get(schema.CLASSIFICATION)
     categories = _declared_categories(label) if label else ()
@@ -148,9 +148,9 @@ class _Rows:
         texts = [f"{path.name}:{index + 1}: {text}" for index, _, text in problems or self._unlabelled]
         if problems:
             rows_cannot = counted(len(problems), "row cannot", "rows cannot")
-            raise MalformedFileError(f"{rows_cannot} be used:{listed(texts)}\n")
+            raise MalformedFileError(f"{rows_cannot} be used:{bulleted(texts)}\n")
         if texts:
-            raise UnlabelledRowsError(f"{len(texts)} rows lack it:{listed(texts)}")
+            raise UnlabelledRowsError(f"{len(texts)} rows lack it:{bulleted(texts)}")
 
     def _add(self, rows: Sequence[Any]) -> None:
         """Append the rows of a block."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from train_pytorch_model.formats.packed import PackedNames
 from train_pytorch_model.formats.reading import MalformedFileError
-from train_pytorch_model.words.errors import listed
+from train_pytorch_model.words.errors import bulleted
 
 UNLABELLED = -1
 NESTED = "folders inside category folders"  # a key of `Listing.ignored`
@@ -47,7 +47,7 @@ def check_category_names(names: Sequence[str]) -> None:
     counts = Counter(map(comparable, names))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
-        raise MalformedFileError(f"categories of the same name:{listed(twice)}\n")
+        raise MalformedFileError(f"categories of the same name:{bulleted(twice)}\n")
 
 
 def is_utf8(name: str) -> bool:

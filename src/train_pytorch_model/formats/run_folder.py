@@ -91,10 +91,10 @@ class RunFolder:
 
     def check_resumable(self, fingerprint: Mapping[str, str]) -> None:
         """Raise `OutputDirectoryError` if the checkpoints are of another run, listing what differs."""
-        begun = self._config().fingerprint
-        if not self.has_checkpoints or begun == dict(fingerprint):
+        earlier = self._config().fingerprint
+        if not self.has_checkpoints or earlier == dict(fingerprint):
             return
-        differences = _differences(begun, fingerprint)
+        differences = _differences(earlier, fingerprint)
         raise OutputDirectoryError(
             f"{parameter(TRAINED_MODEL)}: an unfinished run for this output ({self.root}) differs from"
             " this one:"
@@ -262,10 +262,10 @@ def differing_options(
             yield f"--{name.replace('_', '-')}", "", ""
 
 
-def _differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def _differences(earlier: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     lines = [
         f"{option} was {before} and is {after}" if after else f"{option} has other content"
-        for option, before, after in differing_options(begun, now)
+        for option, before, after in differing_options(earlier, now)
     ]
     return lines or ["it was started by another version of this program"]
 

@@ -24,7 +24,7 @@ from train_pytorch_model.formats.image_operations import OPERATIONS, Operation
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import META, MalformedFileError, file_inside, read_json, read_meta
 from train_pytorch_model.formats.writing import write_json
-from train_pytorch_model.words.errors import InvalidTransformationDirectoryError, listed
+from train_pytorch_model.words.errors import InvalidTransformationDirectoryError, bulleted
 
 TYPE = "TransformationDirectory"
 TRANSFORMS = "_transforms.json"
@@ -101,7 +101,7 @@ def _parse(entries: Sequence[Any], file_name: str) -> tuple[Operation, ...]:
         except ValueError as error:  # msgspec's ValidationError is one
             problems.append(f"entry {number}: {error}.")
     if problems:
-        raise MalformedFileError(f"{file_name} cannot be used:{listed(problems)}\n")
+        raise MalformedFileError(f"{file_name} cannot be used:{bulleted(problems)}\n")
     return tuple(operations)
 
 

@@ -13,7 +13,7 @@ from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.machine.cores import usable_cores
-from train_pytorch_model.words.errors import InvalidDatasetError, listed
+from train_pytorch_model.words.errors import InvalidDatasetError, bulleted
 from train_pytorch_model.words.wording import counted
 
 BAD_IMAGES = "bad_images.csv"
@@ -121,7 +121,7 @@ def left_out(bad_images: Sequence[BadImage]) -> str:
     """The text of a warning that lists the images that were left out."""
     lines = [f"{image.port}: {image}" for image in bad_images]
     subject = counted(len(lines), "unreadable image is", "unreadable images are")
-    return f"{subject} left out:{listed(lines)}"
+    return f"{subject} left out:{bulleted(lines)}"
 
 
 def write_bad_images(path: Path, bad_images: Sequence[BadImage]) -> None:
@@ -138,7 +138,7 @@ def _size_or_reason(directory: ImageDirectory, index: int) -> tuple[int, int] | 
 
 
 def _hint(records: Sequence[BadImage]) -> str:
-    return f"Unreadable images:{listed([str(record) for record in records])}\nReplace or remove them."
+    return f"Unreadable images:{bulleted([str(record) for record in records])}\nReplace or remove them."
 
 
 def _record(directory: ImageDirectory, index: int, reason: str, original: str) -> BadImage:

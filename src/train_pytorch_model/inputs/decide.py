@@ -144,10 +144,10 @@ def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: s
         return sides(asked)
     is_random_crop = augmentation == "random-resized-crop"
     is_convolutional = FAMILY_OF[model.architecture].is_convolutional
-    share = max(TRAINING_SHARE, MIN_TRAINING_SIDE / min(size))
-    if not is_convolutional or not is_random_crop or share >= 1:
+    fraction = max(TRAINING_SHARE, MIN_TRAINING_SIDE / min(size))
+    if not is_convolutional or not is_random_crop or fraction >= 1:
         return size
-    height, width = (min(side, round(side * share / SIDE_MULTIPLE) * SIDE_MULTIPLE) for side in size)
+    height, width = (min(side, round(side * fraction / SIDE_MULTIPLE) * SIDE_MULTIPLE) for side in size)
     early = model.recipe.early_size
     if early is not None and fits_into(early, size):
         height, width = map(max, (height, width), sides(early))

@@ -19,7 +19,7 @@ from train_pytorch_model.inputs.advice import (
 from train_pytorch_model.inputs.bad_images import BadImage, read_headers, without_bad_images
 from train_pytorch_model.inputs.decide import decide, is_early
 from train_pytorch_model.words.config import TrainConfig, flag
-from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, listed
+from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, bulleted
 from train_pytorch_model.words.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, DecidedRecipe, OpenRecipe, sides
 from train_pytorch_model.words.wording import parameter
 
@@ -181,8 +181,8 @@ def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
     if unknown:
         raise InvalidDatasetError(
             images.title,
-            f"the model does not know {len(unknown)} of its categories:{listed(unknown)}",
-            f"\nThe model knows:{listed([repr(name) for name in model.categories])}",
+            f"the model does not know {len(unknown)} of its categories:{bulleted(unknown)}",
+            f"\nThe model knows:{bulleted([repr(name) for name in model.categories])}",
         )
     inputs = _scoring_inputs(model, images.with_categories(model.categories))
     return replace(inputs, warnings=(*inputs.warnings, *familiarity_warnings(model, inputs.images)))
@@ -263,8 +263,8 @@ def _check_categories(training: ImageDirectory, validation: ImageDirectory) -> N
         raise InvalidDatasetError(
             validation.title,
             "its categories are not those of the training dataset."
-            + (f"\nOnly in training:{listed(only_training)}" if only_training else "")
-            + (f"\nOnly in validation:{listed(only_validation)}" if only_validation else ""),
+            + (f"\nOnly in training:{bulleted(only_training)}" if only_training else "")
+            + (f"\nOnly in validation:{bulleted(only_validation)}" if only_validation else ""),
             "\nBoth need the same category names.",
         )
 

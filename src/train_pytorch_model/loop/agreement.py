@@ -60,14 +60,14 @@ class Agreement:
         if self._world.size == 1:  # nothing to communicate
             loss = read_later(loss_sum)
             return lambda: Agreed(math.isfinite(*loss()), is_due, stop)
-        said = torch.tensor([0.0, float(is_due), float(stop)], device="cpu")
+        requests = torch.tensor([0.0, float(is_due), float(stop)], device="cpu")
         if self._world.device.type == "cuda":
-            said = said.pin_memory().to(self._world.device, non_blocking=True)
-        said[0] = (~torch.isfinite(loss_sum)).float()
-        maxima = read_later(self._world.max(said))
+            requests = requests.pin_memory().to(self._world.device, non_blocking=True)
+        requests[0] = (~torch.isfinite(loss_sum)).float()
+        maxima = read_later(self._world.max(requests))
 
-        def agreed() -> Agreed:
+        def read() -> Agreed:
             not_finite, some_due, last_stop = maxima()
             return Agreed(not_finite == 0, some_due > 0, int(last_stop))
 
-        return agreed
+        return read

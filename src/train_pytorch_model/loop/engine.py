@@ -88,9 +88,9 @@ class Engine:
 
     def average_statistics(self) -> None:
         """Average the running statistics over all processes, each of which has seen other images."""
-        own = running_statistics(self.network)
-        if self.world.size > 1 and len(own) > 0:
-            set_running_statistics(self.network, self.world.sum(own) / self.world.size)
+        local = running_statistics(self.network)
+        if self.world.size > 1 and len(local) > 0:
+            set_running_statistics(self.network, self.world.sum(local) / self.world.size)
 
 
 def start_engine(plan: Plan, fitted: int | None = None) -> Engine:

@@ -122,7 +122,7 @@ class Saver:
         Raises `StoppedError`.
         """
         if self._stop.signal:
-            raise self._stopped(self._stop.signal)
+            raise self._stop_error(self._stop.signal)
 
     def after_epoch(self) -> None:
         """Keep the state, and write it unless one was written recently. Raises `NotFiniteError`."""
@@ -178,7 +178,7 @@ class Saver:
             raise NotFiniteError("The training loss is no longer a finite number")
         if agreed.stop:
             self._keep()
-            stopped = self._stopped(agreed.stop)
+            stopped = self._stop_error(agreed.stop)
             with suppress(RuntimeError):
                 self._world.barrier()  # rank 0 may be writing, and a launcher ends all when one ends
             raise stopped
@@ -193,10 +193,10 @@ class Saver:
         """
         self._world.describe_lost()  # cached now: processes still alive may end while this one saves
         if self._stop.wait(EXIT_DELAY_S) and self._stop.signal:
-            raise self._stopped(self._stop.signal)
+            raise self._stop_error(self._stop.signal)
         self.write(wait=True)
 
-    def _stopped(self, number: int) -> StoppedError:
+    def _stop_error(self, number: int) -> StoppedError:
         logger.info("Asked to stop: writing a checkpoint first.")
         return StoppedError(number, self._folder, is_saved=self.write(wait=True))
 

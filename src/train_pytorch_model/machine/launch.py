@@ -79,9 +79,9 @@ class Agent:
 def decide(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     """Return the role of this process. Raises `LaunchError` if variables are missing or contradictory."""
     if "TORCHELASTIC_RUN_ID" in env:
-        return _checked(_worker_of_launcher(env, "torchrun"), num_gpus)
+        return _check(_worker_of_launcher(env, "torchrun"), num_gpus)
     if "OMPI_COMM_WORLD_SIZE" in env:
-        return _checked(_worker_of_mpi(env, num_gpus), num_gpus)
+        return _check(_worker_of_mpi(env, num_gpus), num_gpus)
     if "RANK" in env and "WORLD_SIZE" in env:
         return _of_azure_or_other(env, num_gpus)
     _refuse_half_launched(env)
@@ -148,7 +148,7 @@ def _worker_of_mpi(env: Mapping[str, str], num_gpus: int) -> Worker:
 def _of_azure_or_other(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     worker = _worker_of_launcher(env, "a launcher that sets RANK and WORLD_SIZE")
     if "AZUREML_NODE_COUNT" not in env:
-        return _checked(
+        return _check(
             replace(
                 worker,
                 warning="RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as"
@@ -173,7 +173,7 @@ def _of_azure_or_other(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
             note=f"Azure ML has started one process per node, on {_nodes(num_nodes)}; this one has"
             f" {num_gpus} GPUs and gets a process for each.",
         )
-    return _checked(
+    return _check(
         replace(
             worker,
             local_rank=_integer(env, "LOCAL_RANK", worker.rank % per_node),
@@ -204,7 +204,7 @@ def _refuse_half_launched(env: Mapping[str, str]) -> None:
         raise LaunchError("Only one of RANK and WORLD_SIZE is set. Set both or neither.")
 
 
-def _checked(worker: Worker, num_gpus: int) -> Worker:
+def _check(worker: Worker, num_gpus: int) -> Worker:
     if not 0 <= worker.rank < worker.size:
         raise LaunchError(f"RANK {worker.rank} is not from 0 to WORLD_SIZE - 1 = {worker.size - 1}.")
     if 0 < num_gpus < max(worker.local_size, worker.local_rank + 1):

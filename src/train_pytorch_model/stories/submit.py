@@ -15,7 +15,7 @@ from train_pytorch_model.submission.job_folder import JOB, TRAINED_MODEL, compon
 from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.submission.service import Job, LogStream, Service, ServiceError, load_valid_job
 from train_pytorch_model.submission.workspace import Workspace
-from train_pytorch_model.words.errors import ParameterError, UserError, listed
+from train_pytorch_model.words.errors import ParameterError, UserError, bulleted
 
 POLL_S = 10.0
 LAST_LINES_S = 120.0  # to wait for the end of the log, which lags by at most a minute
@@ -122,7 +122,7 @@ def find_cluster(service: Service, nodes: Nodes) -> Cluster | None:
             with_gpus = sorted(name for name, gpus in offered.items() if gpus)
             raise ParameterError(
                 f"--vm-size {size} is not offered in the region of the workspace. Sizes with GPUs there:"
-                + listed(with_gpus)
+                + bulleted(with_gpus)
             )
         problems = list(nodes.too_many_processes(size, offered[size.lower()]))
     else:
@@ -195,7 +195,7 @@ def download(service: Service, job: Job, target: Path) -> None:
             found = service.download(job, TRAINED_MODEL, Path(temporary))
             problems = differences(found) if (found / META).is_file() else [f"{META} is missing"]
             if problems:
-                raise ServiceError(f"The downloaded model of job {job.name} is damaged:{listed(problems)}")
+                raise ServiceError(f"The downloaded model of job {job.name} is damaged:{bulleted(problems)}")
             if is_there:
                 for entry in sorted(found.iterdir(), key=lambda path: path.name == META):
                     entry.rename(target / entry.name)

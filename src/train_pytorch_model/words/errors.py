@@ -133,7 +133,7 @@ def out_of_range(parameter: str, rule: str, flag: str, value: object) -> str:
     return f'Parameter "{parameter}" value should be {rule}: {flag} is {value}.'
 
 
-def listed(problems: Sequence[str]) -> str:
+def bulleted(problems: Sequence[str]) -> str:
     """Problems as one text: the first ten, one per line, and the number of the rest."""
     lines = [f"\n  {problem}" for problem in problems[:MAX_LISTED_PROBLEMS]]
     if len(problems) > MAX_LISTED_PROBLEMS:

@@ -13,7 +13,7 @@ import msgspec
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from train_pytorch_model.words.errors import ParameterError, listed
+from train_pytorch_model.words.errors import ParameterError, bulleted
 
 MAX_IMAGE_SIZE = 4096
 MIN_IMAGE_SIZE = 8
@@ -142,7 +142,7 @@ class Recipe:
         unknown = [str(name) for name in entries if name not in known]
         if unknown:
             raise ParameterError(
-                f"Recipe: unknown entries:{listed(unknown)}\nThe entries are {', '.join(known)}."
+                f"Recipe: unknown entries:{bulleted(unknown)}\nThe entries are {', '.join(known)}."
             )
         converted, problems = _convert(entries)
         if problems:

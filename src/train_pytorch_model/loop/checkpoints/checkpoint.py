@@ -27,7 +27,7 @@ from torch import Tensor
 from train_pytorch_model.formats.reading import MalformedFileError, read_bounded
 from train_pytorch_model.formats.writing import sync_folder, write_durably
 from train_pytorch_model.loop.checkpoints.tensor_file import tensor_file
-from train_pytorch_model.words.errors import CheckpointError, listed
+from train_pytorch_model.words.errors import CheckpointError, bulleted
 from train_pytorch_model.words.wording import parameter
 
 MAX_MANIFEST_BYTES = 256 << 20
@@ -94,7 +94,7 @@ def load_checkpoint(
             return checkpoint, problems
     if problems:
         raise CheckpointError(
-            f"None of the checkpoints in {folder} can be read:{listed(problems)}\n"
+            f"None of the checkpoints in {folder} can be read:{bulleted(problems)}\n"
             f"Restore them from a backup, or start over with {parameter('fresh')}."
         )
     return None, problems
