@@ -102,8 +102,10 @@ def test_the_split_may_ignore_categories(folders: Path, tmp_path: Path, spelling
 
 def test_nested_folders_and_empty_categories_are_reported(folders: Path, tmp_path: Path) -> None:
     ended = split(folders, tmp_path / "1", tmp_path / "2")
-    inside = f"name one of them, such as '{folders / 'training'}'."
-    assert_refused(ended, 3, "InvalidDatasetError: ", "folders inside category folders: 6", inside)
+    inside = f"Name one data set, such as '{folders / 'training'}'."
+    assert_refused(
+        ended, 3, "InvalidDatasetError: ", "its folder 'training' is a data set of its own", inside
+    )
     (tmp_path / "in/empty").mkdir(parents=True)
     for name in ("1.png", "2.png"):
         (tmp_path / "in/full").mkdir(exist_ok=True)

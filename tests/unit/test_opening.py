@@ -114,12 +114,16 @@ def test_a_category_missing_on_one_side_is_an_error(
         open_painted(tmp_path)
 
 
-def test_a_single_category_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("empty", "text"),
+    [([], "'blue'"), (["red"], "'blue' with images; 1 other is empty"), (["a", "b"], "2 others are empty")],
+)
+def test_a_single_category_with_images_is_an_error(tmp_path: Path, empty: list[str], text: str) -> None:
     for name in ("training", "validation"):
         paint_folders(tmp_path / name, 2, ("blue",))
-    with pytest.raises(
-        InvalidDatasetError, match=r"it has one category, 'blue'. A classifier needs at least two\."
-    ):
+        for category in empty:
+            (tmp_path / name / category).mkdir()
+    with pytest.raises(InvalidDatasetError, match=rf"it has one category, .*{text}\. A classifier needs"):
         open_painted(tmp_path)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.listing import UNLABELLED, natural_order
+from train_pytorch_model.formats.listing import NESTED, UNLABELLED, natural_order
 from train_pytorch_model.formats.plain_folders import read_plain_folders
 from train_pytorch_model.formats.reading import MalformedFileError
 
@@ -138,3 +138,22 @@ def test_category_names_must_be_utf8_but_file_names_need_not(tmp_path: Path) -> 
 def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MalformedFileError, match=r"^gone cannot be listed: No such file or directory\.$"):
         read_plain_folders(tmp_path / "gone")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["new/1.jpg", "training/_meta.yaml", "training/image/2.jpg"], id="an ImageDirectory"),
+        pytest.param(["train/cat/1.jpg", "val/cat/2.jpg"], id="class folders"),
+        pytest.param(["loose/1.jpg", "train/cat/1.jpg"], id="beside a folder of images"),
+    ],
+)
+def test_a_folder_that_is_a_data_set_is_not_a_category(tmp_path: Path, names: list[str]) -> None:
+    with pytest.raises(MalformedFileError, match=r"its folder 'train(ing)?' is a data set of its own, not a"):
+        read_plain_folders(touch(tmp_path, *names))
+
+
+def test_folders_within_a_category_that_has_images_are_only_counted(tmp_path: Path) -> None:
+    listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "a/thumbs/1.jpg", "b/2.jpg", "c/notes/x.txt"))
+    assert listing.categories == ("a", "b", "c")
+    assert listing.ignored == {NESTED: 2}

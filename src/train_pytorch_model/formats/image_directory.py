@@ -34,7 +34,6 @@ import numpy as np
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_list import TYPE, read_image_list
 from train_pytorch_model.formats.listing import (
-    NESTED,
     UNLABELLED,
     Listing,
     UnlabelledRowsError,
@@ -42,7 +41,7 @@ from train_pytorch_model.formats.listing import (
     is_utf8,
 )
 from train_pytorch_model.formats.outputs import writing_directory
-from train_pytorch_model.formats.plain_folders import SUFFIXES, read_plain_folders
+from train_pytorch_model.formats.plain_folders import SUFFIXES, NestedDataSetError, read_plain_folders
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError, read_json, read_yaml
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError, bulleted
@@ -240,6 +239,9 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
         listing = read_image_list(root) if META in names else read_plain_folders(root)
     except UnlabelledRowsError as error:
         raise NotLabeledDatasetError(f"{port} {root}", f"{error}\n{LABELS_HINT}") from error
+    except NestedDataSetError as error:
+        inner = str(root / error.name)
+        raise InvalidDatasetError(title, str(error), f"Name one data set, such as {inner!r}.") from error
     except MalformedFileError as error:
         raise InvalidDatasetError(title, str(error), HINT) from error
     return images_of(listing, root, port)
@@ -249,16 +251,10 @@ def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
     """Return the image directory of a listing of `root`. Raises `InvalidDatasetError` if it has no image."""
     if len(listing.file_names) == 0:
         found = bulleted([f"{what}: {count:,}" for what, count in listing.ignored.items()])
-        inner = (
-            " Its folders hold folders: if they are data sets, such as training and validation, name one"
-            f" of them, such as {str(root / listing.categories[0])!r}."
-            if NESTED in listing.ignored and root.is_dir()
-            else ""
-        )
         raise InvalidDatasetError(
             f'{port} "{root}"',
             f"no image in it ({' '.join(sorted(SUFFIXES))}).",
-            HINT + inner + (f" Found instead:{found}" if found else ""),
+            HINT + (f" Found instead:{found}" if found else ""),
         )
     rows = np.arange(len(listing.file_names), dtype=np.int64)
     return ImageDirectory(**vars(listing), root=root, port=port, rows=rows)

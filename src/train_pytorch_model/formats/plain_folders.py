@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,18 @@ from train_pytorch_model.formats.listing import (
     natural_order,
 )
 from train_pytorch_model.formats.packed import PackedNames, Packer
-from train_pytorch_model.formats.reading import MalformedFileError, is_really_inside
+from train_pytorch_model.formats.reading import META, MalformedFileError, is_really_inside
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
 MACOS_FOLDER = "__MACOSX"  # in archives packed by macOS, beside the folders; holds only metadata
+
+
+class NestedDataSetError(MalformedFileError):
+    """A folder that would be a category is a data set."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"its folder {name!r} is a data set of its own, not a category.")
+        self.name = name
 
 
 def is_hidden(name: str) -> bool:
@@ -47,7 +56,11 @@ def read_plain_folders(root: Path) -> Listing:
         ignored["images beside the category folders"] = len(loose)
     packer, counts = Packer(), []
     for category in categories:
+        nested = ignored[NESTED]
         names_in_it = sorted(_list_folder(root, root / category, ignored)[1], key=natural_order)
+        has_folders_only = not names_in_it and ignored[NESTED] > nested
+        if (root / category / META).exists() or (has_folders_only and _has_class_folders(root / category)):
+            raise NestedDataSetError(category)
         packer.extend(f"{category}/{name}" for name in names_in_it)
         counts.append(len(names_in_it))
     return Listing(
@@ -82,6 +95,13 @@ def _list_folder(root: Path, folder: Path, ignored: Counter[str]) -> tuple[list[
     except OSError as error:
         raise MalformedFileError(f"{folder.name} cannot be listed: {error.strerror}.") from error
     return folders, files
+
+
+def _has_class_folders(folder: Path) -> bool:
+    """Whether a folder holds folders of images."""
+    with suppress(OSError):
+        return any(suffix_of(path.name) in SUFFIXES for path in folder.glob("*/*"))
+    return False
 
 
 def _is_file_inside(entry: os.DirEntry[str], root: Path) -> bool:

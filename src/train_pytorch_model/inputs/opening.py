@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
@@ -21,7 +23,7 @@ from train_pytorch_model.inputs.decide import decide, is_early
 from train_pytorch_model.words.config import TrainConfig, flag
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, bulleted
 from train_pytorch_model.words.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, DecidedRecipe, OpenRecipe, sides
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.wording import counted, parameter
 
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"
@@ -251,10 +253,13 @@ def _classifier_spec(
 
 
 def _check_categories(training: ImageDirectory, validation: ImageDirectory) -> None:
-    if len(training.categories) < 2:
+    with_images = [training.categories[index] for index in np.flatnonzero(training.class_counts())]
+    if len(with_images) < 2:
+        empty = len(training.categories) - 1
+        others = f" with images; {counted(empty, 'other is', 'others are')} empty" if empty else ""
         raise InvalidDatasetError(
             training.title,
-            f"it has one category, {training.categories[0]!r}.",
+            f"it has one category, {with_images[0]!r}{others}.",
             "A classifier needs at least two.",
         )
     only_training = _only(training.categories, validation.categories)
