@@ -64,8 +64,8 @@ class Evaluate:
 def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a table of the main metrics; `categories` holds the names by class index."""
     yield f"Accuracy             {evaluation.accuracy:7.1%}  {accuracy_in_images(evaluation)}"
-    always = "" if len(categories) > TOP_K else f"  always 100% with {len(categories)} categories"
-    yield f"Top 5 accuracy       {evaluation.top5:7.1%}{always}"
+    if len(categories) > TOP_K:  # otherwise it is always 100 %
+        yield f"Top 5 accuracy       {evaluation.top5:7.1%}"
     yield f"Balanced accuracy    {evaluation.balanced_accuracy:7.1%}  mean recall of the categories"
     yield f"Loss                 {evaluation.loss:7.3f}  nats"
     yield (

@@ -148,7 +148,7 @@ class Train:
             "   # FOLDER: labelled images held out from training"
         )
         logger.info("  mlflow ui   # the curves of all runs")
-        logger.info(f"  mlflow models serve --model-uri {model} --env-manager local")
+        logger.info(f"  mlflow models serve --model-uri {model} --env-manager local --port 5001")
 
 
 def _hides_exit_status() -> bool:
