@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, PngImagePlugin
 from tests.painting import encode
 
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, read_size
@@ -303,3 +303,40 @@ def test_a_reason_is_one_line_of_bounded_length() -> None:
         decode(Chatty())
     assert str(raised.value).startswith("ValueError: line line")
     assert len(str(raised.value)) == 200
+
+
+def png_with_late_exif() -> bytes:
+    """A PNG whose orientation comes after its pixels."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = exif.tobytes().removeprefix(b"Exif\0\0")
+    chunk = struct.pack(">I", len(content)) + b"eXIf" + content
+    data = saved(picture(), "PNG")
+    return data[:-12] + chunk + struct.pack(">I", zlib.crc32(chunk[4:])) + data[-12:]
+
+
+def test_the_size_of_a_png_is_read_without_its_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decode(io.BytesIO(png_with_late_exif())).size == (HEIGHT, WIDTH)
+
+    def refuse(_: Image.Image) -> None:
+        raise AssertionError("the pixels are not needed")
+
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", refuse)
+    assert read_size(io.BytesIO(saved(picture(), "PNG"))) == (HEIGHT, WIDTH)
+    assert read_size(io.BytesIO(png_with_late_exif())) == (WIDTH, HEIGHT)
+    assert read_size(io.BytesIO(saved(picture(), "PNG")[:-20])) == (HEIGHT, WIDTH)
+
+
+def test_large_metadata_and_a_second_picture_do_not_matter() -> None:
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("XML:com.adobe.xmp", "x" * 3_000_000, zip=True)
+    for data in (
+        saved(picture(), "PNG", pnginfo=texts),
+        saved(picture(), "PNG", icc_profile=bytes(3_000_000)),
+    ):
+        assert decode(io.BytesIO(data)).size == (WIDTH, HEIGHT)
+    large = Image.new("RGB", (12_000, 9_000))
+    assert read_size(io.BytesIO(saved(large, "MPO", save_all=True, append_images=[picture()]))) == (
+        9000,
+        12_000,
+    )

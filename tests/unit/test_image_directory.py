@@ -78,8 +78,14 @@ def without_images(root: Path) -> None:
         ),
         (without_meta_and_list, "it is incomplete: _meta.yaml is not written yet."),
         (with_a_broken_meta, "_meta.yaml is not valid YAML: while parsing a flow node"),
-        (without_rows, "no image in it (.bmp .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image"),
-        (without_images, "no image in it (.bmp .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image"),
+        (
+            without_rows,
+            "no image in it (.bmp .jfif .jpe .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image",
+        ),
+        (
+            without_images,
+            "no image in it (.bmp .jfif .jpe .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image",
+        ),
     ],
 )
 def test_invalid_image_directories_are_refused(

@@ -48,15 +48,16 @@ def test_names_sort_in_natural_order(names: list[str], expected: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "suffix", [".jpg", ".JPEG", ".png", ".Ppm", ".bmp", ".pgm", ".tif", ".TIFF", ".webp"]
+    "suffix", [".jpg", ".JPEG", ".jfif", ".Jpe", ".png", ".Ppm", ".bmp", ".pgm", ".tif", ".TIFF", ".webp"]
 )
 def test_image_suffixes_are_case_insensitive(tmp_path: Path, suffix: str) -> None:
     touch(tmp_path, f"a/x{suffix}", "b/y.png")
     assert read_plain_folders(tmp_path).file_names[0] == f"a/x{suffix}"
 
 
-def test_macos_metadata_folders_are_not_categories(tmp_path: Path) -> None:
-    listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "b/2.jpg", "__MACOSX/a/._1.jpg"))
+@pytest.mark.parametrize("name", ["__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", ".ipynb_checkpoints"])
+def test_folders_of_the_system_are_not_categories(tmp_path: Path, name: str) -> None:
+    listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "b/2.jpg", f"{name}/._1.jpg"))
     assert listing.categories == ("a", "b")
     assert listing.ignored == {"hidden entries": 1}
 

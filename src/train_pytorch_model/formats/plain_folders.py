@@ -17,8 +17,13 @@ from train_pytorch_model.formats.listing import (
 from train_pytorch_model.formats.packed import PackedNames, Packer
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_really_inside
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
-MACOS_FOLDER = "__MACOSX"  # in archives packed by macOS, beside the folders; holds only metadata
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
+)
+# What macOS puts into archives, and network storage, Linux and Windows into folders.
+SYSTEM_FOLDERS = frozenset(
+    {"__MACOSX", "@eaDir", "#recycle", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
+)
 
 
 class NestedDataSetError(MalformedFileError):
@@ -31,7 +36,7 @@ class NestedDataSetError(MalformedFileError):
 
 def is_hidden(name: str) -> bool:
     """Whether an entry of a data set is hidden or metadata, and so not a category or image."""
-    return name.startswith(".") or name == MACOS_FOLDER
+    return name.startswith(".") or name in SYSTEM_FOLDERS
 
 
 def suffix_of(name: str) -> str:

@@ -3,19 +3,27 @@
 import io
 import math
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 MAX_PIXELS = 90_000_000
-MAX_JPEG_PIXELS = 180_000_000  # a JPEG can be decoded at an eighth of its size
+MAX_JPEG_PIXELS = 180_000_000  # a JPEG, or a phone's MPO, can be decoded at an eighth of its size
 BOUND = 1.5  # decoded short side relative to a framing's `short_side`: leaves room for random crops
 
 # Pillow warns above its limit and refuses twice as much. Ours depends on the format, read from the header.
 Image.MAX_IMAGE_PIXELS = MAX_JPEG_PIXELS
+PngImagePlugin.MAX_TEXT_CHUNK = (
+    16 << 20
+)  # of a colour profile or a text; Pillow's 1 MiB refuses real photographs
+
+PNG_SIGNATURE_BYTES = 8
+MAX_PNG_CHUNKS = 100_000  # looked at; the pixels of 90 megapixels are in some ten thousand
+MAX_EXIF_BYTES = 1 << 16  # the limit of a JPEG
 
 _ORIENTATION_TAG = 0x0112
 _UPRIGHT = {
@@ -37,6 +45,8 @@ def read_size(file: str | os.PathLike[str] | BinaryIO) -> tuple[int, int]:
     """(height, width) of the upright image, from its header alone. Raises `UnreadableImageError`."""
     with open_image(file) as image:
         width, height = image.size
+        if isinstance(image, PngImagePlugin.PngImageFile) and "exif" not in image.info and image.fp:
+            image.info["exif"] = _find_png_exif(image.fp)  # for which Pillow would decode all pixels
         is_turned = _orientation(image) >= 5 and image.format != "TIFF"  # Pillow turns a TIFF itself
         return (width, height) if is_turned else (height, width)
 
@@ -80,7 +90,7 @@ def open_image(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]
     """An image with its header read, for a `with`; any error inside becomes an `UnreadableImageError`."""
     try:
         with Image.open(file, formats=FORMATS) as image:
-            limit = MAX_JPEG_PIXELS if image.format == "JPEG" else MAX_PIXELS
+            limit = MAX_JPEG_PIXELS if image.format in ("JPEG", "MPO") else MAX_PIXELS
             if image.width * image.height > limit:
                 raise UnreadableImageError(f"{image.width} x {image.height} pixels are more than {limit:,}")
             yield image
@@ -105,6 +115,20 @@ def _upright_rgb(image: Image.Image) -> Image.Image:
     upright = _rgb(image)
     turned = _UPRIGHT.get(_orientation(image))
     return upright if turned is None else upright.transpose(turned)
+
+
+def _find_png_exif(file: IO[bytes]) -> bytes:
+    """The EXIF chunk of a PNG, which may come after its pixels; empty if there is none."""
+    file.seek(PNG_SIGNATURE_BYTES)
+    for _ in range(MAX_PNG_CHUNKS):
+        header = file.read(8)
+        length, kind = struct.unpack(">I4s", header) if len(header) == 8 else (0, b"IEND")
+        if kind == b"eXIf":
+            return file.read(min(length, MAX_EXIF_BYTES))
+        if kind == b"IEND":
+            break
+        file.seek(length + 4, os.SEEK_CUR)  # and its checksum
+    return b""
 
 
 def _orientation(image: Image.Image) -> int:
