@@ -16,6 +16,7 @@ AT_ONCE = "\nStopped by {} at once. The same command resumes from the last check
     [
         pytest.param(signal.SIGTERM, 1, "signal_at_step", "in epoch 2, after ", id="SIGTERM"),
         pytest.param(signal.SIGINT, 1, "signal_at_step", "in epoch 2, after ", id="SIGINT"),
+        pytest.param(signal.SIGHUP, 1, "signal_at_step", "in epoch 2, after ", id="SIGHUP"),
         pytest.param(signal.SIGTERM, 2, "signal_at_step", "in epoch 2, after ", id="one of two ranks"),
         pytest.param(
             signal.SIGTERM, 1, "signal_in_validation", "in epoch 2, after 15 of 15", id="in validation"

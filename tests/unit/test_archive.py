@@ -88,6 +88,12 @@ def test_an_archive_may_be_empty(tmp_path: Path, kind: str, members: Members) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_other_files_may_lie_beside_the_outer_folder(tmp_path: Path, kind: str) -> None:
+    members: Members = {"README.txt": b"about", "pets/cat/1.png": b"1", "pets/dog/2.png": b"2"}
+    assert listed(pack(tmp_path / "archive", members, kind)).categories == ("cat", "dog")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_loose_images_have_no_category(tmp_path: Path, kind: str) -> None:
     listing = listed(pack(tmp_path / "archive", {"b.png": b"", "a.png": b""}, kind))
     assert list(listing.file_names) == ["a.png", "b.png"]

@@ -97,6 +97,17 @@ def test_running_out_of_memory_later_names_the_next_number_to_try(
     assert raised.value.images_at_once == then
 
 
+def test_the_cpu_running_out_of_memory_is_recognised_and_other_errors_propagate() -> None:
+    text = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"
+    with pytest.raises(ModuleOutOfMemoryError), explaining_out_of_memory(16, 16, 1, batch_size=16):
+        raise RuntimeError(text)
+    with (
+        pytest.raises(RuntimeError, match="of another kind"),
+        explaining_out_of_memory(16, 16, 1, batch_size=16),
+    ):
+        raise RuntimeError("of another kind")
+
+
 @pytest.mark.parametrize(
     ("trained", "training_side", "validated"),
     [(16, 224, 64), (16, 160, 32), (256, 224, 512), (600, 224, 600), (16, 8, 1)],

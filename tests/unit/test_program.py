@@ -211,3 +211,15 @@ def test_a_process_keeps_its_exit_status_if_stderr_is_closed() -> None:
     code = LEAVING.format(end="sys.exit(3)")
     ended = subprocess.run(["sh", "-c", '"$0" -c "$1" 2>&-', sys.executable, code], check=False)
     assert ended.returncode == 3
+
+
+def test_a_program_works_without_a_standard_output(tmp_path: Path) -> None:
+    """As under a daemon, or `pythonw` on Windows."""
+    code = "import sys; sys.stdout = None\n"
+    code += "sys.argv[1:] = ['init-transformation', '--resize', 'true', '--output', 'out']\n"
+    code += "from train_pytorch_model.__main__ import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / "out" / "_meta.yaml").exists()

@@ -1,7 +1,10 @@
 """Stop requests: the first signal is recorded, a second or the end of the grace period ends the process."""
 
 import os
+import pty
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -25,7 +28,7 @@ def test_initially_no_stop_is_requested() -> None:
     assert not requests.wait(0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_recorded_and_the_handler_restored(number: signal.Signals) -> None:
     handler = signal.getsignal(number)
     with stop_requests() as requests:
@@ -33,6 +36,30 @@ def test_a_signal_is_recorded_and_the_handler_restored(number: signal.Signals) -
         assert requests.wait(60)
         assert requests.signal == number
     assert signal.getsignal(number) is handler
+
+
+def test_a_closed_terminal_is_ignored_under_nohup() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_requests() as requests:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not requests.wait(0.2)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_nothing_is_written_to_a_terminal_that_is_gone() -> None:
+    """A process in a terminal of its own prints once more after `leave_terminal`, when that is closed."""
+    ours, theirs = pty.openpty()
+    code = "import sys; from train_pytorch_model.machine.stop_requests import leave_terminal\n"
+    code += "sys.stdin.readline(); leave_terminal(); print('nobody reads this', flush=True)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, text=True
+    )
+    os.close(theirs)
+    os.close(ours)
+    process.communicate("\n", timeout=60)
+    assert process.returncode == 0
 
 
 def test_other_signals_reach_their_own_handlers() -> None:

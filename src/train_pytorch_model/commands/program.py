@@ -208,7 +208,8 @@ def _run(parse: Callable[[], Command]) -> None:
                 remove_error_info()
             command.run()
         finally:
-            sys.stdout.flush()
+            if sys.stdout:  # None if it was closed when the program started
+                sys.stdout.flush()
     except BrokenPipeError:
         # The reader has closed the pipe, as `| head` does. The interpreter must not flush, and fail, again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

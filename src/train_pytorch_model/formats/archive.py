@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
 
@@ -36,6 +35,7 @@ MAX_HEADER_BYTES = 1 << 18  # of a tar header, read at once; a member may have h
 CHUNK_BYTES = 1 << 17
 UTF8_NAME = 0x800
 ENCRYPTED = 0x1
+DIRECTORY_FILES = (META, "images.lst", schema.SCHEMA)  # of an ImageDirectory
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile does not bound the output of the others
 
 # What gzip, bz2, zipfile and tarfile raise for damaged data.
@@ -87,7 +87,7 @@ def unpack(path: Path, root: Path, limits: Limits = LIMITS) -> Unpacked:
             raise
         raise MalformedFileError(f"it is damaged or cut short: {_one_line(error)}.") from error
     folder = _inside_outer_folders(root)
-    if any((folder / name).is_file() for name in (META, "images.lst", schema.SCHEMA)):
+    if any((folder / name).is_file() for name in DIRECTORY_FILES):
         raise MalformedFileError("it already contains an ImageDirectory. Unpack it; no conversion is needed.")
     listing = read_plain_folders(folder)
     return Unpacked(folder, replace(listing, ignored={**content.ignored, **listing.ignored}), content.damaged)
@@ -260,12 +260,12 @@ def _check_parts(name: str) -> tuple[str, ...]:
 
 
 def _inside_outer_folders(root: Path) -> Path:
-    """Return the innermost folder that contains everything."""
+    """Return the innermost folder that contains all images; a README may lie beside it."""
     with os.scandir(root) as found:
-        entries = [*islice(found, 2)]
-    if len(entries) == 1 and entries[0].is_dir():
-        return _inside_outer_folders(root / entries[0].name)
-    return root
+        entries = [*found]
+    folders = [entry.name for entry in entries if entry.is_dir()]
+    is_data = any(suffix_of(entry.name) in SUFFIXES or entry.name in DIRECTORY_FILES for entry in entries)
+    return root if is_data or len(folders) != 1 else _inside_outer_folders(root / folders[0])
 
 
 class _BoundedReads(io.BufferedReader):

@@ -4,6 +4,7 @@ import io
 import math
 import os
 import struct
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, BinaryIO
@@ -17,6 +18,7 @@ BOUND = 1.5  # decoded short side relative to a framing's `short_side`: leaves r
 
 # Pillow warns above its limit and refuses twice as much. Ours depends on the format, read from the header.
 Image.MAX_IMAGE_PIXELS = MAX_JPEG_PIXELS
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # `open_image` refuses them itself
 PngImagePlugin.MAX_TEXT_CHUNK = (
     16 << 20
 )  # of a colour profile or a text; Pillow's 1 MiB refuses real photographs

@@ -44,7 +44,9 @@ def explaining_out_of_memory(images: int, trained: int, least: int, batch_size: 
     """
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
         if trained <= least:
             raise _nothing_fits(least) from error
         reason = " ".join(str(error).split())[:160]
@@ -56,6 +58,11 @@ def explaining_out_of_memory(images: int, trained: int, least: int, batch_size: 
             " recipe's image_size and training_size.",
             images_at_once=half,
         ) from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory has run out, on a GPU or on the CPU, whose allocator raises a plain `RuntimeError`."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def _nothing_fits(least: int) -> ModuleOutOfMemoryError:
@@ -71,7 +78,8 @@ def _fits(trial: Callable[[int], None], images: int) -> bool:
     try:
         trial(images)
         return True
-    except torch.OutOfMemoryError:
-        pass
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
     torch.cuda.empty_cache()  # only now: the error kept the tensors alive
     return False

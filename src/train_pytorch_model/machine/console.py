@@ -37,7 +37,7 @@ def set_up(is_main: bool = True, quiet: bool = False) -> None:
     if is_main and quiet:
         handler = _PlainHandler(sys.stderr)
         handler.setLevel(logging.WARNING)
-    elif is_main:
+    elif is_main and sys.stdout:  # None if it was closed when the program started
         # A dumb terminal cannot move the cursor, which a bar needs.
         is_able = sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
         handler = TerminalHandler() if is_able else _PlainHandler(sys.stdout)

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from pathlib import Path
 
 GRACE_S = 25.0  # for a checkpoint, on top of the longest step so far; torchrun kills after 30
 TOGETHER_S = 1.0  # one request: Ctrl-C reaches a launcher and its workers, and the launcher forwards it
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# SIGHUP: the terminal, or its connection, is closed. Windows has none.
+SIGNALS = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
@@ -62,7 +64,7 @@ class StopRequests:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequests]:
-    """Handle SIGTERM and SIGINT as stop requests, for a `with` in the main thread.
+    """Handle `SIGNALS` as stop requests, for a `with` in the main thread; SIGHUP unless nohup ignores it.
 
     A thread receives them: the main thread handles no signal while it waits for other processes.
     """
@@ -71,7 +73,8 @@ def stop_requests() -> Iterator[StopRequests]:
     sender.setblocking(False)
     listener = threading.Thread(target=_listen, args=(receiver, requests), daemon=True, name="signals")
     listener.start()
-    handlers = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    numbers = [each for each in SIGNALS if each.name != "SIGHUP" or signal.getsignal(each) != signal.SIG_IGN]
+    handlers = {number: signal.signal(number, lambda *_: None) for number in numbers}
     previous_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
         yield requests
@@ -89,7 +92,18 @@ def _listen(receiver: socket.socket, requests: StopRequests) -> None:
     while numbers := receiver.recv(16):
         for number in numbers:
             if number in SIGNALS:
+                if signal.Signals(number).name == "SIGHUP":
+                    leave_terminal()
                 requests.ask(number)
+
+
+def leave_terminal() -> None:
+    """Write nowhere from now on if this process writes to a terminal that is gone: that raises errors."""
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            # A terminal that is gone is still a device, but not a terminal.
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _end(number: int) -> None:
