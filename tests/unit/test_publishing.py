@@ -2,11 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import gettempdir
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from tests.image_directories import open_three
 from tests.logs import warnings_in
 
+from train_pytorch_model.formats.run_folder import RunFolder
+from train_pytorch_model.stories import publish
 from train_pytorch_model.stories.publish import samples_of
 
 
@@ -43,3 +49,14 @@ def test_an_unreadable_image_list_does_not_prevent_writing_the_model(
     assert warning.startswith("_samples.json shows no images: ")
     assert reason in warning
     assert warning.endswith(". The model is not affected.")
+
+
+@pytest.mark.parametrize(("free", "is_temporary"), [(200 << 20, True), (1 << 20, False)])
+def test_a_model_too_large_for_the_temporary_folder_is_built_beside_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_temporary: bool
+) -> None:
+    monkeypatch.setattr(publish, "disk_usage", lambda _: SimpleNamespace(free=free))
+    run: Any = SimpleNamespace(folder=RunFolder.beside(tmp_path / "trained"))
+    state: Any = SimpleNamespace(best=SimpleNamespace(weights={"a": torch.zeros(1000)}))
+    where = publish._local_folder(run, state)
+    assert where == (Path(gettempdir()) if is_temporary else tmp_path / "trained.run")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
+from shutil import disk_usage, rmtree
 from tempfile import gettempdir
 from typing import Any
 
@@ -28,20 +28,23 @@ from train_pytorch_model.stories.run import Run
 from train_pytorch_model.tracking.mlflow_model import save_model
 from train_pytorch_model.words.errors import OutputDirectoryError
 
+ROOM_BYTES = 64 << 20  # for all files but the weights
+
 
 def publish(run: Run, state: State, report: str) -> None:
     """Write the trained directory of the best epoch, with the report if there is one.
 
-    It is built in the temporary folder and then copied: the output may be on mounted storage. An unfinished
-    output of this run is replaced. Raises `OutputDirectoryError` if it cannot be written.
+    It is built in a local folder and then copied: the output may be on mounted storage. An unfinished output
+    of this run is replaced. Raises `OutputDirectoryError` if it cannot be written.
     """
+    where = _local_folder(run, state)
     with ExitStack() as stack:
         try:
-            built = stack.enter_context(_folder_of(run.token))
+            built = stack.enter_context(_folder_of(where, run.token))
             meta = _build(built, run.plan.inputs, state, report)
             write_manifest(built, run.plan.fingerprint)
         except OSError as error:
-            raise OutputDirectoryError(f"The temporary folder cannot be written: {error}.") from error
+            raise OutputDirectoryError(f"The model cannot be built in {where}: {error}.") from error
         with writing_directory(run.output, meta, TRAINED_MODEL, run.token) as root:
             copy_tree(built, root, last=MANIFEST)
             sync_folder(root)
@@ -49,10 +52,17 @@ def publish(run: Run, state: State, report: str) -> None:
     sync_folder(run.output.parent)  # from here on, the run folder is no longer needed
 
 
+def _local_folder(run: Run, state: State) -> Path:
+    """The temporary folder if the model fits there, or else the run's own, which is where the output is."""
+    needed = sum(value.nbytes for value in state.best.weights.values()) + ROOM_BYTES
+    temporary = Path(gettempdir())
+    return temporary if disk_usage(temporary).free > needed else run.folder.root
+
+
 @contextmanager
-def _folder_of(token: str) -> Iterator[Path]:
-    """A local temporary folder for a `with`. It replaces one that an earlier start of the run has left."""
-    folder = Path(gettempdir()) / f"train_pytorch_model-{token}"
+def _folder_of(where: Path, token: str) -> Iterator[Path]:
+    """A folder for a `with`. It replaces one that an earlier start of the run has left."""
+    folder = where / f"train_pytorch_model-{token}"
     rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
     try:
