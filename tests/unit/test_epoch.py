@@ -227,7 +227,6 @@ def test_a_rollback_keeps_the_elapsed_time_and_halves_the_learning_rate(
         training.state.progress.run_s = 3600.0
         training.state.progress.steps_done = 2
         saver.roll_back(NotFiniteError("A loss"))
-        saver._unwritten = None
     progress = training.state.progress
     assert progress.run_s >= 3600.0
     assert (progress.lr_factor, progress.rollbacks, progress.steps_done) == (0.5, 1, 0)

@@ -1,5 +1,7 @@
 """How messages name parameters."""
 
+import pytest
+
 from train_pytorch_model.words.config import TrainConfig, flag
 from train_pytorch_model.words.wording import counted, name_parameters, parameter
 
@@ -10,6 +12,8 @@ def test_parameters_are_named_as_the_user_gives_them() -> None:
     assert parameter("batch_size") == "`batch_size`"
     assert all(hasattr(TrainConfig, name) for name in ("warmup_epochs", "batch_size"))
     assert flag("output_1") == "--output-1"
+    with pytest.raises(AssertionError, match="an option"):  # it would become ----output
+        parameter("--output")
 
 
 def test_numbers_take_singular_and_plural() -> None:

@@ -95,7 +95,7 @@ class InitTransformation:
             raise ParameterError("\n".join(problems))
         check_output(self.output, "output")
         operations = [self._operation(switch) for switch in SWITCHES if getattr(self, switch)]
-        write_transformation(self.output, operations, "--output")
+        write_transformation(self.output, operations, "output")
         names = ", ".join(operation.name for operation in operations)
         logger.info(f"The image transformation is in {self.output}: {names}")
 

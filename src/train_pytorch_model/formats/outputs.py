@@ -30,8 +30,7 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
         if INCOMPLETE in entries and len(entries) > 1:
             raise OutputDirectoryError(
                 f"{parameter(name)} {path} holds an unfinished result ({INCOMPLETE} is present) of a"
-                " program that was"
-                " stopped. Delete the directory, or name another."
+                " program that was stopped. Delete the directory, or name another."
             )
         if entries not in ([], [INCOMPLETE]):  # alone, it is another process's write test, or an empty output
             raise OutputDirectoryError(

@@ -100,8 +100,7 @@ class RunFolder:
             " this one:"
             + "".join(f"\n  {line}" for line in differences)
             + "\nRepeat its command on the same inputs to resume it, start over with"
-            f" {parameter('fresh')}, or name another"
-            " output."
+            f" {parameter('fresh')}, or name another output."
         )
 
     def make(self) -> None:

@@ -40,8 +40,7 @@ def run_lock(folder: Path, name: str, say: Callable[[str], None] = lambda _: Non
         process, host = _holder(lease)
         raise OutputDirectoryError(
             f"{parameter(name)}: another run is writing here: process {process} on {host!r} ({path})."
-            " Wait for it, end"
-            " it, or name another output."
+            " Wait for it, end it, or name another output."
         ) from error
     except OSError as error:
         raise OutputDirectoryError(

@@ -34,7 +34,7 @@ EARLY_SHARE = 128 / 224
 MIN_SHRUNK_SIDE = 176
 FULL_SIZE_SHARE = 1 / 5  # of the epochs, at the end of the run
 MIN_PADDED_CROP_SIDE = 32
-# In fewer epochs the network does not overfit, and regularisation only slows it down. Measured at 5, 10 and
+# In fewer epochs the network does not overfit, and regularization only slows it down. Measured at 5, 10 and
 # 30 epochs. Random crops, also measured at 15, cost accuracy at 10 epochs and add to it at 15. Smoothing,
 # measured at 5 and 30, costs accuracy on photographs, which random crops already vary.
 MIN_PADDED_CROP_EPOCHS = 10

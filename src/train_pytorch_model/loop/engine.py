@@ -1,7 +1,7 @@
 """The engine of a run: network, optimizer and step, built once from a plan."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import torch
@@ -71,14 +71,10 @@ class Engine:
         cutmix = inputs.recipe.cutmix
         return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
 
-    @contextmanager
-    def explaining_memory(self, images: int) -> Iterator[None]:
+    def explaining_memory(self, images: int) -> AbstractContextManager[None]:
         """If memory runs out while `images` are computed at once, raise an error that says what to do."""
-        plan = self.plan
-        with explaining_out_of_memory(
-            images, plan.trained_at_once, plan.min_local_batch, plan.config.batch_size
-        ):
-            yield
+        least, batch_size = self.plan.min_local_batch, self.plan.config.batch_size
+        return explaining_out_of_memory(images, self.plan.trained_at_once, least, batch_size)
 
     def is_finite(self) -> bool:
         """Whether all weights and statistics are finite. Waits for the device."""

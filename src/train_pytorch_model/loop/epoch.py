@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -99,19 +99,14 @@ def validate_best(engine: Engine, state: State, batches: Reading) -> Iterator[No
     state.results[state.best.epoch] = rows.results(state, rows.rejected)
 
 
-@dataclass
 class _Rows:
     """What a validation has found so far, in this process."""
 
-    engine: Engine
-    sums: Sums = field(init=False)
-    outcomes: OutcomeRows = field(init=False)
-    indices: list[np.ndarray] = field(default_factory=lambda: [np.empty(0, np.int64)])
-    rejected: dict[int, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        device = self.engine.world.device
+    def __init__(self, engine: Engine) -> None:
+        self.engine, device = engine, engine.world.device
         self.sums, self.outcomes = Sums(device), OutcomeRows(device)
+        self.indices = [np.empty(0, np.int64)]
+        self.rejected: dict[int, str] = {}
 
     @torch.inference_mode()
     def add(self, batch: Batch) -> None:

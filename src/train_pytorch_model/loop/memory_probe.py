@@ -54,8 +54,7 @@ def explaining_out_of_memory(images: int, trained: int, least: int, batch_size: 
         raise ModuleOutOfMemoryError(
             f"{images} images at once do not fit ({reason}). The same command resumes from the last"
             f" checkpoint and trains with {half} at once; or lower {parameter('batch_size')}, now"
-            f" {batch_size}, or the"
-            " recipe's image_size and training_size.",
+            f" {batch_size}, or the recipe's image_size and training_size.",
             images_at_once=half,
         ) from error
 

@@ -173,8 +173,7 @@ def warnings_of(plan: Plan) -> list[str]:
     if plan.schedule.warmup_steps >= plan.schedule.total_steps:
         warnings.append(
             f"{parameter('warmup_epochs')} {config.warmup_epochs} epochs is not less than"
-            f" {parameter('epochs')}"
-            f" {config.epochs}: the learning rate only rises, and never decays."
+            f" {parameter('epochs')} {config.epochs}: the learning rate only rises, and never decays."
         )
     warnings += plan.inputs.warnings
     if plan.inputs.bad_images:

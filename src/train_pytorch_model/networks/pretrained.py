@@ -61,7 +61,6 @@ def fetch(weights: Weights, is_shown: bool) -> Path:
             url,
             f"({error or type(error).__name__}) Download the file on a machine with network access, and"
             f" name it with {parameter('weights_file')}; or train from scratch, without pretrained"
-            " weights, which needs"
-            " more images and epochs.",
+            " weights, which needs more images and epochs.",
         ) from error
     return path

@@ -48,8 +48,7 @@ def min_local_batch(network: nn.Module, height: int, width: int) -> int:
         raise ParameterError(
             f"Images of {height} x {width} px are too small for a {type(network).__name__}"
             f" ({' '.join(str(error).split())[:120]}). In init-model, name a larger"
-            f" {parameter('image_size')},"
-            f" and no smaller {parameter('training_size')}."
+            f" {parameter('image_size')}, and no smaller {parameter('training_size')}."
         ) from error
     return 1
 

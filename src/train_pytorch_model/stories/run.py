@@ -72,9 +72,8 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
             folder.make()
             stack.enter_context(run_lock(folder.root, TRAINED_MODEL, logger.info))
             token = folder.begin(plan.fingerprint, fresh)
-            check_output(
-                output, TRAINED_MODEL, by_writing=False, token=token
-            )  # another run may just have written it
+            # Once more: another run may just have written it.
+            check_output(output, TRAINED_MODEL, by_writing=False, token=token)
         plan.world.barrier()
         yield Run(plan, output, folder, token)
     if plan.world.is_main:

@@ -1,7 +1,8 @@
 """Logs the metrics of each epoch and the report to MLflow.
 
-Logging never fails or slows down training: a thread does it, and any failure there is just one warning. In an
-Azure ML job it goes to the run that Azure has created; elsewhere to a new run of the experiment
+Logging never fails training, nor makes it wait: a thread does it, and any failure there is just one warning.
+What it costs is the import of MLflow, two seconds of the interpreter while the first epoch runs.
+In an Azure ML job it goes to the run that Azure has created; elsewhere to a new run of the experiment
 `train_pytorch_model`, in MLflow's default store unless its environment variables name another.
 """
 
@@ -12,7 +13,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from train_pytorch_model.machine.console import logger
@@ -89,18 +89,13 @@ class MlflowTracker:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
             self._ends_as = "FINISHED"
-        elif issubclass(kind, Exception):
+        elif isinstance(error, Exception):
             self._ends_as = "FAILED"  # a stopped run stays open, to be resumed
         self._queue.put(None)
-        timeout_s = CLOSING_S if kind is None else STOPPING_S
+        timeout_s = CLOSING_S if error is None else STOPPING_S
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             self._warn_of_metrics(f"no answer within {timeout_s:.0f} s")

@@ -16,6 +16,7 @@ def parameter(name: str) -> str:
     That is `learning_rate` in Python, and on the command line, which has called `name_parameters`,
     --learning-rate. So nothing below `commands` needs to know the options.
     """
+    assert name.isidentifier(), f"{name} is an option, not a parameter"
     return _STYLE[0](name)
 
 
