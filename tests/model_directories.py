@@ -1,9 +1,12 @@
 """Model directories for tests, and the module names that the classic components give their networks."""
 
 from pathlib import Path
+from typing import Any
 
+from tests.painting import paint_folders
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory, write_spec
 from train_pytorch_model.formats.writing import write_yaml
+from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.words.recipe import Recipe
 
 RESNET = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification.resnet"
@@ -39,3 +42,12 @@ def model_of(
     """Write and open a model directory, which has two categories if it is `trained`."""
     categories = ("x", "y") if trained else ()
     return open_model_directory(write_model(tmp_path / "model", recipe, is_pretrained, categories), "Model")
+
+
+def open_painted(tmp_path: Path, **recipe: Any) -> OpenedInputs:
+    """Training inputs with a model of that recipe; paints the datasets that do not exist yet."""
+    model = write_model(tmp_path / "model", Recipe(**recipe))
+    for first, name in enumerate(("training", "validation")):
+        if not (tmp_path / name).exists():
+            paint_folders(tmp_path / name, per_category=3, first=10 * first)
+    return open_training_inputs(model, tmp_path / "training", tmp_path / "validation")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 # Tests run in parallel on machines of any speed, so the time of an example means nothing.
 settings.register_profile("unit", deadline=None)
@@ -22,3 +22,9 @@ def resnet18() -> "nn.Module":
 
     torch.manual_seed(3)
     return build("resnet18", False, 3)
+
+
+@pytest.fixture
+def state(resnet18: "nn.Module") -> "dict[str, Tensor]":
+    """The state dict of `resnet18`, in a new dict that the test may change."""
+    return dict(resnet18.state_dict())

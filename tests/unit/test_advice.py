@@ -1,0 +1,143 @@
+"""What is said about unusual inputs before training or evaluating begins."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.model_directories import HALF, model_of, open_painted, write_model
+from tests.painting import paint_folders
+
+from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.manifest import write_manifest
+from train_pytorch_model.inputs.advice import imbalance_warning, learning_warnings
+from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_training_inputs
+from train_pytorch_model.words.recipe import Recipe
+
+
+def test_unusual_data_is_warned_about(tmp_path: Path) -> None:
+    for first, name in enumerate(("training", "validation")):
+        paint_folders(tmp_path / name, 2, ("blue", "red"), first=10 * first)
+        (tmp_path / name / "NA").mkdir()
+    (tmp_path / "training/notes.txt").touch()
+    empty, ignored, renamed, few, other_empty = open_painted(tmp_path).warnings
+    training, validation = (f'{p.title()} dataset "{tmp_path / p}"' for p in ("training", "validation"))
+    assert empty == f"{training} has no image of category\n  'NA'"
+    assert ignored == f"{training}: skipped: files of another kind (.txt): 1."
+    assert renamed == (
+        "the designer's Score Image Model takes these category names for numbers or missing values: NA"
+    )
+    assert few.startswith("Training images per category: 1 on average, few to train from")
+    assert other_empty == f"{validation} has no image of category\n  'NA'"
+
+
+def test_validating_on_training_images_is_a_warning(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    images, copied, other = (paint_folders(tmp_path / name, 2, ("blue", "red")) for name in "abc")
+    for file in other.glob("*/*"):
+        file.write_bytes(file.read_bytes() + b"0")  # other images of the same names
+
+    def overlap_warnings(validation: Path) -> list[str]:
+        warnings = open_training_inputs(model, images, validation).warnings
+        return [warning for warning in warnings if "memorises its training images" in warning]
+
+    (same,) = overlap_warnings(tmp_path / "b/../a")
+    assert same.startswith("Training and validation dataset are the same directory: ")
+    (alike,) = overlap_warnings(copied)
+    assert alike.startswith("Training and validation dataset hold the same images: ")
+    assert overlap_warnings(other) == []
+
+
+def test_more_validation_than_training_images_are_a_warning(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    few, many = (paint_folders(tmp_path / name, count) for name, count in (("few", 2), ("many", 3)))
+    said = "More images to validate on (9) than to train on (6): are --training-dataset and"
+    for training, validation, warns in ((few, many, True), (many, few, False)):
+        warnings = open_training_inputs(model, training, validation).warnings
+        assert any(warning.startswith(said) for warning in warnings) is warns
+
+
+@pytest.mark.parametrize("is_pretrained", [False, True])
+def test_freezing_a_random_backbone_is_a_warning(tmp_path: Path, is_pretrained: bool) -> None:
+    recipe = Recipe(freeze_backbone=True, mean=HALF, std=HALF)
+    model = write_model(tmp_path / "model", recipe, is_pretrained)
+    training, validation = (paint_folders(tmp_path / name, 2, first=ord(name)) for name in "ab")
+    warnings = open_training_inputs(model, training, validation).warnings
+    said = "Only the last layer is trained, and the weights before it are random."
+    assert [warning.startswith(said) for warning in warnings] == ([] if is_pretrained else [True])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        ("training_dataset", "These images have the names of the model's training images. "),
+        (
+            "validation_dataset",
+            "These images have the names of the validation images that chose the model's epoch. ",
+        ),
+        ("another", ""),
+    ],
+)
+def test_evaluating_on_training_or_validation_images_is_a_warning(
+    tmp_path: Path, dataset: str, said: str
+) -> None:
+    images = paint_folders(tmp_path / "images", 2)
+    recipe = Recipe(mean=HALF, std=HALF)
+    model = write_model(tmp_path / "model", recipe, categories=("blue", "green", "red"))
+    write_manifest(model, {dataset: open_image_directory(images, "Dataset").fingerprint()})
+    (model / "_meta.yaml").touch()
+    warnings = open_evaluation_inputs(model, images).warnings
+    assert [warning.startswith(said) for warning in warnings] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("is_pretrained", "trained", "per_category", "warns"),
+    [
+        pytest.param(False, False, 499, True, id="from scratch"),
+        pytest.param(False, False, 500, False, id="enough images"),
+        pytest.param(True, False, 1, False, id="pretrained"),
+        pytest.param(False, True, 1, False, id="trained before"),
+    ],
+)
+def test_few_images_for_training_from_scratch_are_a_warning(
+    tmp_path: Path, is_pretrained: bool, trained: bool, per_category: int, warns: bool
+) -> None:
+    names = ("blue", "red")
+    model = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), is_pretrained, names * trained)
+    paint_folders(tmp_path / "training", per_category, names, size=(8, 8))
+    paint_folders(tmp_path / "validation", 1, names, first=1000, size=(8, 8))
+    warning = (
+        f"Training images per category: {per_category} on average, few to train from scratch. Pretrained"
+        " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
+    )
+    inputs = open_training_inputs(model, tmp_path / "training", tmp_path / "validation")
+    assert inputs.warnings == ((warning,) if warns else ())
+
+
+def test_imbalanced_categories_are_a_warning(tmp_path: Path) -> None:
+    paint_folders(tmp_path / "training", 30, ("blue",))
+    paint_folders(tmp_path / "training", 3, ("green", "red"))
+    warnings = open_painted(tmp_path).warnings
+    assert warnings[0] == (
+        "The largest category has 10 times as many training images as the smallest."
+        " `init-model --balance-classes` compensates for that."
+    )
+
+
+def test_imbalanced_categories_are_no_warning_if_training_balances_them(tmp_path: Path) -> None:
+    model = model_of(tmp_path, Recipe(balance_classes=True), is_pretrained=True)
+    assert list(learning_warnings(np.array([100, 1]), model)) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "times"),
+    [
+        ([10, 1, 5], "10 times"),
+        ([9, 1, 5], ""),
+        ([5000, 0, 5], "1,000 times"),
+        ([5, 0, 0], ""),
+        ([0, 0], ""),
+    ],
+)
+def test_categories_are_imbalanced_from_a_ratio_of_ten(counts: list[int], times: str) -> None:
+    note = imbalance_warning(np.array(counts))
+    assert (f" {times} as many training images" in note) if times else note == ""

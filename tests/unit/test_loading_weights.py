@@ -1,0 +1,193 @@
+"""Networks loaded from weights files and model directories."""
+
+import copy
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.weights_files import saved
+from torch import Tensor, nn
+
+from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
+from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.image_classifier.weights import (
+    WeightsError,
+    read_state_dict,
+    with_prefix,
+)
+from train_pytorch_model.networks.models import build_model, load_weights
+from train_pytorch_model.words.errors import InvalidModelDirectoryError
+
+LIMIT = 1 << 30
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def untrained(untrained_resnet18: Path) -> ModelDirectory:
+    return open_model_directory(untrained_resnet18, "Untrained model")
+
+
+def fresh() -> nn.Module:
+    return build("resnet18", False, 3)
+
+
+def test_all_weights_are_loaded(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    network = fresh()
+    load_weights(network, "resnet18", saved(tmp_path / "model", with_prefix(state)))
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, state[name]), name
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.module."])
+def test_weights_of_a_wrapped_network_are_loaded(
+    tmp_path: Path, state: dict[str, Tensor], prefix: str
+) -> None:
+    inside = {"n_averaged": torch.tensor(3), **{prefix + name: value for name, value in state.items()}}
+    network = fresh()
+    load_weights(network, "resnet18", saved(tmp_path / "model", inside))
+    assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+
+
+def as_torchvision_wrote_it(architecture: str, network: nn.Module) -> dict[str, Tensor]:
+    """The state dict with the older names of torchvision's published weights files."""
+    names: dict[str, tuple[str, Callable[[re.Match[str]], str]]] = {
+        "densenet121": (r"(denselayer\d+\.(?:norm|conv))([12]\.)", lambda found: f"{found[1]}.{found[2]}"),
+        "vit_b_32": (r"mlp\.([03])\.", lambda found: f"mlp.linear_{1 + int(found[1]) // 3}."),
+        "resnet18": ("^$", lambda _: ""),
+    }
+    pattern, old = names[architecture]
+    state = network.state_dict().items()
+    return {re.sub(pattern, old, name): value for name, value in state if "num_batches_tracked" not in name}
+
+
+@pytest.mark.parametrize("architecture", ["resnet18", "densenet121", "vit_b_32"])
+def test_published_torchvision_weights_are_loaded(tmp_path: Path, architecture: str) -> None:
+    given = build(architecture, False, 3)
+    file = saved(tmp_path / "weights.pth", as_torchvision_wrote_it(architecture, given))
+    network = build(architecture, False, 3)
+    load_weights(network, architecture, file)
+    expected = given.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
+
+
+def test_a_head_for_other_categories_is_replaced_and_the_other_weights_are_kept(
+    untrained: ModelDirectory,
+) -> None:
+    before = read_state_dict(untrained.weights_path, LIMIT)
+    assert before["fc.weight"].shape == (1000, 512)
+    torch.manual_seed(5)
+    network = build_model(untrained, 4)
+    found = network.state_dict()
+    assert found["fc.weight"].shape == (4, 512)
+    assert found["fc.bias"].shape == (4,)
+    assert all(torch.equal(found[name], before[name]) for name in before if not name.startswith("fc."))
+    torch.manual_seed(5)
+    again = build_model(untrained, 4)
+    assert torch.equal(again.state_dict()["fc.weight"], found["fc.weight"])
+
+
+@pytest.mark.parametrize("num_classes", [3, 5, 1000])
+def test_a_trained_model_whose_head_does_not_match_its_categories_is_refused(
+    num_classes: int, tmp_path: Path, untrained: ModelDirectory
+) -> None:
+    saved(tmp_path / "model", with_prefix(build("resnet18", False, 5).state_dict()))
+    trained = replace(untrained, root=tmp_path, categories=("a", "b", "c"))
+    with pytest.raises(InvalidModelDirectoryError) as raised:
+        build_model(trained, num_classes)
+    assert "model: its head has 5 classes; index_to_label.csv names 3." in str(raised.value)
+
+
+def test_a_head_for_the_same_number_of_categories_is_kept(untrained: ModelDirectory) -> None:
+    before = read_state_dict(untrained.weights_path, LIMIT)
+    assert torch.equal(build_model(untrained, 1000).state_dict()["fc.weight"], before["fc.weight"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(
+            lambda state: state.pop("layer1.0.conv1.weight"),
+            "layer1.0.conv1.weight is missing.",
+            id="a missing weight",
+        ),
+        pytest.param(
+            lambda state: state.update(extra=torch.ones(1)), "extra is unexpected.", id="an extra weight"
+        ),
+        pytest.param(
+            lambda state: state.update({"conv1.weight": torch.ones(64, 3, 3, 3)}),
+            "conv1.weight has shape (64, 3, 3, 3), expected (64, 3, 7, 7).",
+            id="another shape",
+        ),
+        pytest.param(
+            lambda state: state.update({"bn1.bias": torch.ones(64, dtype=torch.int64)}),
+            "bn1.bias has dtype torch.int64, expected torch.float32.",
+            id="another dtype",
+        ),
+        pytest.param(
+            lambda state: state.update({"fc.weight": torch.ones(3, 100)}),
+            "fc.weight has shape (3, 100), expected (3, 512).",
+            id="a head of another width",
+        ),
+        pytest.param(
+            lambda state: state.update({"fc.weight": torch.ones(7, 512)}),
+            "fc.weight has shape (7, 512), expected (3, 512).",
+            id="a head whose weight and bias disagree",
+        ),
+        pytest.param(
+            lambda state: state.update({"fc.weight": torch.ones(512)}),
+            "fc.weight has shape (512,), expected (3, 512).",
+            id="a head of one dimension",
+        ),
+        pytest.param(lambda state: state.pop("fc.bias"), "fc.bias is missing.", id="half a head"),
+        pytest.param(
+            lambda state: [state.pop(name) for name in list(state) if name.startswith("layer1.0.")],
+            "layer1.0.conv1.weight is missing; layer1.0.bn1.weight is missing; layer1.0.bn1.bias is missing;"
+            " layer1.0.bn1.running_mean is missing; layer1.0.bn1.running_var is missing, and 5 more.",
+            id="many",
+        ),
+    ],
+)
+def test_mismatched_weights_are_listed_and_nothing_is_loaded(
+    tmp_path: Path,
+    resnet18: nn.Module,
+    state: dict[str, Tensor],
+    change: Callable[[dict[str, Tensor]], object],
+    message: str,
+) -> None:
+    change(state)
+    path = saved(tmp_path / "model", with_prefix(state))
+    before = copy.deepcopy(resnet18.state_dict())
+    with pytest.raises(WeightsError) as raised:
+        load_weights(resnet18, "resnet18", path)
+    assert str(raised.value) == message
+    assert all(torch.equal(value, before[name]) for name, value in resnet18.state_dict().items())
+
+
+def test_the_error_names_the_directory_and_the_architecture(
+    tmp_path: Path, untrained: ModelDirectory
+) -> None:
+    saved(tmp_path / "model", {"model.x": torch.ones(1)})
+    with pytest.raises(InvalidModelDirectoryError) as raised:
+        build_model(replace(untrained, root=tmp_path), 3)
+    message = str(raised.value)
+    assert message.startswith(
+        f'ModelDirectory "Untrained model {tmp_path}" is invalid. Reason: model: conv1.weight is missing; '
+    )
+    assert message.endswith("more. The weights of a resnet18 are expected.")
+
+
+def test_half_precision_weights_are_loaded_in_single_precision(
+    tmp_path: Path, state: dict[str, Tensor]
+) -> None:
+    halves = {name: v.half() if v.is_floating_point() else v for name, v in state.items()}
+    network = fresh()
+    load_weights(network, "resnet18", saved(tmp_path / "model", halves))
+    assert {value.dtype for value in network.parameters()} == {torch.float32}
