@@ -22,7 +22,6 @@ from train_pytorch_model.networks.models import build_model, load_weights
 from train_pytorch_model.words.errors import InvalidModelDirectoryError
 
 LIMIT = 1 << 30
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module", autouse=True)
