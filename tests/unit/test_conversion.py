@@ -26,7 +26,8 @@ from train_pytorch_model.words.errors import InvalidDatasetError, UnfinishedOutp
 
 HINT = (
     "Convert takes one folder per category, an archive of them"
-    " (.zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2), or AutoML's .jsonl."
+    " (.zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2), a CSV table of file names and categories, or AutoML's"
+    " .jsonl."
 )
 
 

@@ -1,26 +1,41 @@
-"""`convert`: turn class folders, an archive or an AutoML list into an image directory."""
+"""`convert`: turn class folders, an archive, a table or an AutoML list into an image directory."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.datasets.conversion import OUTPUT, convert, open_source
+from train_pytorch_model.commands.program import OptionalName, OptionalPath, Switch
+from train_pytorch_model.datasets.conversion import OUTPUT, Labels, convert, open_source
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up
 
 
 @dataclass(frozen=True, kw_only=True)
 class Convert:
-    """Convert class folders, an archive or an AutoML list to an ImageDirectory; files stay unchanged."""
+    """Convert class folders, an archive, a table or an AutoML list to an ImageDirectory.
+
+    The files of the images stay unchanged."""
 
     EXAMPLE: ClassVar[str] = "--input flowers.zip --output images"
 
     input: Path
-    """One folder per category, a folder of images, an archive of either, or an AutoML .jsonl or MLTable."""
+    """One folder per category, a folder of images, an archive of either, a .csv of file names and categories,
+    or an AutoML .jsonl or MLTable."""
 
     output: Path
     """ImageDirectory to write; must be new or empty."""
+
+    labels: OptionalPath = None
+    """CSV of file names and categories; by default labels.csv or metadata.csv in the folder, if any."""
+
+    images: OptionalPath = None
+    """Folder with the images that a table or an AutoML list names; by default its own."""
+
+    file_column: OptionalName = None
+    """Column of the CSV with the file names; by default found by its name."""
+
+    label_column: OptionalName = None
+    """Column of the CSV with the categories; by default found by its name."""
 
     quiet: Switch = False
     """Print warnings and errors only."""
@@ -31,7 +46,13 @@ class Convert:
         check_apart(self.output, OUTPUT, self.input, "input")
         check_output(self.output, OUTPUT)
         logger.info(f"Reading {self.input}")
-        with open_source(self.input, self.output) as source:
+        labels = Labels(
+            labels=self.labels,
+            images=self.images,
+            file_column=self.file_column or "",
+            label_column=self.label_column or "",
+        )
+        with open_source(self.input, self.output, labels) as source:
             images = source.images
             kind = f"of {len(images.categories):,} categories" if images.categories else "without categories"
             logger.info(f"Converting {len(images):,} images {kind}")

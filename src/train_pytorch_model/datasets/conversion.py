@@ -18,6 +18,7 @@ from train_pytorch_model.formats.image_directory import (
     open_image_directory,
     writing_image_directory,
 )
+from train_pytorch_model.formats.label_table import TABLE_SUFFIXES, TABLES, read_table, table_in
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, readable_images, write_bad_images
@@ -27,7 +28,10 @@ from train_pytorch_model.words.wording import parameter
 
 PORT = "Input dataset"
 OUTPUT = "output"
-HINT = f"Convert takes one folder per category, an archive of them ({KINDS}), or AutoML's {SUFFIX}."
+HINT = (
+    f"Convert takes one folder per category, an archive of them ({KINDS}), a CSV table of file names and"
+    f" categories, or AutoML's {SUFFIX}."
+)
 IMAGES_PER_LINE = 10_000  # in a log
 
 
@@ -45,8 +49,25 @@ class Source:
     """File in `folder` that is not as it was in the archive → the reason."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """Where the categories of images are, if not in the names of their folders."""
+
+    labels: Path | None = None
+    """The table of the categories; by default the one in the folder, if there is one."""
+    images: Path | None = None
+    """The folder with the images that a table or a list names; by default its own folder."""
+    file_column: str = ""
+    """The table's column of file names; found by its name if empty."""
+    label_column: str = ""
+    """The table's column of categories; found by its name if empty."""
+
+
+BY_DEFAULT = Labels()
+
+
 @contextmanager
-def open_source(path: Path, output: Path) -> Iterator[Source]:
+def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterator[Source]:
     """Open and check the input without reading its images; an archive is unpacked beside the output.
 
     Raises `InvalidDatasetError`, and `UnfinishedOutputError` if there is no space to unpack.
@@ -54,13 +75,15 @@ def open_source(path: Path, output: Path) -> Iterator[Source]:
     title = f'{PORT} "{path}"'
     try:
         if os.path.isdir(path):  # noqa: PTH112, False for a name too long, where Path raises
-            yield _open_folder(path)
+            yield _open_folder(path, labels)
         elif not os.path.isfile(path):  # noqa: PTH113, the same
             raise InvalidDatasetError(title, "there is no such file or directory.", HINT)
+        elif path.name in TABLES or path.suffix.lower() in TABLE_SUFFIXES:
+            yield _open_table(path, labels, path)
         elif path.name == MLTABLE:
-            yield _open_annotations(annotations_of(path.parent), path)
+            yield _open_annotations(annotations_of(path.parent), labels, path)
         elif path.suffix.lower() == SUFFIX:
-            yield _open_annotations(path, path)
+            yield _open_annotations(path, labels, path)
         else:
             with _folder_beside(output) as folder:
                 yield _open_archive(path, folder, output)
@@ -98,16 +121,25 @@ def convert(source: Source, output: Path) -> int:
     return len(kept)
 
 
-def _open_folder(path: Path) -> Source:
+def _open_folder(path: Path, labels: Labels) -> Source:
+    if table := labels.labels or table_in(path):
+        return _open_table(table, labels, path)
     if (path / MLTABLE).exists():
-        return _open_annotations(annotations_of(path), path)
+        return _open_annotations(annotations_of(path), labels, path)
     if (path / META).exists():
         raise MalformedFileError("it is already an ImageDirectory; no conversion is needed.")
     return Source(open_image_directory(path, PORT), path)
 
 
-def _open_annotations(path: Path, root: Path) -> Source:
-    return Source(images_of(read_annotations(path), root, PORT), path.parent)
+def _open_table(table: Path, labels: Labels, root: Path) -> Source:
+    folder = labels.images or (root if root.is_dir() else root.parent)
+    listing = read_table(table, folder, labels.file_column, labels.label_column)
+    return Source(images_of(listing, root, PORT), folder)
+
+
+def _open_annotations(path: Path, labels: Labels, root: Path) -> Source:
+    folder = labels.images or path.parent
+    return Source(images_of(read_annotations(path, folder), root, PORT), folder)
 
 
 def _open_archive(path: Path, folder: Path, output: Path) -> Source:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ INCOMPLETE = "_incomplete"
 MAX_YAML_BYTES = 1 << 20
 MAX_YAML_BRACKETS = 50  # nested; parsing time grows with the square of the depth
 MAX_JSON_BYTES = 64 << 20
+MAX_LINE_BYTES = 1 << 20
 
 T = TypeVar("T")
 
@@ -84,6 +85,27 @@ def read_bounded(path: Path, limit: int) -> bytes:
     if len(data) > limit:
         raise MalformedFileError(f"{path.name} is larger than {limit:,} bytes.")
     return data
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, without line ends, with their numbers counted from 1.
+
+    Raises `MalformedFileError`, also for a line of more than `MAX_LINE_BYTES`.
+    """
+    number = 0
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(line) > MAX_LINE_BYTES:
+                    raise MalformedFileError(
+                        f"{path.name}:{number}: more than {MAX_LINE_BYTES:,} bytes in a line."
+                    )
+                line = line.removeprefix(BOM_UTF8).strip()
+                if line:
+                    yield number, line
+    except OSError as error:
+        raise MalformedFileError(f"it cannot be read: {error.strerror}.") from error
 
 
 def sha256_of(path: Path) -> str:
