@@ -186,17 +186,16 @@ def test_no_color_turns_colours_off(screen: Callable[..., Screen], monkeypatch: 
 
 
 def test_characters_that_the_console_cannot_show_are_replaced(
-    screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
+    screen: Callable[..., Screen],
 ) -> None:
-    monkeypatch.setattr("sys.stderr", Screen("ascii"))
     shown = screen(encoding="ascii")
     write_what_the_console_can()
     set_up()
-    logger.info("it holds a, b \N{HORIZONTAL ELLIPSIS} and \N{SNOWMAN}")
+    logger.info("it holds a, b and \N{SNOWMAN}")
     with progress_bar(2, "Epoch 1/5") as bar:
         bar.advance()
         bar.show(1, "loss 1")
-    assert plain(shown.text).startswith("it holds a, b ... and \\u2603\n")
+    assert plain(shown.text).startswith("it holds a, b and \\u2603\n")
     assert "\\u" not in plain(shown.text).partition("\n")[2]
 
 

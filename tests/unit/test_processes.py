@@ -2,16 +2,21 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import tyro
 
-from train_pytorch_model.commands.processes import command_line_of, run_in_processes
+from train_pytorch_model.commands.processes import options_of, run_in_processes
+from train_pytorch_model.commands.score import Score
+from train_pytorch_model.commands.train import Train
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.machine.launch import Agent, LaunchError
 from train_pytorch_model.machine.priority import SWITCH_S
 from train_pytorch_model.stories import processes as stories
+from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError
 
 COMMAND = ["score", "--quiet"]
@@ -98,8 +103,19 @@ def test_a_launcher_checks_the_inputs_and_exits_with_the_status_of_its_workers(
     assert done == ["inputs", (2, COMMAND)]
 
 
-def test_options_become_a_command_line() -> None:
-    options = {"--top-k": 3, "--dataset": None}
-    assert command_line_of("score", options, {"--quiet": True, "--fresh": False}) == [
-        *("score", "--top-k", "3", "--quiet")
+def test_the_options_of_a_command_become_those_of_its_workers() -> None:
+    folder = Path("a folder")
+    score = Score(trained_model=folder, dataset=folder, scored_dataset=folder, top_k=3, quiet=True)
+    train = Train(
+        untrained_model=folder,
+        training_dataset=folder,
+        validation_dataset=folder,
+        trained_model=folder,
+        parameters=TrainConfig(warmup_epochs=2, learning_rate=1e-7, random_seed=-3),
+        fresh=True,
+    )
+    for command in (score, train):
+        assert tyro.cli(type(command), args=list(options_of(command))) == command
+    assert list(options_of(train.parameters)) == [
+        *("--warmup-step-number", "2", "--learning-rate", "1e-07", "--random-seed", "-3")
     ]

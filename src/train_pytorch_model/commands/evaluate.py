@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from train_pytorch_model.commands.processes import command_line_of, run_on_images
+from train_pytorch_model.commands.processes import options_of, run_on_images
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.inputs.opening import ScoringInputs, open_evaluation_inputs
 from train_pytorch_model.machine.console import logger
@@ -38,11 +38,10 @@ class Evaluate:
 
     def run(self) -> None:
         """Evaluate, and print the main metrics."""
-        options = {"--trained-model": self.trained_model, "--dataset": self.dataset, "--output": self.output}
         run_on_images(
             self._evaluate,
             lambda: open_evaluation_inputs(self.trained_model, self.dataset),
-            command_line_of("evaluate", options, {"--quiet": self.quiet}),
+            ["evaluate", *options_of(self)],
             trained_model=self.trained_model,
             dataset=self.dataset,
             output=self.output,

@@ -1,8 +1,8 @@
 """Run a verb's story in as many processes as there are GPUs, refusing mistakes before PyTorch is loaded."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,8 +13,11 @@ from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import set_up
 from train_pytorch_model.machine.launch import LAUNCHER, is_alone, rank_of
 from train_pytorch_model.machine.process_table import end_with_parent
+from train_pytorch_model.words.config import flag
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from train_pytorch_model.distributed.world import World
 
 T = TypeVar("T", OpenedInputs, ScoringInputs)
@@ -77,10 +80,11 @@ def on_this_host(directory: D, root: Path) -> D:
     return directory if directory.root == root else replace(directory, root=root)
 
 
-def command_line_of(verb: str, options: Mapping[str, object], switches: Mapping[str, bool]) -> list[str]:
-    """Return the arguments of a verb, for the workers that it starts; options that are None are left out."""
-    return [
-        verb,
-        *(text for option, value in options.items() if value is not None for text in (option, str(value))),
-        *(switch for switch, is_on in switches.items() if is_on),
-    ]
+def options_of(command: "DataclassInstance") -> Iterator[str]:
+    """Yield the options that differ from their defaults, for the workers that a command starts."""
+    for option in fields(command):
+        value = getattr(command, option.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            yield from options_of(value)
+        elif value != option.default:
+            yield from (flag(option.name),) if value is True else (flag(option.name), str(value))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from train_pytorch_model.commands.processes import command_line_of, run_on_images
+from train_pytorch_model.commands.processes import options_of, run_on_images
 from train_pytorch_model.commands.program import OptionalInt, Switch
 from train_pytorch_model.inputs.opening import ScoringInputs, open_scoring_inputs
 from train_pytorch_model.machine.console import logger
@@ -42,16 +42,10 @@ class Score:
         """Score the images, and print the accuracy if they are labelled."""
         if self.top_k is not None and self.top_k < 1:
             raise ParameterError(out_of_range("Top k", "greater than 0", "--top-k", self.top_k))
-        options = {
-            "--trained-model": self.trained_model,
-            "--dataset": self.dataset,
-            "--scored-dataset": self.scored_dataset,
-            "--top-k": self.top_k,
-        }
         run_on_images(
             self._score,
             lambda: open_scoring_inputs(self.trained_model, self.dataset),
-            command_line_of("score", options, {"--quiet": self.quiet}),
+            ["score", *options_of(self)],
             trained_model=self.trained_model,
             dataset=self.dataset,
             output=self.scored_dataset,

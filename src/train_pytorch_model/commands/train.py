@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import tyro
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.processes import command_line_of, on_this_host, run_in_processes
+from train_pytorch_model.commands.processes import on_this_host, options_of, run_in_processes
 from train_pytorch_model.commands.program import Switch, activation_commands
 from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.outputs import check_apart, check_output
@@ -68,7 +68,8 @@ class Train:
         try:
             check_apart(self.trained_model, TRAINED_MODEL, self.training_dataset, "training_dataset")
             check_apart(self.trained_model, TRAINED_MODEL, self.validation_dataset, "validation_dataset")
-            run_in_processes(self._train, self._open, self._command_line(), {"parameters": parameters})
+            arguments = ["train", *options_of(self)]
+            run_in_processes(self._train, self._open, arguments, {"parameters": parameters})
         except UserError as error:
             if not self.dry_run and (_hides_exit_status() or isinstance(error, TrainingError)):
                 run = RunFolder.beside(self.trained_model)
@@ -118,18 +119,6 @@ class Train:
                 return
             train(self.parameters, inputs, self.trained_model, world, self.fresh)
             self._say_what_next()
-
-    def _command_line(self) -> list[str]:
-        """Return the arguments of this command, for the worker processes that it starts."""
-        options: dict[str, object] = {
-            "--untrained-model": self.untrained_model,
-            "--training-dataset": self.training_dataset,
-            "--validation-dataset": self.validation_dataset,
-            "--trained-model": self.trained_model,
-            **self.parameters.as_flags(),
-        }
-        switches = {"--dry-run": self.dry_run, "--fresh": self.fresh, "--quiet": self.quiet}
-        return command_line_of("train", options, switches)
 
     def _say_what_next(self) -> None:
         model = shlex.quote(str(self.trained_model))

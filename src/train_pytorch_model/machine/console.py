@@ -4,7 +4,7 @@ Everybody writes to `logger`; the command decides in `set_up` who listens. A lin
 it is, so that a command in it can be copied; `paragraph` is wrapped, and `summary` is cut to the terminal.
 """
 
-import codecs
+import io
 import logging
 import os
 import sys
@@ -22,7 +22,6 @@ from rich.text import Text
 TITLE_WIDTH = 12  # columns
 MIN_WIDTH = 40  # columns; on a narrower terminal, text is wrapped to this width
 USUAL_WIDTH = 80  # columns; a narrower terminal shows as many facts of an epoch, over two lines
-CONSOLE_ERRORS = "in_other_letters"
 MIN_BAR = 8  # columns of the bar itself; facts that do not fit beside it go below
 BELOW = "  "  # indents that line
 REFRESHES_PER_SECOND = 4  # smooth enough; each takes the GIL, which the decoding threads need too
@@ -105,10 +104,8 @@ def progress_bar(total: int, title: str, done: int = 0, lines_every: int = 1) ->
 
 def write_what_the_console_can() -> None:
     """Replace characters that the console cannot encode, instead of raising an error."""
-    codecs.register_error(CONSOLE_ERRORS, _in_other_letters)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors=CONSOLE_ERRORS)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # standard error does so already
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 class TerminalHandler(logging.Handler):
@@ -227,8 +224,3 @@ def _fit(facts: Sequence[str], room: int, between: str = "  ") -> Sequence[str]:
     while count < len(facts) and len(between.join(facts[: count + 1])) <= room:
         count += 1
     return facts[:count]
-
-
-def _in_other_letters(error: UnicodeError) -> tuple[str | bytes, int]:
-    replaced, end = codecs.backslashreplace_errors(error)
-    return str(replaced).replace("\\u2026", "..."), end
