@@ -39,9 +39,12 @@ def test_a_verb_may_be_written_with_underscores() -> None:
     assert "train-pytorch-model init-model" in run_program("init_model", "--help").stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["trian"]], ids=["nothing", "a typo"])
-def test_a_missing_or_unknown_verb_lists_the_verbs(arguments: list[str]) -> None:
-    ended = run_program(*arguments)
+def test_the_program_alone_prints_its_help() -> None:
+    assert run_program() == run_program("--help")
+
+
+def test_an_unknown_verb_lists_the_verbs() -> None:
+    ended = run_program("trian")
     assert ended.status == 2
     for verb in VERBS:
         assert verb in ended.stderr

@@ -10,10 +10,17 @@ import pytest
 
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.init_transformation import InitTransformation
-from train_pytorch_model.commands.program import activation_commands, run_verbs, without_boolean_values
+from train_pytorch_model.commands.mistakes import NAMES, REMARKS, hints
+from train_pytorch_model.commands.program import (
+    activation_commands,
+    fields_of,
+    run_verbs,
+    without_boolean_values,
+)
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.train import Train
+from train_pytorch_model.commands.verbs import VERBS
 from train_pytorch_model.words.config import TrainConfig
 
 
@@ -51,7 +58,6 @@ def test_only_the_switches_of_the_command_are_converted() -> None:
             ["tain", "--epochs", "3"],
             '"tain" is not a verb. Did you mean "train"? The verbs are train, score;',
         ),
-        ([], 'a verb is missing: "program VERB …". The verbs are train, score;'),
         (["export"], '"export" is not a verb. The verbs are train, score;'),
         (["--epochs", "3"], 'a verb comes before the options: "program VERB --epochs …".'),
     ],
@@ -80,6 +86,35 @@ def test_an_option_of_another_verb_is_reported_with_that_verb(
         "--architecture is not an option of score, but of init-model and submit.",
         "--pretrained is not an option of score, but of init-model and submit.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("verb", "option", "here"),
+    [
+        ("train", "--lr=0.1", "--learning-rate"),
+        ("train", "--epoch", "--epochs"),
+        ("train", "--warmup-epochs", "--warmup-step-number"),
+        ("train", "--data", "--training-dataset or --validation-dataset"),
+        ("train", "--imgsz", "--image-size here, which is not an option of train, but of init-model"),
+        ("train", "-m", "--untrained-model or --trained-model"),
+        ("train", "--device", "CUDA_VISIBLE_DEVICES"),
+        ("train", "--num_workers", "cores"),
+        ("score", "--data-dir", "--dataset"),
+        ("score", "--output", "--scored-dataset"),
+        ("init-model", "--arch", "--architecture"),
+    ],
+)
+def test_an_option_of_another_trainer_is_answered_with_ours(verb: str, option: str, here: str) -> None:
+    options = {name: [each.name for each in fields_of(command)] for name, command in VERBS.items()}
+    (hint,) = hints([option, "3"], verb, options)
+    assert hint.startswith(f"{option.partition('=')[0]} is ")
+    assert f" {here} " in hint.replace(".", " ").replace("=", " ")
+
+
+def test_every_name_of_another_trainer_means_an_option() -> None:
+    ours = {option.name for command in VERBS.values() for option in fields_of(command)}
+    assert {field for fields in NAMES.values() for field in fields} <= ours
+    assert not NAMES.keys() & REMARKS.keys()
 
 
 def test_an_environment_that_is_not_active_is_activated_first(

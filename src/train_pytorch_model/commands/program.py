@@ -1,7 +1,6 @@
 """What all verbs share, from the command line to the exit status."""
 
 import atexit
-import difflib
 import inspect
 import os
 import shlex
@@ -21,6 +20,7 @@ from typing import Annotated, Any, ClassVar, NoReturn, Protocol, cast
 import tyro
 
 from train_pytorch_model import __version__
+from train_pytorch_model.commands.mistakes import hints, missing_verb
 from train_pytorch_model.formats.run_folder import is_azure_job, leave_error_info, remove_error_info
 from train_pytorch_model.machine.console import write_what_the_console_can
 from train_pytorch_model.machine.launch import rank_of
@@ -31,7 +31,6 @@ from train_pytorch_model.words.errors import (
     DISK_IS_FULL,
     LostRankError,
     ModuleOutOfMemoryError,
-    ParameterError,
     UnfinishedOutputError,
     UserError,
 )
@@ -66,11 +65,11 @@ def run_command(command: type[Command], prog: str) -> None:
 
 def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str) -> None:
     """Run a program with several verbs; exits with the status of the verb named."""
-    first, *rest = sys.argv[1:] or [""]
+    first, *rest = sys.argv[1:] or ["--help"]
     name = first.replace("_", "-")
     if name == "--version":
         print(__version__)
-    elif name in ("-h", "--help"):
+    elif name in ("-h", "--help", "help"):
         _run(lambda: _show_help(commands, prog, description))
     else:
         _run(lambda: _parse_verb(name, commands, prog, rest))
@@ -111,20 +110,15 @@ def _parse(command: type[Command], prog: str, arguments: Sequence[str]) -> Comma
 def _parse_verb(
     name: str, commands: Mapping[str, type[Command]], prog: str, arguments: Sequence[str]
 ) -> Command:
-    """Parse a verb's options; also name the verbs that have an option which this one lacks."""
+    """Parse a verb's options; also say what was probably meant by those that it lacks."""
     if name not in commands:
-        raise _missing_verb(name, list(commands), prog)
+        raise missing_verb(name, list(commands), prog)
     try:
         return _parse(commands[name], f"{prog} {name}", arguments)
     except SystemExit as end:
-        given = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
-        for option in given if end.code else ():
-            field_name = option.removeprefix("--").replace("-", "_")
-            verbs = [
-                verb for verb in commands if field_name in {each.name for each in _options(commands[verb])}
-            ]
-            if verbs and name not in verbs:
-                print(f"{option} is not an option of {name}, but of {' and '.join(verbs)}.", file=sys.stderr)
+        if end.code:
+            options = {verb: [each.name for each in fields_of(commands[verb])] for verb in commands}
+            print(*hints(arguments, name, options), sep="\n", file=sys.stderr)
         raise
 
 
@@ -135,20 +129,6 @@ def _show_help(commands: Mapping[str, type[Command]], prog: str, description: st
         summary, *_ = (inspect.getdoc(command) or "").splitlines()
         verbs.append(Annotated[command, tyro.conf.subcommand(name, description=summary)])
     return cast(Command, tyro.cli(reduce(or_, verbs), prog=prog, description=description, args=["--help"]))
-
-
-def _missing_verb(first: str, verbs: Sequence[str], prog: str) -> ParameterError:
-    """Return the error for a command line that does not start with a verb."""
-    if not first:
-        problem = f'a verb is missing: "{prog} VERB …".'
-    elif first.startswith("-"):
-        problem = f'a verb comes before the options: "{prog} VERB {first} …".'
-    else:
-        closest = difflib.get_close_matches(first, verbs, n=1)
-        problem = f'"{first}" is not a verb.' + "".join(f' Did you mean "{verb}"?' for verb in closest)
-    return ParameterError(
-        f'{problem} The verbs are {", ".join(verbs)}; "{prog} VERB --help" lists the options of one.'
-    )
 
 
 def activation_commands() -> Iterator[str]:
@@ -170,7 +150,7 @@ def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]
     for an option that is on by default becomes `--no-…`.
     """
     defaults = {
-        option.name: option.default for option in _options(command) if isinstance(option.default, bool)
+        option.name: option.default for option in fields_of(command) if isinstance(option.default, bool)
     }
     rewritten: list[str] = []
     rest = list(arguments)
@@ -186,11 +166,11 @@ def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]
     return rewritten
 
 
-def _options(command: type) -> Iterator[Field[Any]]:
+def fields_of(command: type) -> Iterator[Field[Any]]:
     """Yield the options of a command, including those of its groups."""
     for option in fields(command):
         if option.default_factory is not MISSING and is_dataclass(option.default_factory):
-            yield from _options(cast(type, option.default_factory))
+            yield from fields_of(cast(type, option.default_factory))
         else:
             yield option
 
