@@ -20,13 +20,8 @@ from train_pytorch_model.words.recipe import Recipe, sides
 
 
 @dataclass(frozen=True, kw_only=True)
-class InitModel:
-    """Write an untrained model directory: architecture, initial weights and training recipe."""
-
-    EXAMPLE: ClassVar[str] = "--architecture resnet18 --pretrained --output untrained"
-
-    output: Path
-    """Model directory to write; must be new or empty."""
+class ModelOptions:
+    """What an untrained model is: its architecture, initial weights and recipe."""
 
     architecture: Annotated[str, tyro.conf.arg(metavar="NAME")] = "resnet18"
     """A torchvision architecture: resnet50, efficientnet_b0, convnext_tiny, vit_b_16 … README lists all."""
@@ -46,17 +41,10 @@ class InitModel:
     memory_efficient: Switch = False
     """DenseNet only: save memory in training by recomputing activations, which takes more time."""
 
-    random_seed: int = 1
-    """Seed for the initial weights. Any integer."""
-
-    quiet: Switch = False
-    """Print warnings and errors only."""
-
     recipe: tyro.conf.OmitArgPrefixes[Recipe] = field(default_factory=Recipe)
 
-    def run(self) -> None:
-        """Check the options, then write the directory."""
-        set_up(quiet=self.quiet)
+    def check(self) -> None:
+        """Raise `ParameterError` for options that are unknown or do not go together."""
         if self.architecture not in FAMILY_OF:
             raise ParameterError(f"--architecture {unknown_architecture_message(self.architecture)}")
         options = {
@@ -78,21 +66,21 @@ class InitModel:
             raise ParameterError(f"--weights-file {self.weights_file} is not a file. Name an existing file.")
         if problems := self._size_problems():
             raise ParameterError("\n".join(problems))
-        check_output(self.output, "output")
 
+    def write(self, output: Path, random_seed: int, shows_download: bool) -> None:
+        """Write the untrained model directory; loads PyTorch. Raises what `initialize` raises."""
         from train_pytorch_model.stories.init_model import initialize
 
         initialize(
             self.architecture,
-            bool(own and options[own]),
+            self.zero_init_residual or self.memory_efficient,  # as checked, the architecture's own
             "DEFAULT" if self.pretrained else self.weights,
             self.weights_file,
-            self.random_seed,
+            random_seed,
             self.recipe,
-            self.output,
-            shows_download=not self.quiet,
+            output,
+            shows_download=shows_download,
         )
-        logger.info(f"The untrained {self.architecture} is in {self.output}")
 
     def _size_problems(self) -> list[str]:
         """Return the image sizes that the architecture or the recipe rules out, each with the reason."""
@@ -115,3 +103,27 @@ class InitModel:
             for flag, size in named.items()
             if size and not image_size and max(sides(size)) > MAX_COMMON_SIDE
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitModel(ModelOptions):
+    """Write an untrained model directory: architecture, initial weights and training recipe."""
+
+    EXAMPLE: ClassVar[str] = "--architecture resnet18 --pretrained --output untrained"
+
+    output: Path
+    """Model directory to write; must be new or empty."""
+
+    random_seed: int = 1
+    """Seed for the initial weights. Any integer."""
+
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
+    def run(self) -> None:
+        """Check the options, then write the directory."""
+        set_up(quiet=self.quiet)
+        self.check()
+        check_output(self.output, "output")
+        self.write(self.output, self.random_seed, shows_download=not self.quiet)
+        logger.info(f"The untrained {self.architecture} is in {self.output}")

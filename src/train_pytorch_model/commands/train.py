@@ -2,7 +2,8 @@
 
 import os
 import shlex
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -65,40 +66,20 @@ class Train:
         set_up(rank == 0, self.quiet)
         logger.info(f"Train PyTorch Model {__version__}")
         parameters = " ".join(f"{name} {value}" for name, value in self.parameters.as_flags().items())
-        try:
+        with recorded_failures(self.trained_model, rank) if not self.dry_run else nullcontext():
             check_apart(self.trained_model, TRAINED_MODEL, self.training_dataset, "training_dataset")
             check_apart(self.trained_model, TRAINED_MODEL, self.validation_dataset, "validation_dataset")
             arguments = ["train", *options_of(self)]
             run_in_processes(self._train, self._open, arguments, {"parameters": parameters})
-        except UserError as error:
-            if not self.dry_run and (_hides_exit_status() or isinstance(error, TrainingError)):
-                run = RunFolder.beside(self.trained_model)
-                run.fail(error, rank)
-                logger.info(f"The files of the failed run are in {run.root}")
-            raise
 
     def _open(self) -> OpenedInputs | None:
         """Open and check the inputs, and check the output; None if this same command has completed it."""
         inputs = open_training_inputs(
             self.untrained_model, self.training_dataset, self.validation_dataset, self.parameters.epochs
         )
-        is_main = rank_of(os.environ) == 0
-        run = RunFolder.beside(self.trained_model)
-        fingerprint = inputs.fingerprint(self.parameters)
-        if published_fingerprint(self.trained_model) == fingerprint:
-            logger.info(f"{self.trained_model} is already complete, from this same command.")
-            if self.fresh:
-                logger.info("--fresh is for unfinished runs: to train again, name another output.")
-            if is_main and run.token:
-                run.remove()
+        if is_complete(self.trained_model, inputs, self.parameters, self.fresh):
             return None
-        by_writing = is_main and not self.dry_run
-        check_output(self.trained_model, TRAINED_MODEL, by_writing=by_writing, token=run.token)
-        if is_main and not self.fresh:
-            run.check_resumable(fingerprint)
-        num_images = len(inputs.training) + len(inputs.validation)
-        next_step = "; loading PyTorch" if is_alone(os.environ) else ""
-        logger.info(f"Checked {num_images:,} images{next_step}")
+        check_run(self.trained_model, inputs, self.parameters, self.fresh, self.dry_run)
         return inputs
 
     def _train(self, inputs: OpenedInputs, world: "World") -> None:
@@ -138,6 +119,46 @@ class Train:
         )
         logger.info("  mlflow ui   # the curves of all runs")
         logger.info(f"  mlflow models serve --model-uri {model} --env-manager local --port 5001")
+
+
+def is_complete(output: Path, inputs: OpenedInputs, parameters: TrainConfig, fresh: bool) -> bool:
+    """Return whether this same command has completed the output; then remove what is left of its run."""
+    if published_fingerprint(output) != inputs.fingerprint(parameters):
+        return False
+    logger.info(f"{output} is already complete, from this same command.")
+    if fresh:
+        logger.info("--fresh is for unfinished runs: to train again, name another output.")
+    run = RunFolder.beside(output)
+    if rank_of(os.environ) == 0 and run.token:
+        run.remove()
+    return True
+
+
+def check_run(
+    output: Path, inputs: OpenedInputs, parameters: TrainConfig, fresh: bool, dry_run: bool = False
+) -> None:
+    """Check that the run can write its output, and resume. Raises `OutputDirectoryError`."""
+    is_main = rank_of(os.environ) == 0
+    run = RunFolder.beside(output)
+    check_output(output, TRAINED_MODEL, by_writing=is_main and not dry_run, token=run.token)
+    if is_main and not fresh:
+        run.check_resumable(inputs.fingerprint(parameters))
+    num_images = len(inputs.training) + len(inputs.validation)
+    next_step = "; loading PyTorch" if is_alone(os.environ) else ""
+    logger.info(f"Checked {num_images:,} images{next_step}")
+
+
+@contextmanager
+def recorded_failures(output: Path, rank: int) -> Iterator[None]:
+    """Record an error that ends the `with` in the run's folder, where nobody sees the exit status."""
+    try:
+        yield
+    except UserError as error:
+        if _hides_exit_status() or isinstance(error, TrainingError):
+            run = RunFolder.beside(output)
+            run.fail(error, rank)
+            logger.info(f"The files of the failed run are in {run.root}")
+        raise
 
 
 def _hides_exit_status() -> bool:

@@ -114,8 +114,16 @@ def open_training_inputs(
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
     model = open_model_directory(untrained_model, UNTRAINED_MODEL)
-    training, validation = open_training_datasets(training_dataset, validation_dataset)
+    return training_inputs(model, *open_training_datasets(training_dataset, validation_dataset), epochs)
 
+
+def training_inputs(
+    model: ModelDirectory, training: ImageDirectory, validation: ImageDirectory, epochs: int
+) -> OpenedInputs:
+    """Check the headers of images with the same categories, and decide what can be decided.
+
+    Raises `InvalidModelDirectoryError`, `InvalidDatasetError`.
+    """
     headers = read_headers(training)
     training, bad_training = without_bad_images(training, headers.bad)
     validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
@@ -148,6 +156,16 @@ def open_training_datasets(
     """
     training = open_image_directory(training_dataset, TRAINING_DATASET)
     validation = open_image_directory(validation_dataset, VALIDATION_DATASET)
+    return with_same_categories(training, validation)
+
+
+def with_same_categories(
+    training: ImageDirectory, validation: ImageDirectory
+) -> tuple[ImageDirectory, ImageDirectory]:
+    """Return both, with the training dataset's categories in its order.
+
+    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
+    """
     for directory in (training, validation):
         directory.require_labels()
     _check_categories(training, validation)
@@ -168,7 +186,7 @@ class ScoringInputs:
 
 def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
     """Open both. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
-    return _scoring_inputs(_open_trained(trained_model), open_image_directory(dataset, DATASET))
+    return _scoring_inputs(open_trained(trained_model), open_image_directory(dataset, DATASET))
 
 
 def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
@@ -176,8 +194,11 @@ def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
-    model = _open_trained(trained_model)
-    images = open_image_directory(dataset, DATASET)
+    return evaluation_inputs(open_trained(trained_model), open_image_directory(dataset, DATASET))
+
+
+def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:
+    """Like `open_evaluation_inputs`, of what is open already."""
     images.require_labels(EVALUATION_LABELS_HINT)
     unknown = _only(images.categories, model.categories)
     if unknown:
@@ -200,7 +221,7 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
             f"{parameter('image_size')} should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}; it is"
             f" {image_size}."
         )
-    model = _open_trained(trained_model)
+    model = open_trained(trained_model)
     known = model.recipe.image_size or FAMILY_OF[model.architecture].image_size
     if known is None and image_size is None:
         raise ParameterError(
@@ -214,7 +235,7 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
     return model, _classifier_spec(model, model.categories, recipe)
 
 
-def _open_trained(path: Path) -> ModelDirectory:
+def open_trained(path: Path) -> ModelDirectory:
     model = open_model_directory(path, TRAINED_MODEL)
     if not model.is_trained:
         raise model.error(
