@@ -15,7 +15,7 @@ from tests.programs.program import run_process, run_program
 from tests.readme import blocks, verbs_of
 from train_pytorch_model.networks import pretrained
 
-PER_CATEGORY = 10  # in three categories: 24 images for training, 3 for validation, 3 for testing
+PER_CATEGORY = 10  # in three categories: 18 images for training, 6 for validation, 6 for testing
 CHAPTERS = (
     verbs_of("Your own images"),
     verbs_of("Evaluating"),
@@ -52,10 +52,10 @@ def test_the_readmes_commands_train_evaluate_use_and_export_a_model(
             ended = run_program(*command)
             assert (ended.status, ended.stderr) == (0, ""), command
             done.append(command)
-    assert json.loads(Path("evaluation/metrics.json").read_text())["images"] == 3
+    assert json.loads(Path("evaluation/metrics.json").read_text())["images"] == 6
     assert len(pd.read_csv("scores/scores.csv")) == PER_CATEGORY
     sizes = {path: len(list(Path(path).glob("image/*"))) for path in ("training", "transformed/validation")}
-    assert sizes == {"training": 24, "transformed/validation": 3}
+    assert sizes == {"training": 24, "transformed/validation": 6}
     assert Path("flowers.onnx").stat().st_size > 40_000_000
     script, _ = blocks("python")["Serving and exporting"]  # test_serving.py runs the other
     predicted = run_process(sys.executable, "-W", "ignore", "-c", script)

@@ -1,5 +1,6 @@
 """`split`: its command line, two output directories and messages."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -7,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.painting import paint_folders
 from tests.programs.program import Ended, assert_refused, run_program
 from train_pytorch_model.formats.image_directory import open_image_directory
 
 FRACTION = 'Parameter "Fraction of images in the first output" value should be greater than 0 and less than 1'
 
 
-def split(images: Path, first: Path, second: Path, *more: str) -> Ended:
+def split(images: Path, first: Path, second: Path, *more: str | Path) -> Ended:
     return run_program("split", "--input", images, "--output-1", first, "--output-2", second, *more)
 
 
@@ -30,8 +32,9 @@ def test_every_category_is_split_by_the_fraction(folders: Path, tmp_path: Path) 
     first, second = tmp_path / "new/1", tmp_path / "new/2"
     ended = split(tmp_path / "images", first, second, "--fraction", "0.75")
     assert (ended.status, ended.stderr) == (0, "")
-    assert ended.stdout == (
-        f"Splitting 12 images into 9 and 3\n9 images are in {first}\n3 images are in {second}\n"
+    assert (
+        f"Splitting 12 images into 9 and 3\n9 images are in {first}\n3 images are in {second};"
+        in ended.stdout
     )
     assert (counts(first), counts(second)) == ([3, 3, 3], [1, 1, 1])
     assert sorted(lines_of(first) + lines_of(second)) == sorted(lines_of(tmp_path / "images"))
@@ -50,7 +53,40 @@ def test_a_category_in_one_part_only_is_a_warning(folders: Path, tmp_path: Path)
         image.unlink()
     ended = split(tmp_path / "images", tmp_path / "1", tmp_path / "2")
     assert ended.status == 0
-    assert "Warning: One part has all images of category\n  'red'\n" in ended.stdout
+    assert "Warning: Not all parts have images of category\n  'red'\n" in ended.stdout
+
+
+def test_few_images_are_a_warning_that_offers_fractions_which_suit_them(tmp_path: Path) -> None:
+    images = paint_folders(tmp_path / "images", 25)
+    ended = split(images, tmp_path / "1", tmp_path / "2", "--fractions", "0.9", "0.1")
+    assert "Warning: A category has only 2 images in a part" in ended.stdout
+    assert "an accuracy of 80% on them means 43% to 95%\n" in ended.stdout  # of 7 images
+    offered = re.search(r"--fractions \S+ \S+ \S+ --output-3", ended.stdout)
+    assert offered
+    outputs = [tmp_path / name for name in ("training", "validation", "test")]
+    ended = split(images, *outputs[:2], *offered[0].split(), outputs[2])
+    assert (ended.status, [counts(output) for output in outputs]) == (0, [[15] * 3, [5] * 3, [5] * 3])
+    assert "Warning" not in ended.stdout
+    assert "Splitting 75 images into 45, 15 and 15\n" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--output-3", "3"), "--output-3 needs --fractions, such as --fractions 0.6 0.2 0.2."),
+        (("--fractions", "0.6", "0.2", "0.2"), "give a number greater than 0 for each of the 2 outputs."),
+        (("--fractions", "0.6", "0.2"), "--fractions 0.6 0.2: give a number greater than 0"),
+        (("--fractions", "1.5", "-0.5"), "--fractions 1.5 -0.5: give a number greater than 0"),
+        (("--fractions", "nan", "0.5"), "--fractions nan 0.5: give a number greater than 0"),
+        (("--fraction", "0.7", "--fractions", "0.6", "0.4"), "are mutually exclusive. Give one."),
+    ],
+)
+def test_fractions_that_do_not_fit_the_outputs_are_refused(
+    folders: Path, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    ended = split(folders / "training", tmp_path / "1", tmp_path / "2", *options)
+    assert_refused(ended, 2, "ParameterError: ", message)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
@@ -112,10 +148,8 @@ def test_nested_folders_and_empty_categories_are_reported(folders: Path, tmp_pat
         (tmp_path / "in/full" / name).write_bytes((folders / "training/red/0.png").read_bytes())
     ended = split(tmp_path / "in", tmp_path / "1", tmp_path / "2", "--quiet")
     assert ended.status == 0
-    assert (
-        ended.stderr
-        == f"Warning: Input image directory \"{tmp_path}/in\" has no image of category\n  'empty'\n"
-    )
+    warning = f"Warning: Input image directory \"{tmp_path}/in\" has no image of category\n  'empty'\n"
+    assert ended.stderr.startswith(warning)
 
 
 @pytest.mark.parametrize("fraction", ["0", "1", "-0.5", "1.5", "nan", "inf"])
@@ -160,4 +194,6 @@ def test_a_missing_or_too_small_dataset_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in/a").mkdir(parents=True)
     (tmp_path / "in/a/1.png").touch()
     ended = split(tmp_path / "in", tmp_path / "1", tmp_path / "2")
-    assert_refused(ended, 3, "InvalidDatasetError: ", "it has one image, but each part of a split needs one.")
+    assert_refused(
+        ended, 3, "InvalidDatasetError: ", "it has too few images: each part of a split needs one."
+    )

@@ -1,7 +1,8 @@
-"""Splitting: every image is in one part, categories are split by the fraction, both outputs or neither."""
+"""Splitting: every image is in one part, categories are split by the fractions, all outputs or none."""
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.words.errors import InvalidDatasetError, OutputDirectoryError
 
 PORT = "Input image directory"
+HALVES = (0.5, 0.5)
 
 
 def of_classes(class_indices: list[int], num_categories: int) -> ImageDirectory:
@@ -35,8 +37,8 @@ def of_classes(class_indices: list[int], num_categories: int) -> ImageDirectory:
     return image_directory.images_of(listing, Path("data"), PORT)
 
 
-def write_split(images: ImageDirectory, outputs: tuple[Path, Path], fraction: float = 0.5) -> None:
-    write_parts(split(images, fraction, seed=1, stratified=True), outputs)
+def write_split(images: ImageDirectory, outputs: Sequence[Path], fractions: Sequence[float] = HALVES) -> None:
+    write_parts(split(images, fractions, seed=1, stratified=True), outputs)
 
 
 # ── Assignment to parts ──────────────────────────────────────────────────────────────────────────
@@ -52,7 +54,7 @@ def test_every_image_is_in_exactly_one_part(
     class_indices: list[int], fraction: float, seed: int, stratified: bool
 ) -> None:
     images = of_classes(class_indices, 7)
-    first, second = split(images, fraction, seed, stratified)
+    first, second = split(images, (fraction, 1 - fraction), seed, stratified)
     assert sorted([*first.rows, *second.rows]) == list(range(len(images)))
     for part in (first, second):
         assert len(part) >= 1
@@ -97,24 +99,24 @@ def test_each_category_is_split_as_close_to_the_fraction_as_possible(
 
 def test_parts_depend_on_the_seed() -> None:
     images = of_classes([0, 1] * 50, 2)
-    first = [split(images, 0.5, seed, stratified=True)[0].rows.tolist() for seed in (1, 1, 2, -1, 10**30)]
+    first = [split(images, HALVES, seed, stratified=True)[0].rows.tolist() for seed in (1, 1, 2, -1, 10**30)]
     assert first[0] == first[1]
     assert len({tuple(rows) for rows in first}) == 4
 
 
 def test_a_category_is_shuffled_before_it_is_split() -> None:
-    first, _ = split(of_classes([0] * 100, 1), 0.5, seed=1, stratified=True)
+    first, _ = split(of_classes([0] * 100, 1), HALVES, seed=1, stratified=True)
     assert 10 < sum(row < 50 for row in first.rows) < 40
 
 
 def test_images_without_categories_are_split_as_a_whole() -> None:
     images = of_classes([UNLABELLED] * 10, 0)
-    assert [len(part) for part in split(images, 0.8, seed=1, stratified=True)] == [8, 2]
+    assert [len(part) for part in split(images, (0.8, 0.2), seed=1, stratified=True)] == [8, 2]
 
 
 def test_an_unstratified_split_ignores_categories() -> None:
     images = of_classes([0] * 50 + [1] * 50, 2)
-    firsts = [split(images, 0.5, seed, stratified=False)[0].class_counts().tolist() for seed in range(10)]
+    firsts = [split(images, HALVES, seed, stratified=False)[0].class_counts().tolist() for seed in range(10)]
     assert {sum(counts) for counts in firsts} == {50}
     assert len({tuple(counts) for counts in firsts}) > 1
 
@@ -127,7 +129,7 @@ def test_an_unstratified_split_ignores_categories() -> None:
 def test_rows_of_the_same_file_stay_in_one_part(files: list[int], fraction: float, stratified: bool) -> None:
     images = of_classes([file % 3 for file in files], 3)
     images = replace(images, file_names=PackedNames.pack(f"{file}.png" for file in files))
-    parts = split(images, fraction, 1, stratified)
+    parts = split(images, (fraction, 1 - fraction), 1, stratified)
     first, second = (set(part.file_names) for part in parts)
     assert first
     assert second
@@ -139,11 +141,34 @@ def test_rows_of_the_same_file_stay_in_one_part(files: list[int], fraction: floa
 def test_a_single_image_cannot_be_split(rows: list[int]) -> None:
     images = of_classes([0], 1).select(np.asarray(rows))
     with pytest.raises(InvalidDatasetError) as raised:
-        split(images, 0.5, seed=1, stratified=True)
+        split(images, HALVES, seed=1, stratified=True)
     assert str(raised.value) == (
-        'Input image directory "data" is not valid, reason: it has one image, but each part of a split'
+        'Input image directory "data" is not valid, reason: it has too few images: each part of a split'
         " needs one."
     )
+
+
+@given(
+    class_indices=st.lists(st.integers(0, 3), min_size=3, max_size=40),
+    fractions=st.sampled_from([(0.6, 0.2, 0.2), (0.8, 0.1, 0.1), (0.98, 0.01, 0.01), (0.01, 0.01, 0.98)]),
+    stratified=st.booleans(),
+)
+def test_three_parts_are_disjoint_and_each_has_every_category_of_three_images(
+    class_indices: list[int], fractions: tuple[float, ...], stratified: bool
+) -> None:
+    images = of_classes(class_indices, 4)
+    parts = split(images, fractions, 1, stratified)
+    assert sorted(row for part in parts for row in part.rows) == list(range(len(images)))
+    assert all(len(part) for part in parts)
+    if stratified:
+        large = [category for category, size in Counter(class_indices).items() if size >= 3]
+        assert all((part.class_counts()[large] > 0).all() for part in parts)
+
+
+def test_three_parts_have_the_sizes_asked_for() -> None:
+    images = of_classes([0] * 20 + [1] * 30, 2)
+    parts = split(images, (0.6, 0.2, 0.2), seed=1, stratified=True)
+    assert [part.class_counts().tolist() for part in parts] == [[12, 18], [4, 6], [4, 6]]
 
 
 # ── Written directories ──────────────────────────────────────────────────────────────────────────
@@ -181,7 +206,7 @@ def lines_of(root: Path) -> list[str]:
 def test_rows_schema_and_files_are_preserved(tmp_path: Path) -> None:
     images = write_classic(tmp_path / "in")
     outputs = (tmp_path / "1", tmp_path / "2")
-    write_split(images, outputs, 0.6)
+    write_split(images, outputs, (0.6, 0.4))
     assert sorted(lines_of(outputs[0]) + lines_of(outputs[1])) == sorted(lines_of(tmp_path / "in"))
     for root in outputs:
         document = json.loads((root / "_schema.json").read_text())
@@ -220,12 +245,12 @@ def test_plain_folders_become_image_directories(tmp_path: Path) -> None:
         assert copy.read_bytes() == (tmp_path / "in" / row["category"] / f"{index}.png").read_bytes()
 
 
-@pytest.mark.parametrize("failing", [0, 1])
-def test_neither_output_is_left_if_one_cannot_be_written(
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_no_output_is_left_if_one_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
     images = open_image_directory(paint_folders(tmp_path / "in", 4), PORT)
-    outputs = (tmp_path / "1", tmp_path / "2")
+    outputs = (tmp_path / "1", tmp_path / "2", tmp_path / "3")
 
     def fail(path: Path, value: object) -> None:
         if path == outputs[failing] / "_samples.json":
@@ -234,10 +259,10 @@ def test_neither_output_is_left_if_one_cannot_be_written(
 
     monkeypatch.setattr(image_directory, "write_json", fail)
     with pytest.raises(OutputDirectoryError) as raised:
-        write_split(images, outputs)
+        write_split(images, outputs, (0.5, 0.25, 0.25))
     flag = f"--output-{failing + 1} {outputs[failing]}"
     assert str(raised.value).startswith(f"{flag} cannot be finished, and nothing is left of it: [Errno 28]")
-    assert [output.exists() for output in outputs] == [False, False]
+    assert [output.exists() for output in outputs] == [False, False, False]
 
 
 def test_an_output_that_is_not_empty_is_refused_and_neither_is_written(tmp_path: Path) -> None:

@@ -1,27 +1,39 @@
-"""`split`: split an image directory in two, such as for training and validation."""
+"""`split`: split an image directory, such as for training, validation and a test."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from train_pytorch_model.commands.program import Switch
-from train_pytorch_model.datasets.splitting import OUTPUTS, categories_in_one_part, split, write_parts
-from train_pytorch_model.formats.image_directory import open_image_directory
+import tyro
+
+from train_pytorch_model.commands.program import OptionalPath, Switch
+from train_pytorch_model.datasets.splitting import OUTPUTS, categories_not_in_all, split, write_parts
+from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up
+from train_pytorch_model.measures.evaluation import confidence_interval
 from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range
 from train_pytorch_model.words.wording import counted
 
 FRACTION = "Fraction of images in the first output"  # the parameter's name in the designer
 PORT = "Input image directory"
+FEW_IMAGES = 5  # of a category; with fewer, one mistake changes its recall by 25 points or more
+TYPICAL_ACCURACY = 0.8  # at which the uncertainty is shown
+CERTAIN = 0.1  # an interval narrower than 10 points is not mentioned
+OF_FEW_IMAGES = (0.6, 0.2, 0.2)
+"""Fractions that leave enough for a validation and a test of a few dozen images."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Split images into two directories, such as for training and validation."""
+    """Split images into two or three directories, such as for training, validation and a test."""
 
     EXAMPLE: ClassVar[str] = (
-        "--input photographs --fraction 0.8 --output-1 flowers/training --output-2 flowers/rest"
+        "--input photographs --fractions 0.6 0.2 0.2 --output-1 flowers/training"
+        " --output-2 flowers/validation --output-3 flowers/test"
     )
 
     input: Path
@@ -33,42 +45,94 @@ class Split:
     output_2: Path
     """ImageDirectory for the second part; must be new or empty."""
 
+    output_3: OptionalPath = None
+    """ImageDirectory for the third part, if --fractions names three; must be new or empty."""
+
     fraction: float = 0.8
-    """Share of the images in the first part. Greater than 0 and less than 1."""
+    """Share of the images in the first of two parts. Greater than 0 and less than 1."""
+
+    fractions: Annotated[tuple[float, ...], tyro.conf.arg(metavar="F F [F]", help_behavior_hint="")] = ()
+    """Share of the images in each part, instead of --fraction. Greater than 0; they add up to 1."""
 
     seed: int = 1
     """Any integer. The same seed and images give the same split."""
 
     stratified: bool = True
-    """Split each category by the fraction, rather than all images together."""
+    """Split each category by the fractions, rather than all images together."""
 
     quiet: Switch = False
     """Print warnings and errors only."""
 
     def run(self) -> None:
-        """Check everything, then write both parts."""
-        if not 0 < self.fraction < 1:
-            rule = "greater than 0 and less than 1"
-            raise ParameterError(out_of_range(FRACTION, rule, "--fraction", self.fraction))
+        """Check everything, then write the parts."""
+        fractions = self._fractions()
         set_up(is_main=True, quiet=self.quiet)
-        outputs = (self.output_1, self.output_2)
-        for output, name, other, other_name in (
-            (self.output_1, OUTPUTS[0], self.input, "input"),
-            (self.output_2, OUTPUTS[1], self.input, "input"),
-            (self.output_2, OUTPUTS[1], self.output_1, OUTPUTS[0]),
-            (self.output_1, OUTPUTS[0], self.output_2, OUTPUTS[1]),
-        ):
+        outputs = [output for output in (self.output_1, self.output_2, self.output_3) if output]
+        named = [*zip(outputs, OUTPUTS, strict=False)]
+        for output, name in named:
+            check_apart(output, name, self.input, "input")
+        for (output, name), (other, other_name) in permutations(reversed(named), 2):
             check_apart(output, name, other, other_name)
         images = open_image_directory(self.input, PORT)
-        for output, name in zip(outputs, OUTPUTS, strict=True):
+        for output, name in named:
             check_output(output, name)
         for warning in images.warnings():
             logger.warning(warning)
-        parts = split(images, self.fraction, self.seed, self.stratified)
-        if images.categories and (alone := categories_in_one_part(parts)):
-            logger.warning(f"One part has all images of category{bulleted([repr(name) for name in alone])}")
+        parts = split(images, fractions, self.seed, self.stratified)
+        if images.categories:
+            if alone := categories_not_in_all(parts):
+                names = bulleted([repr(name) for name in alone])
+                logger.warning(f"Not all parts have images of category{names}")
+            if warning := few_images_warning(parts, fractions):
+                logger.warning(warning)
         without = "" if images.categories else " without categories"
-        logger.info(f"Splitting {len(images):,} images{without} into {len(parts[0]):,} and {len(parts[1]):,}")
+        *sizes, last = (f"{len(part):,}" for part in parts)
+        logger.info(f"Splitting {len(images):,} images{without} into {', '.join(sizes)} and {last}")
         write_parts(parts, outputs)
-        for part, output in zip(parts, outputs, strict=True):
-            logger.info(f"{counted(len(part), 'image is', 'images are')} in {output}")
+        for index, (part, output) in enumerate(zip(parts, outputs, strict=True)):
+            uncertain = uncertainty(len(part)) if index and images.categories else ""
+            logger.info(f"{counted(len(part), 'image is', 'images are')} in {output}{uncertain}")
+
+    def _fractions(self) -> Sequence[float]:
+        """Return the fractions of two or three parts. Raises `ParameterError`."""
+        parts = 3 if self.output_3 else 2
+        if self.fractions:
+            if self.fraction != type(self).fraction:
+                raise ParameterError("--fraction and --fractions are mutually exclusive. Give one.")
+            is_right = all(each > 0 for each in self.fractions) and math.isclose(sum(self.fractions), 1)
+            if len(self.fractions) != parts or not is_right:
+                raise ParameterError(
+                    f"--fractions {' '.join(map(str, self.fractions))}: give a number greater than 0 for each"
+                    f" of the {parts} outputs. They add up to 1."
+                )
+            return self.fractions
+        if self.output_3:
+            example = " ".join(map(str, OF_FEW_IMAGES))
+            raise ParameterError(f"--output-3 needs --fractions, such as --fractions {example}.")
+        if not 0 < self.fraction < 1:
+            rule = "greater than 0 and less than 1"
+            raise ParameterError(out_of_range(FRACTION, rule, "--fraction", self.fraction))
+        return self.fraction, 1 - self.fraction
+
+
+def few_images_warning(parts: Sequence[ImageDirectory], fractions: Sequence[float]) -> str:
+    """Return a warning if a part after the first has very few images of a category; else an empty text."""
+    fewest = min(int(counts[counts > 0].min()) for counts in (part.class_counts() for part in parts[1:]))
+    if fewest >= FEW_IMAGES:
+        return ""
+    example = f"--fractions {' '.join(map(str, OF_FEW_IMAGES))}"
+    advice = "Only more images help."
+    if len(parts) == 2:
+        advice = f"Rather than splitting it again for a test, hold out enough at once: {example} --output-3 …"
+    elif min(fractions[1:]) < min(OF_FEW_IMAGES[1:]):
+        advice = f"Hold out more: {example}"
+    images = counted(fewest, "image", "images")
+    return f"A category has only {images} in a part, too few to measure the model by. {advice}"
+
+
+def uncertainty(images: int) -> str:
+    """Return what an accuracy measured on so many images says; empty if that is nearly the same."""
+    lowest, highest = confidence_interval(TYPICAL_ACCURACY, images)
+    if highest - lowest < CERTAIN:
+        return ""
+    return f"; an accuracy of {TYPICAL_ACCURACY:.0%} on them means {lowest:.0%} to {highest:.0%}"

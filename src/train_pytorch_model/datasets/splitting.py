@@ -1,6 +1,6 @@
-"""Split an image directory into two disjoint parts."""
+"""Split an image directory into two or three disjoint parts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,76 +19,94 @@ from train_pytorch_model.machine.console import Bar, progress_bar
 from train_pytorch_model.words.errors import InvalidDatasetError
 from train_pytorch_model.words.seeds import derive_seed
 
-OUTPUTS = ("output_1", "output_2")
+OUTPUTS = ("output_1", "output_2", "output_3")
 
 
 def split(
-    images: ImageDirectory, fraction: float, seed: int, stratified: bool
-) -> tuple[ImageDirectory, ImageDirectory]:
-    """Return two parts, in the order of the directory; `fraction`, in (0, 1), of the images are in the first.
+    images: ImageDirectory, fractions: Sequence[float], seed: int, stratified: bool
+) -> list[ImageDirectory]:
+    """Return a part for each of the fractions, which add up to 1, in the order of the directory.
 
-    If stratified, this also holds for each category, up to rounding: one of two or more images has at least
-    one in each part. Rows of the same file stay together, so that no training image leaks into validation.
-    Raises `InvalidDatasetError` for fewer than two images.
+    If stratified, each category is split by them, up to rounding: one of as many images as parts has at least
+    one in each. Rows of the same file stay together, so that no training image leaks into validation.
+    Raises `InvalidDatasetError` for fewer images than parts.
     """
+    parts, rest = [], images
+    for index, fraction in enumerate(fractions[:-1]):
+        others = len(fractions) - 1 - index
+        first, rest = _split_off(rest, fraction / (1 - sum(fractions[:index])), others, seed, stratified)
+        parts.append(first)
+    return [*parts, rest]
+
+
+def _split_off(
+    images: ImageDirectory, fraction: float, others: int, seed: int, stratified: bool
+) -> tuple[ImageDirectory, ImageDirectory]:
+    """Return a first part and the rest, which is enough for `others` parts."""
     firsts = first_rows(np.fromiter(map(hash, images.file_names), dtype=np.int64, count=len(images)))
     files = np.flatnonzero(firsts == np.arange(len(images)))
-    if len(files) < 2:
-        raise InvalidDatasetError(images.title, "it has one image, but each part of a split needs one.")
+    if len(files) <= others:
+        raise InvalidDatasetError(images.title, "it has too few images: each part of a split needs one.")
     is_grouped = stratified and bool(images.categories)
     groups = images.class_indices[files] if is_grouped else np.zeros(len(files), dtype=np.int32)
     shuffled = np.random.default_rng(derive_seed(seed, "split")).permutation(len(files))
     shuffled = shuffled[np.argsort(groups[shuffled], kind="stable")]  # by group, shuffled within each
     sizes = np.bincount(groups)
     places = np.arange(len(files)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of each within its group
-    chosen = shuffled[places < np.repeat(first_counts(sizes, fraction), sizes)]
+    chosen = shuffled[places < np.repeat(first_counts(sizes, fraction, others), sizes)]
     is_first = np.zeros(len(images), dtype=bool)
     is_first[files[chosen]] = True
     is_first = is_first[firsts]  # the other rows of a file follow its first one
     return images.select(np.flatnonzero(is_first)), images.select(np.flatnonzero(~is_first))
 
 
-def first_counts(sizes: np.ndarray, fraction: float) -> np.ndarray:
+def first_counts(sizes: np.ndarray, fraction: float, others: int = 1) -> np.ndarray:
     """Return (number of groups,), int64: how many of each group are in the first part.
 
     Each is `fraction * size`, rounded by the largest-remainder method so that the total is right, too.
-    Neither part of a group of two or more is empty, nor is either part of the whole.
+    The first part of a group of two or more is not empty, and the rest has one for each of the `others`, if
+    the group is large enough. The same holds for the whole.
     """
     total = int(sizes.sum())
     exact = fraction * sizes
-    counts = np.floor(exact).astype(np.int64).clip(np.minimum(sizes, 2) // 2, np.maximum(sizes - 1, 0))
-    missing = min(max(round(fraction * total), 1), total - 1) - int(counts.sum())
+    lowest = np.minimum(sizes, 2) // 2
+    counts = np.floor(exact).astype(np.int64).clip(lowest, np.maximum(sizes - others, lowest))
+    missing = min(max(round(fraction * total), 1), total - others) - int(counts.sum())
     remainders = exact - counts
-    highest = np.where(sizes > 1, sizes - 1, sizes)
+    highest = np.where(sizes > 1, np.maximum(sizes - others, 1), sizes)
     candidates = np.flatnonzero((remainders > 0) & (counts < highest))
     up = candidates[np.argsort(-remainders[candidates], kind="stable")][: max(missing, 0)]
     counts[up] += 1
     return counts
 
 
-def categories_in_one_part(parts: tuple[ImageDirectory, ImageDirectory]) -> list[str]:
-    """Return the categories with images in only one part, which cannot be both trained and validated."""
-    first, second = (part.class_counts() > 0 for part in parts)
-    return [parts[0].categories[index] for index in np.flatnonzero(first != second)]
+def categories_not_in_all(parts: Sequence[ImageDirectory]) -> list[str]:
+    """Return the categories that have images in some parts only, and so cannot be trained and validated."""
+    has_images = np.stack([part.class_counts() > 0 for part in parts])  # (parts, categories)
+    indices = np.flatnonzero(has_images.any(axis=0) & ~has_images.all(axis=0))
+    return [parts[0].categories[index] for index in indices]
 
 
-def write_parts(parts: tuple[ImageDirectory, ImageDirectory], outputs: tuple[Path, Path]) -> None:
-    """Write both parts or neither, with files and rows unchanged.
+def write_parts(parts: Sequence[ImageDirectory], outputs: Sequence[Path]) -> None:
+    """Write all parts or none, with files and rows unchanged.
 
     Raises `InvalidDatasetError` for an image that cannot be read, `OutputDirectoryError`.
     """
-    schema_content = parts[0].read_schema()
-    first, second = (
-        writing_image_directory(output, schema_content, name)
-        for output, name in zip(outputs, OUTPUTS, strict=True)
-    )
-    made = missing_directories(outputs[1])
+    with progress_bar(sum(map(len, parts)), "Splitting") as bar:
+        _write([*zip(parts, outputs, OUTPUTS, strict=False)], bar)
+
+
+def _write(jobs: Sequence[tuple[ImageDirectory, Path, str]], bar: Bar) -> None:
+    """Open all outputs, fill and complete the last, then the one before it."""
+    (part, output, name), *others = jobs
     with ExitStack() as undo:
-        with progress_bar(sum(map(len, parts)), "Splitting") as bar, first as first_writer:
-            _fill(first_writer, parts[0], bar)
-            with second as second_writer:
-                _fill(second_writer, parts[1], bar)
-            undo.callback(remove_output, outputs[1], made)  # complete, but the first is not yet
+        with writing_image_directory(output, part.read_schema(), name) as writer:
+            if others:
+                made = [missing_directories(other) for _, other, _ in others]
+                _write(others, bar)
+                for (_, other, _), directories in zip(others, made, strict=True):
+                    undo.callback(remove_output, other, directories)  # complete, but this one is not yet
+            _fill(writer, part, bar)
         undo.pop_all()
 
 

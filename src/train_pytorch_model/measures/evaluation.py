@@ -166,15 +166,19 @@ class Evaluation:
 
     @property
     def accuracy_interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval of the accuracy.
+        """The 95 % confidence interval of the accuracy."""
+        return confidence_interval(self.accuracy, self.images)
 
-        It is Wilson's score interval (1927), which also holds for few images and for accuracies near 0 and 1.
-        """
-        weight = DEVIATIONS**2
-        centre = (self.correct + weight / 2) / (self.images + weight)
-        variance = self.images * self.accuracy * (1 - self.accuracy) + weight / 4
-        half = DEVIATIONS * math.sqrt(variance) / (self.images + weight)
-        return max(0.0, centre - half), min(1.0, centre + half)
+
+def confidence_interval(accuracy: float, images: int) -> tuple[float, float]:
+    """The 95 % confidence interval of an accuracy measured on a number of images.
+
+    It is Wilson's score interval (1927), which also holds for few images and for accuracies near 0 and 1.
+    """
+    weight = DEVIATIONS**2
+    centre = (images * accuracy + weight / 2) / (images + weight)
+    half = DEVIATIONS * math.sqrt(images * accuracy * (1 - accuracy) + weight / 4) / (images + weight)
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def accuracy_in_images(evaluation: Evaluation) -> str:
