@@ -1,20 +1,30 @@
 """How many images fit in memory at once: halved until they fit, and the minimum of all processes."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
+from tests.painting import paint_folders
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.loop.memory_probe import (
-    explaining_out_of_memory,
-    largest_that_fits,
-    validated_at_once,
-)
+from train_pytorch_model.inputs.opening import open_training_inputs
+from train_pytorch_model.loop.memory_probe import explaining_out_of_memory, largest_that_fits
+from train_pytorch_model.loop.plan import Plan, make_plan
+from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, 0, 1, CPU)
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory, untrained_resnet18: Path) -> Plan:
+    images = paint_folders(tmp_path_factory.mktemp("images") / "images", 2)
+    inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
+    return make_plan(TrainConfig(batch_size=32), inputs, ALONE)
 
 
 class Room:
@@ -86,25 +96,20 @@ def test_other_errors_propagate() -> None:
     ],
 )
 def test_running_out_of_memory_later_names_the_next_number_to_try(
-    images: int, trained: int, least: int, then: int, told: str
+    plan: Plan, images: int, trained: int, least: int, then: int, told: str
 ) -> None:
-    with (
-        pytest.raises(ModuleOutOfMemoryError) as raised,
-        explaining_out_of_memory(images, trained, least, batch_size=32),
-    ):
+    plan = replace(plan, micro_batch=trained, min_local_batch=least)
+    with pytest.raises(ModuleOutOfMemoryError) as raised, explaining_out_of_memory(plan, images):
         raise torch.OutOfMemoryError("no memory")
     assert f"Details: {told}" in str(raised.value)
     assert raised.value.images_at_once == then
 
 
-def test_the_cpu_running_out_of_memory_is_recognised_and_other_errors_propagate() -> None:
+def test_the_cpu_running_out_of_memory_is_recognised_and_other_errors_propagate(plan: Plan) -> None:
     text = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"
-    with pytest.raises(ModuleOutOfMemoryError), explaining_out_of_memory(16, 16, 1, batch_size=16):
+    with pytest.raises(ModuleOutOfMemoryError), explaining_out_of_memory(plan, 32):
         raise RuntimeError(text)
-    with (
-        pytest.raises(RuntimeError, match="of another kind"),
-        explaining_out_of_memory(16, 16, 1, batch_size=16),
-    ):
+    with pytest.raises(RuntimeError, match="of another kind"), explaining_out_of_memory(plan, 32):
         raise RuntimeError("of another kind")
 
 
@@ -113,7 +118,10 @@ def test_the_cpu_running_out_of_memory_is_recognised_and_other_errors_propagate(
     [(16, 224, 64), (16, 160, 32), (256, 224, 512), (600, 224, 600), (16, 8, 1)],
 )
 def test_the_number_of_images_validated_at_once_follows_their_size(
-    trained: int, training_side: int, validated: int
+    plan: Plan, trained: int, training_side: int, validated: int
 ) -> None:
-    training_framing = Framing(training_side, training_side, 1.0)
-    assert validated_at_once(trained, training_framing, Framing(224, 224, 0.875)) == validated
+    recipe = replace(plan.inputs.recipe, training_size=(training_side, training_side))
+    spec = replace(plan.inputs.spec, framing=Framing(224, 224, 0.875))
+    inputs = replace(plan.inputs, recipe=recipe, spec=spec)
+    gpu = World(0, 1, 0, 1, torch.device("cuda"))
+    assert replace(plan, world=gpu, micro_batch=trained, inputs=inputs).validated_at_once == validated

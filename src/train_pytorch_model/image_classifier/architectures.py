@@ -22,11 +22,11 @@ _OURS = "train_pytorch_model"  # in files, the module of families that the desig
 class Family:
     """Networks with the same head and option: one designer component, or one of our own."""
 
-    module: str
     class_name: str
     architectures: tuple[str, ...]
     head: str
     """Path of the last linear layer within the network."""
+    module: str = _OURS
     option: str | None = None
     """The one boolean of `init_params` besides `pretrained`, a parameter of torchvision's builders."""
     image_size: int | None = None
@@ -37,31 +37,23 @@ class Family:
 
 FAMILIES = (
     Family(
-        module=f"{_DESIGNER}.resnet",
         class_name="ResNet",
+        module=f"{_DESIGNER}.resnet",
         architectures=(
-            "resnet18",
-            "resnet34",
-            "resnet50",
-            "resnet101",
-            "resnet152",
-            "resnext50_32x4d",
-            "resnext101_32x8d",
-            "wide_resnet50_2",
-            "wide_resnet101_2",
+            *(f"resnet{depth}" for depth in (18, 34, 50, 101, 152)),
+            *("resnext50_32x4d", "resnext101_32x8d", "wide_resnet50_2", "wide_resnet101_2"),
         ),
         head="fc",
         option="zero_init_residual",
     ),
     Family(
-        module=f"{_DESIGNER}.densenet",
         class_name="DenseNet",
+        module=f"{_DESIGNER}.densenet",
         architectures=("densenet121", "densenet161", "densenet169", "densenet201"),
         head="classifier",
         option="memory_efficient",
     ),
     Family(
-        module=_OURS,
         class_name="EfficientNet",
         architectures=(
             *(f"efficientnet_b{scale}" for scale in range(8)),
@@ -70,13 +62,11 @@ FAMILIES = (
         head="classifier.1",
     ),
     Family(
-        module=_OURS,
         class_name="ConvNeXt",
         architectures=tuple(f"convnext_{scale}" for scale in ("tiny", "small", "base", "large")),
         head="classifier.2",
     ),
     Family(
-        module=_OURS,
         class_name="RegNet",
         architectures=tuple(
             f"regnet_{kind}_{flops}"
@@ -86,13 +76,11 @@ FAMILIES = (
         head="fc",
     ),
     Family(
-        module=_OURS,
         class_name="MobileNetV3",
         architectures=("mobilenet_v3_small", "mobilenet_v3_large"),
         head="classifier.3",
     ),
     Family(
-        module=_OURS,
         class_name="VisionTransformer",
         architectures=("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32"),
         head="heads.head",
@@ -100,12 +88,8 @@ FAMILIES = (
         is_convolutional=False,
     ),
     Family(
-        module=_OURS,
         class_name="SwinTransformer",
-        architectures=(
-            *(f"swin_{scale}" for scale in "tsb"),
-            *(f"swin_v2_{scale}" for scale in "tsb"),
-        ),
+        architectures=tuple(f"swin_{scale}" for scale in ("t", "s", "b", "v2_t", "v2_s", "v2_b")),
         head="head",
         is_convolutional=False,
     ),

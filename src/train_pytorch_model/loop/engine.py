@@ -1,7 +1,6 @@
 """The engine of a run: network, optimizer and step, built once from a plan."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +15,6 @@ from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep
 from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
-from train_pytorch_model.loop.memory_probe import explaining_out_of_memory
 from train_pytorch_model.loop.optimizer import make_loss, make_optimizer
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.step import Step, TrainStep
@@ -70,11 +68,6 @@ class Engine:
         self.generator.manual_seed(seed)
         cutmix = inputs.recipe.cutmix
         return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
-
-    def explaining_memory(self, images: int) -> AbstractContextManager[None]:
-        """If memory runs out while `images` are computed at once, raise an error that says what to do."""
-        least, batch_size = self.plan.min_local_batch, self.plan.config.batch_size
-        return explaining_out_of_memory(images, self.plan.trained_at_once, least, batch_size)
 
     def is_finite(self) -> bool:
         """Whether all weights and statistics are finite. Waits for the device."""

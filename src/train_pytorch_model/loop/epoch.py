@@ -13,6 +13,7 @@ from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.loop.batches import Reading
 from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.memory_probe import explaining_out_of_memory
 from train_pytorch_model.loop.metrics import Metrics, OutcomeRows, Sums
 from train_pytorch_model.loop.state import ImageResults, State, StepReport
 from train_pytorch_model.machine.console import logger
@@ -49,7 +50,7 @@ def train_epoch(engine: Engine, state: State, batches: Reading) -> Iterator[Step
     # Of the last step, if none is left.
     lr = plan.learning_rate(progress.epoch, max(0, progress.steps_done - 1), progress.lr_factor)
     due: Callable[[], StepReport] | None = None
-    with engine.explaining_memory(plan.trained_at_once):
+    with explaining_out_of_memory(plan, plan.trained_at_once):
         for batch in batches:
             lr = plan.learning_rate(progress.epoch, progress.steps_done, progress.lr_factor)
             randomized = engine.randomize(batch, progress.epoch, progress.steps_done)
@@ -131,7 +132,7 @@ class _Rows:
 
 def _evaluate(engine: Engine, batches: Reading, rows: _Rows) -> Iterator[None]:
     engine.model.eval()
-    with engine.explaining_memory(engine.plan.validated_at_once):
+    with explaining_out_of_memory(engine.plan, engine.plan.validated_at_once):
         for batch in batches:
             rows.add(batch)
             yield

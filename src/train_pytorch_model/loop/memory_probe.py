@@ -6,12 +6,9 @@ from contextlib import contextmanager
 import torch
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError
 from train_pytorch_model.words.wording import parameter
-
-VALIDATED_AT_ONCE = 4  # times as many images of a size as in training: each needs a tenth of the memory
-MAX_VALIDATED_AT_ONCE = 512
 
 
 def largest_that_fits(trial: Callable[[int], None], largest: int, least: int, world: World) -> int:
@@ -29,19 +26,10 @@ def largest_that_fits(trial: Callable[[int], None], largest: int, least: int, wo
     return -int(world.max(torch.tensor([-images], dtype=torch.int64, device=world.device)).item())
 
 
-def validated_at_once(trained: int, training_framing: Framing, framing: Framing) -> int:
-    """How many images a GPU validates at once if it trains `trained` at once."""
-    most = max(trained, min(VALIDATED_AT_ONCE * trained, MAX_VALIDATED_AT_ONCE))
-    return max(1, most * training_framing.num_pixels // framing.num_pixels)
-
-
 @contextmanager
-def explaining_out_of_memory(images: int, trained: int, least: int, batch_size: int) -> Iterator[None]:
-    """If memory runs out during training, raise `ModuleOutOfMemoryError` that says what to do.
-
-    `images` are computed at once. The next start trains half of `trained` at once, and at least `least`, of a
-    batch of `batch_size`.
-    """
+def explaining_out_of_memory(plan: Plan, images: int) -> Iterator[None]:
+    """If memory runs out while `images` are computed at once, raise `ModuleOutOfMemoryError`: what to do."""
+    trained, least = plan.trained_at_once, plan.min_local_batch
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -54,7 +42,7 @@ def explaining_out_of_memory(images: int, trained: int, least: int, batch_size: 
         raise ModuleOutOfMemoryError(
             f"{images} images at once do not fit ({reason}). The same command resumes from the last"
             f" checkpoint and trains with {half} at once; or lower {parameter('batch_size')}, now"
-            f" {batch_size}, or the recipe's image_size and training_size.",
+            f" {plan.config.batch_size}, or the recipe's image_size and training_size.",
             images_at_once=half,
         ) from error
 

@@ -18,7 +18,6 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.fine_tuning import STATISTICS_FRACTION, num_sampled
-from train_pytorch_model.loop.memory_probe import validated_at_once
 from train_pytorch_model.loop.precision import Precision, choose_precision
 from train_pytorch_model.loop.schedule import PolynomialSchedule
 from train_pytorch_model.networks.batch_norms import batch_norms
@@ -27,6 +26,9 @@ from train_pytorch_model.networks.shapes import build_shapes, min_local_batch
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, out_of_range
 from train_pytorch_model.words.wording import counted, parameter
+
+VALIDATED_AT_ONCE = 4  # times as many images of a size as in training: each needs a tenth of the memory
+MAX_VALIDATED_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,11 @@ class Plan:
     @property
     def validated_at_once(self) -> int:
         """How many images a process computes at once in validation."""
+        trained = self.trained_at_once
         if self.world.device.type != "cuda":
-            return self.trained_at_once
-        return validated_at_once(self.trained_at_once, self.inputs.training_framing, self.inputs.framing)
+            return trained
+        most = max(trained, min(VALIDATED_AT_ONCE * trained, MAX_VALIDATED_AT_ONCE))
+        return max(1, most * self.inputs.training_framing.num_pixels // self.inputs.framing.num_pixels)
 
     def steps_left(self, epoch: int, steps_done: int) -> int:
         """Steps left on images of the current size, if all epochs are trained; `epoch` is the open one."""

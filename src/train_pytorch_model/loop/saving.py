@@ -46,7 +46,8 @@ class Saver:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self._in_writing: Checkpoint | None = None
-        self._unwritten: Checkpoint | None = None
+        self.unsaved: Checkpoint | None = None
+        """The checkpoint that was kept last, unless it is written or being written."""
         self._written_at = time.monotonic()
         self._stepped_at: float | None = None
         self._good: Snapshot = take_snapshot(engine, state)  # of this process, when it was last finite
@@ -62,11 +63,6 @@ class Saver:
                 self.write(wait=True)
         finally:
             self._writer.shutdown(wait=True)
-
-    @property
-    def unsaved(self) -> Checkpoint | None:
-        """The checkpoint that was kept last, if it could not be written."""
-        return self._unwritten
 
     def resume(self) -> bool:
         """Restore the newest checkpoint on all processes; False if there is none.
@@ -152,7 +148,7 @@ class Saver:
         checkpoint = gather(self._good, self._world)
         if checkpoint is not None:
             environment = {"environment": self._engine.plan.bit_context()}
-            self._unwritten = replace(checkpoint, values={**checkpoint.values, **environment})
+            self.unsaved = replace(checkpoint, values={**checkpoint.values, **environment})
 
     def write(self, wait: bool = False) -> bool:
         """Write the state that was kept last, in the background unless `wait`; False if writing failed.
@@ -161,8 +157,8 @@ class Saver:
         """
         self._written_at = time.monotonic()
         is_written = self._finish_writing(wait)
-        if self._unwritten is not None and self._writing is None:
-            self._in_writing, self._unwritten = self._unwritten, None
+        if self.unsaved is not None and self._writing is None:
+            self._in_writing, self.unsaved = self.unsaved, None
             self._writing = self._writer.submit(save_checkpoint, self._folder, self._in_writing)
             is_written = self._finish_writing(wait)
         return is_written
@@ -199,7 +195,7 @@ class Saver:
             return True
         error = self._writing.exception()
         if error is not None:
-            self._unwritten = self._unwritten or self._in_writing
+            self.unsaved = self.unsaved or self._in_writing
         self._writing = self._in_writing = None
         if error is not None:
             logger.warning(f"A checkpoint cannot be written ({error}). The next save tries again.")

@@ -46,16 +46,12 @@ def take_snapshot(engine: Engine, state: State) -> Snapshot:
 
 def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool = False) -> None:
     """Return to a snapshot; with `rolls_back`, at half the learning rate from there on."""
-    network, optimizer = engine.network, engine.optimizer
+    network = engine.network
     network.load_state_dict(_part(snapshot.shared, "network."))
-    momenta = _part(snapshot.shared, "momentum.")
     for name, parameter in network.named_parameters():
-        if name not in momenta:
-            optimizer.state.pop(parameter, None)
-            continue
-        # In place, because CUDA graphs hold its address; in the parameter's layout, for the fused kernel.
-        values = optimizer.state[parameter]
-        values.setdefault(MOMENTUM_BUFFER, torch.empty_like(parameter)).copy_(momenta[name])
+        if parameter.requires_grad:  # in place, because CUDA graphs hold its address
+            momentum = engine.optimizer.state[parameter][MOMENTUM_BUFFER]
+            momentum.copy_(snapshot.shared[f"momentum.{name}"])
     if snapshot.values["scaler"]:  # empty if that run did not use float16
         engine.scaler.load_state_dict(snapshot.values["scaler"])
     set_running_statistics(network, snapshot.local["statistics"])
@@ -77,11 +73,12 @@ def check(engine: Engine, checkpoint: Checkpoint) -> None:
     expected = engine.network.state_dict()
     for prefix in ("network.", "momentum.", "best."):
         for name, tensor in _part(checkpoint.tensors, prefix).items():
-            if name not in expected or expected[name].shape != tensor.shape:
-                raise DamagedCheckpointError(f"{prefix}{name} is not part of the network.")
-            if expected[name].dtype != tensor.dtype:
-                raise DamagedCheckpointError(f"{prefix}{name} is {tensor.dtype}.")
-    if _part(checkpoint.tensors, "network.").keys() != expected.keys():
+            network = expected.get(name, torch.empty(0))
+            if (network.shape, network.dtype) != (tensor.shape, tensor.dtype):
+                raise DamagedCheckpointError(f"{prefix}{name} does not fit the network.")
+    trained = [name for name, weight in engine.network.named_parameters() if weight.requires_grad]
+    needed = [f"network.{name}" for name in expected] + [f"momentum.{name}" for name in trained]
+    if not checkpoint.tensors.keys() >= set(needed):
         raise DamagedCheckpointError("a tensor of the network is missing.")
 
 
