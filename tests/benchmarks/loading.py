@@ -50,7 +50,7 @@ def main() -> None:
 def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: bool) -> Mapping[str, float]:
     """Return the rates of one run. Processes finish their imports before the first epoch starts."""
     datasets = (images, PREPARED), (images, preparation.for_inference(FRAMING))
-    plan = plan_cache(*datasets, EPOCHS, ALONE, threads if has_readers else 0)
+    plan = plan_cache(*datasets, EPOCHS, threads if has_readers else 0)
     with ExitStack() as stack:
         readers = None
         if has_readers:

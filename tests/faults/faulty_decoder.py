@@ -12,6 +12,7 @@ from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.decode_cache import SharedCache
 from train_pytorch_model.image_classifier import decoding
 
+ONCE = {"killed": signal.SIGKILL, "paused": signal.SIGXCPU}  # a pause can count as computing
 right = decoding.decode_reduced
 
 
@@ -20,9 +21,10 @@ def decode_reduced(file: str, short_side: int) -> Image.Image:
     name = Path(file).stem
     if "crash" in name:
         os.kill(os.getpid(), signal.SIGSEGV)
-    if "killed once" in name and not Path(f"{file}.killed").exists():
-        Path(f"{file}.killed").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+    for word, number in ONCE.items():
+        if word in name and not Path(f"{file}.{word}").exists():
+            Path(f"{file}.{word}").touch()
+            os.kill(os.getpid(), number)
     while "spin" in name:
         pass
     if "exhaust" in name:

@@ -1,9 +1,8 @@
-"""The cache of decoded images: the same pixels, within bounds, and nothing left behind."""
+"""The cache of decoded images: the same pixels, within bounds."""
 
 import errno
 import os
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,7 +18,7 @@ from tests.recipes import decided_recipe
 
 from train_pytorch_model.data import cache_plan
 from train_pytorch_model.data.cache_plan import CachePlan, open_caches, plan_cache
-from train_pytorch_model.data.decode_cache import NO_CACHES, RESERVED, Cache, CachedDecode, Caches
+from train_pytorch_model.data.decode_cache import NO_CACHES, Cache, CachedDecode, Caches
 from train_pytorch_model.data.loader import Read, read_for_inference, read_for_training
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
@@ -31,8 +30,8 @@ from train_pytorch_model.words.recipe import Augmentation
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 FRAMING = Framing(16, 16, 0.875)  # images of 60 x 45 px are bounded to 32 x 24
-PLAN = CachePlan(num_training=100, num_validation=50, budget=RESERVED, folder=None, summary="")
 MIB = 1 << 20
+PLAN = CachePlan(num_training=100, num_validation=50, budget=4 * MIB, summary="")
 AUGMENTATIONS: tuple[Augmentation, ...] = ("none", "padded-crop", "random-resized-crop")
 CROPS = for_training(decided_recipe(augmentation="random-resized-crop"), FRAMING, FRAMING)
 
@@ -128,7 +127,7 @@ def test_an_unreadable_image_is_unreadable_each_time() -> None:
 
 
 def test_threads_can_decode_concurrently() -> None:
-    with open_caches(replace(PLAN, budget=8 * RESERVED), ALONE) as caches, ThreadPoolExecutor(8) as pool:
+    with open_caches(replace(PLAN, budget=32 * MIB), ALONE) as caches, ThreadPoolExecutor(8) as pool:
         for _ in range(3):
             found = pool.map(
                 lambda i: kept(caches.training)(i % 100, lambda: noise(i % 100, 100, 100)), range(400)
@@ -140,14 +139,14 @@ def test_threads_can_decode_concurrently() -> None:
 
 
 def test_images_that_do_not_fit_are_decoded_each_time() -> None:
-    half = noise(0, 1000, RESERVED // 6000)
+    half = noise(0, 1000, 4 * MIB // 6000)
     decoded: list[int] = []
 
     def decode(row: int) -> Pixels:
         decoded.append(row)
         return half
 
-    with open_caches(replace(PLAN, budget=2 * RESERVED), ALONE) as caches:
+    with open_caches(replace(PLAN, budget=8 * MIB), ALONE) as caches:
         for _ in range(2):
             for row in range(6):
                 assert (kept(caches.training)(row, partial(decode, row)) == half).all()
@@ -155,7 +154,7 @@ def test_images_that_do_not_fit_are_decoded_each_time() -> None:
 
 
 def test_an_image_larger_than_the_cache_is_decoded_each_time() -> None:
-    large = noise(0, 1000, RESERVED // 3000 + 1)
+    large = noise(0, 1000, 4 * MIB // 3000 + 1)
     with open_caches(PLAN, ALONE) as caches:
         kept(caches.training)(0, lambda: large)
         with pytest.raises(AssertionError, match="decoded again"):
@@ -191,7 +190,7 @@ def test_the_plan_says_what_is_cached_or_why_nothing_is(
 ) -> None:
     monkeypatch.setattr(cache_plan, "available_memory", lambda: available)
     validation = painted.select(np.arange(12)), for_inference(FRAMING)
-    plan = plan_cache((painted, CROPS), validation, epochs, ALONE)
+    plan = plan_cache((painted, CROPS), validation, epochs)
     wanted = 12 * (24 * 32 * 3) + 12 * (16 * 16 * 3)
     assert wanted == 36864
     assert plan.budget == budget
@@ -230,7 +229,7 @@ def test_memory_is_planned_for_what_is_cached(
     dataset, wanted = (painted, prepared), 2 * len(painted) * sizes[0]
     for available, summary in ((4 * wanted, "each image once, "), (4 * wanted - 4, "about 23 of 24 ")):
         monkeypatch.setattr(cache_plan, "available_memory", lambda: available)  # noqa: B023, used at once
-        assert plan_cache(dataset, dataset, 2, ALONE).summary.startswith(summary)
+        assert plan_cache(dataset, dataset, 2).summary.startswith(summary)
 
 
 def test_a_large_budget_is_given_in_gibibytes(
@@ -238,7 +237,7 @@ def test_a_large_budget_is_given_in_gibibytes(
 ) -> None:
     monkeypatch.setattr(cache_plan, "available_memory", lambda: 6 << 30)
     monkeypatch.setattr(cache_plan, "_mean_bytes", lambda *_: 1 << 27)
-    plan = plan_cache((painted, CROPS), (painted, CROPS), 2, ALONE)
+    plan = plan_cache((painted, CROPS), (painted, CROPS), 2)
     assert plan.summary == "about 12 of 24 images once, then cached (1.5 GiB of memory)"
 
 
@@ -259,43 +258,24 @@ def pair(local_rank: int) -> World:
     return Pair(local_rank, 2, local_rank, 2, torch.device("cpu"))
 
 
-@pytest.mark.parametrize(
-    ("small_mib", "chosen"), [(100, "small"), (1, "large"), (0, "large")], ids=["fits", "too small", "none"]
-)
-def test_processes_share_the_first_folder_with_enough_space(
-    painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_mib: int, chosen: str
-) -> None:
-    free_bytes = {tmp_path / "small": small_mib * MIB, tmp_path / "large": 1000 * MIB}
-    monkeypatch.setattr(cache_plan, "shared_folders", lambda: tuple(free_bytes))
-    monkeypatch.setattr(cache_plan, "_usable", free_bytes.__getitem__)
-    plan = plan_cache((painted, CROPS), (painted, CROPS), 2, pair(0))
-    assert plan.folder == tmp_path / chosen
-    assert plan.budget == free_bytes[tmp_path / chosen]
-    assert plan.summary == f"each image once, then cached (0.1 MiB of {tmp_path}/{chosen})"
+@pytest.fixture
+def shared() -> Iterator[Callable[[CachePlan, int], CachedDecode]]:
+    """Opens a cache for a process of this machine, given its local rank; process 0 has made it."""
+    with ExitStack() as stack:
+        offers: list[cache_plan._Offer] = []
+
+        def open_for(plan: CachePlan, local_rank: int) -> CachedDecode:
+            offers.append(offers[0] if offers else cache_plan._make_file(plan, stack))
+            cache = cache_plan._open_file(offers[0], pair(local_rank), stack)
+            assert cache is not None
+            return cache.open(0)
+
+        yield open_for
 
 
-def test_a_missing_folder_has_no_space(tmp_path: Path) -> None:
-    assert cache_plan._usable(tmp_path / "none") == 0
-    assert cache_plan._usable(tmp_path) > 0
-
-
-def open_for(local_rank: int, plan: CachePlan, path: Path) -> CachedDecode:
-    return cache_plan._open_file(path, plan, pair(local_rank), ExitStack()).open(0)
-
-
-def make_file(plan: CachePlan) -> Path:
-    path = cache_plan._make_file(plan)
-    assert path is not None
-    return path
-
-
-def test_processes_read_each_others_images_from_an_unlinked_file(tmp_path: Path) -> None:
-    plan = replace(PLAN, budget=1 << 40, folder=tmp_path)  # sparse: far more than there is
-    path = make_file(plan)
-    assert list(tmp_path.iterdir()) == [path]
-    one, other = open_for(0, plan, path), open_for(1, plan, path)
-    assert path.stat().st_blocks * 512 < RESERVED
-    path.unlink()
+def test_processes_read_each_others_images(shared: Callable[[CachePlan, int], CachedDecode]) -> None:
+    plan = replace(PLAN, budget=1 << 40)  # sparse: far more than there is
+    one, other = shared(plan, 0), shared(plan, 1)
     for number in range(0, 100, 2):
         one(number, partial(noise, number, 200, 300))
         other(number + 1, partial(noise, number + 1, 200, 300))
@@ -304,16 +284,15 @@ def test_processes_read_each_others_images_from_an_unlinked_file(tmp_path: Path)
             assert (cache(number, never) == noise(number, 200, 300)).all()
 
 
-@pytest.mark.parametrize("local_rank", [0, 1])
-def test_a_shared_cache_leaves_nothing_behind(tmp_path: Path, local_rank: int) -> None:
-    plan = replace(PLAN, budget=8 * RESERVED, folder=tmp_path)
-    with open_caches(plan, pair(local_rank)) as caches:
-        assert list(tmp_path.iterdir()) == []
-        # There is no second process here: process 0 gets its own offer, process 1 gets none.
-        assert (caches is NO_CACHES) is (local_rank == 1)
+def test_a_file_of_another_container_is_not_written_to(tmp_path: Path) -> None:
+    """Its process has the same number there as the one that made the cache has here."""
+    (tmp_path / "precious").write_bytes(b"precious")
+    with ExitStack() as stack:
+        offer = replace(cache_plan._make_file(PLAN, stack), path=str(tmp_path / "precious"))
+        assert cache_plan._open_file(offer, pair(1), stack) is None
 
 
-def test_a_process_alone_on_its_machine_takes_part_in_all_collectives(tmp_path: Path) -> None:
+def test_a_process_alone_on_its_machine_takes_part_in_all_collectives() -> None:
     collectives = []
 
     class Counted(World):
@@ -324,43 +303,20 @@ def test_a_process_alone_on_its_machine_takes_part_in_all_collectives(tmp_path: 
         def barrier(self) -> None:
             collectives.append(self)
 
-    for rank, local_rank, local_size, folder in ((0, 0, 1, None), (1, 0, 2, tmp_path), (2, 1, 2, tmp_path)):
+    for rank, local_rank, local_size in ((0, 0, 1), (1, 0, 2), (2, 1, 2)):
         world = Counted(rank, 3, local_rank, local_size, torch.device("cpu"))
-        with open_caches(replace(PLAN, budget=8 * RESERVED, folder=folder), world) as caches:
+        with open_caches(PLAN, world) as caches:
             assert (caches is NO_CACHES) is (rank == 2)  # it is offered nothing
         assert collectives.count(world) == 2
 
 
-def test_a_full_file_system_ends_caching_but_not_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = replace(PLAN, budget=16 * RESERVED, folder=tmp_path)
-    cache = open_for(0, plan, make_file(plan))
-    cache(0, lambda: noise(0, 1000, 1000))
+def test_nothing_is_cached_if_the_file_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    for number in range(1, 5):
-        assert (cache(number, partial(noise, number, 1000, 1000)) == noise(number, 1000, 1000)).all()
-    assert (cache(0, never) == noise(0, 1000, 1000)).all()
-    with pytest.raises(AssertionError, match="decoded again"):
-        cache(4, never)
-
-
-@pytest.mark.parametrize("broken", ["posix_fallocate", "mkstemp"])
-def test_nothing_is_cached_if_the_file_cannot_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os if broken == "posix_fallocate" else tempfile, broken, fail)
-    plan = replace(PLAN, budget=8 * RESERVED, folder=tmp_path)
-    with open_caches(plan, pair(0)) as caches:
+    monkeypatch.setattr(os, "memfd_create", fail)
+    with open_caches(PLAN, pair(0)) as caches:
         assert caches is NO_CACHES
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_cached_without_address_space_for_it() -> None:

@@ -121,12 +121,15 @@ def test_a_crash_costs_one_image_and_nothing_else(faulty: Decoders, tmp_path: Pa
     assert (faulty.decode(good, 8) == decode_pixels(good, 8)).all()
 
 
-def test_an_image_whose_decoder_was_killed_is_retried(faulty: Decoders, tmp_path: Path) -> None:
-    path = written(tmp_path / "killed once.png")
+@pytest.mark.parametrize("name", ["killed", "paused"])
+def test_an_image_whose_decoder_was_ended_once_is_retried(
+    faulty: Decoders, tmp_path: Path, name: str
+) -> None:
+    path = written(tmp_path / f"{name}.png")
     assert (faulty.decode(path, 8) == decode_pixels(path, 8)).all()
 
 
-def test_decoding_that_never_ends_is_stopped_and_not_retried(faulty: Decoders, tmp_path: Path) -> None:
+def test_decoding_that_never_ends_is_stopped(faulty: Decoders, tmp_path: Path) -> None:
     with pytest.raises(UnreadableImageError, match=r"^its decoder was still computing after 60 s$"):
         faulty.decode(written(tmp_path / "spin.png"), 8)
     good = written(tmp_path / "good.png")

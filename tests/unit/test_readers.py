@@ -18,7 +18,7 @@ from tests.recipes import decided_recipe
 
 from train_pytorch_model.data import cache_plan, decoder_process, preparation
 from train_pytorch_model.data.cache_plan import CachePlan, open_caches
-from train_pytorch_model.data.decode_cache import NO_CACHES, RESERVED, Caches
+from train_pytorch_model.data.decode_cache import NO_CACHES, Caches
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference, read_for_training
 from train_pytorch_model.data.plan import plan_training
@@ -113,7 +113,7 @@ def test_cached_images_are_shared_by_all_readers(painted: ImageDirectory, tmp_pa
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
     images = open_image_directory(root, "images")
     count = len(images)
-    plan = CachePlan(count, count, NUM_READERS * RESERVED, None, "", NUM_READERS)
+    plan = CachePlan(count, count, NUM_READERS << 22, "", NUM_READERS)
     with Loader(NUM_READERS) as threads:
         expected = [list(threads.batches(training_pass(images, epoch))) for epoch in (1, 2)]
         validated = list(threads.batches(validation_pass(images)))
@@ -130,7 +130,7 @@ def test_cached_images_are_shared_by_all_readers(painted: ImageDirectory, tmp_pa
 def test_a_restarted_reader_overwrites_nothing_in_the_cache(painted: ImageDirectory, tmp_path: Path) -> None:
     root = shutil.copytree(painted.path(0).parent.parent, tmp_path / "images")
     images = open_image_directory(root, "images")
-    plan = CachePlan(len(images), len(images), RESERVED, None, "", 1)
+    plan = CachePlan(len(images), len(images), 4 << 20, "", 1)
     with Loader(1) as threads:
         expected = [list(threads.batches(training_pass(images, epoch))) for epoch in (1, 2)]
     with started() as readers, open_caches(plan, ALONE) as caches:
@@ -168,14 +168,14 @@ def test_threads_prepare_images_if_no_reader_starts(painted: ImageDirectory) -> 
         assert none._all == []
 
 
-def test_readers_of_each_rank_write_to_their_own_parts_of_the_cache(tmp_path: Path) -> None:
-    plan = CachePlan(4, 0, 6 * RESERVED, tmp_path, "", 3)
+def test_readers_of_each_rank_write_to_their_own_parts_of_the_cache() -> None:
+    plan = CachePlan(4, 0, 6 << 22, "", 3)
     with ExitStack() as stack:
         worlds = [replace(ALONE, local_rank=rank, local_size=2) for rank in (0, 1)]
-        path = cache_plan._make_file(plan)
-        assert path is not None
-        first, second = (cache_plan._open_file(path, plan, world, stack) for world in worlds)
-        assert (first.first_writer, second.first_writer, first.num_writers) == (0, 3, 6)
+        offer = cache_plan._make_file(plan, stack)
+        first, second = (cache_plan._open_file(offer, world, stack) for world in worlds)
+        assert first is not None
+        assert second is not None
         written = first.open(2)(1, lambda: np.full((4, 5, 3), 7, np.uint8))
         again = second.open(0)(1, _never)
         assert (again == written).all()

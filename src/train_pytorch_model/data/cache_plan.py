@@ -1,16 +1,14 @@
-"""Whether and where decoded images are cached: planned before a run, and opened for it."""
+"""How many decoded images are cached: planned before a run, and opened for it."""
 
 import os
 import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.data.decode_cache import NO_CACHES, RESERVED, Cache, Caches, SharedCache
+from train_pytorch_model.data.decode_cache import NO_CACHES, Cache, Caches, SharedCache
 from train_pytorch_model.data.preparation import Preparation
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
@@ -18,10 +16,8 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.machine.memory import available_memory
 
 MEMORY_FRACTION = 1 / 4  # of the available memory, for all processes of a machine together
-FREE_FRACTION = 1 / 2  # of a file system's free space: others need some, too
 MIN_FRACTION = 0.05  # of the images: caching fewer is not worth it
 SAMPLED = 32  # images whose headers are read to estimate the size of all
-SLACK = 1.1  # the sampled images may be smaller than the rest
 
 Prepared = tuple[ImageDirectory, Preparation]
 """A dataset, and how its images are prepared."""
@@ -29,15 +25,13 @@ Prepared = tuple[ImageDirectory, Preparation]
 
 @dataclass(frozen=True)
 class CachePlan:
-    """How many bytes of decoded images are cached, and where."""
+    """How many bytes of decoded images are cached."""
 
     num_training: int
     """Rows of the training dataset."""
     num_validation: int
     budget: int
     """Bytes, for all processes of the machine; 0 without a cache."""
-    folder: Path | None
-    """The folder of the files that training processes share; None to cache in memory."""
     summary: str
     """Human-readable."""
     readers: int = 0
@@ -53,53 +47,32 @@ class CachePlan:
         return 16 * self.num_images + self.budget
 
 
-def shared_folders() -> tuple[Path, ...]:
-    """Folders for files shared by the processes of a machine, in order of preference."""
-    return Path("/dev/shm"), Path(tempfile.gettempdir())
-
-
-def plan_cache(
-    training: Prepared,
-    validation: Prepared,
-    epochs: int,
-    world: World,
-    readers: int = 0,
-) -> CachePlan:
+def plan_cache(training: Prepared, validation: Prepared, epochs: int, readers: int = 0) -> CachePlan:
     """Decide what is cached: nothing for a single epoch, or if memory holds too few of the images."""
     (trained, _), (validated, _) = training, validation
     num_images = len(trained) + len(validated)
     wanted = len(trained) * _mean_bytes(*training) + len(validated) * _mean_bytes(*validation)
-    off = CachePlan(_num_rows(trained), _num_rows(validated), 0, None, "", readers)
+    off = CachePlan(_num_rows(trained), _num_rows(validated), 0, "", readers)
     if epochs == 1:
         return replace(off, summary="each image once: there is one epoch")
-    budget, folder = int(available_memory() * MEMORY_FRACTION), None
-    if world.local_size > 1:
-        needed = int(wanted * SLACK) + world.local_size * max(1, readers) * RESERVED
-        free = {path: min(budget, _usable(path)) for path in shared_folders()}
-        folder = max(free, key=lambda path: min(needed, free[path]))  # the first that holds all
-        budget = free[folder]
-    where = str(folder or "memory")
+    budget = int(available_memory() * MEMORY_FRACTION)
     fraction = budget / max(wanted, 1)
     if fraction < MIN_FRACTION:
-        reason = f"{_text(budget)} of {where} would hold less than {MIN_FRACTION:.0%} of the images"
+        reason = f"{_text(budget)} of memory would hold less than {MIN_FRACTION:.0%} of the images"
         return replace(off, summary=f"in every epoch: {reason}")
     if fraction >= 1:
-        summary = f"each image once, then cached ({_text(wanted)} of {where})"
+        summary = f"each image once, then cached ({_text(wanted)} of memory)"
     else:
         cached = int(num_images * fraction)
-        summary = f"about {cached:,} of {num_images:,} images once, then cached ({_text(budget)} of {where})"
-    return replace(off, budget=budget, folder=folder, summary=summary)
+        summary = f"about {cached:,} of {num_images:,} images once, then cached ({_text(budget)} of memory)"
+    return replace(off, budget=budget, summary=summary)
 
 
 @contextmanager
 def open_caches(plan: CachePlan, world: World) -> Iterator[Caches]:
     """Open the planned caches, for a `with`; a collective operation of all processes."""
     with ExitStack() as stack:
-        # A process alone on its machine shares with nobody, but takes part in the collectives.
-        shared = _open_shared(plan, world, stack) if world.size > 1 else None
-        if world.local_size == 1 and plan.budget:
-            shared = _shared_cache(_unnamed_file(plan, stack), plan, world)
-        yield _caches(plan, shared)
+        yield _caches(plan, _open_shared(plan, world, stack))
 
 
 def _caches(plan: CachePlan, shared: SharedCache | None) -> Caches:
@@ -114,59 +87,45 @@ def _caches(plan: CachePlan, shared: SharedCache | None) -> Caches:
     return Caches(Cache(remember), Cache(remember, first=plan.num_training))
 
 
-def _unnamed_file(plan: CachePlan, stack: ExitStack) -> int:
-    """A file in memory for a process alone on its machine and its readers; -1 if it has none."""
-    if plan.readers == 0:
-        return -1
-    file = os.memfd_create("decoded images", os.MFD_CLOEXEC)
-    stack.callback(os.close, file)
-    os.ftruncate(file, plan.num_bytes)
-    return file
-
-
 def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> SharedCache | None:
-    """The cache shared by all processes of a machine; None without one, or if it cannot be opened.
-
-    The file is unlinked as soon as all have opened it, so that nothing remains of a run, however it ends.
-    """
-    is_first_of_several = world.local_rank == 0 and world.local_size > 1
-    path = _make_file(plan) if is_first_of_several else None
+    """The cache shared by all processes of a machine; None without one, or if it cannot be opened."""
+    if not hasattr(os, "memfd_create"):  # macOS and Windows: each process fills a cache that nobody else sees
+        return _shared_cache(-1, plan, world) if plan.budget else None
     machine, cache = socket.gethostname(), None
-    try:
-        for host, offered, its_plan in world.gather([(machine, path, plan)]):
+    offer = None
+    if world.local_rank == 0 and plan.budget:
+        with suppress(OSError):
+            offer = _make_file(plan, stack)
+    for host, offered in world.gather([(machine, offer)]):
+        if host == machine and offered is not None:
             with suppress(OSError):
-                if host == machine and offered is not None:  # the plan of a machine's first process counts
-                    cache = _open_file(offered, its_plan, world, stack)
-        world.barrier()  # from here on, the name is not needed
-    finally:
-        if path is not None:
-            path.unlink(missing_ok=True)
+                cache = _open_file(offered, world, stack)
+    world.barrier()  # until then, the first process keeps the file open
     return cache
 
 
-def _make_file(plan: CachePlan) -> Path | None:
-    """A file for the cache, in which only the index takes space; None without a plan, or if that fails."""
-    if plan.budget == 0 or plan.folder is None:
-        return None
-    try:
-        file, path = tempfile.mkstemp(prefix="train_pytorch_model-", dir=plan.folder)
-    except OSError:
-        return None
-    try:
-        os.ftruncate(file, plan.num_bytes)
-        os.posix_fallocate(file, 0, 16 * plan.num_images)
-    except OSError:
-        Path(path).unlink()
-        return None
-    finally:
-        os.close(file)
-    return Path(path)
+@dataclass(frozen=True)
+class _Offer:
+    """A file in the memory of a machine's first process, whose plan counts."""
+
+    path: str
+    inode: int
+    plan: CachePlan
 
 
-def _open_file(path: Path, plan: CachePlan, world: World, stack: ExitStack) -> SharedCache:
-    file = os.open(path, os.O_RDWR)
+def _make_file(plan: CachePlan, stack: ExitStack) -> _Offer:
+    """A file without a name, of which only what is written takes memory; nothing of it outlives the run."""
+    file = os.memfd_create("decoded images", os.MFD_CLOEXEC)
     stack.callback(os.close, file)
-    return _shared_cache(file, plan, world)
+    os.ftruncate(file, plan.num_bytes)
+    return _Offer(f"/proc/{os.getpid()}/fd/{file}", os.fstat(file).st_ino, plan)
+
+
+def _open_file(offer: _Offer, world: World, stack: ExitStack) -> SharedCache | None:
+    file = os.open(offer.path, os.O_RDWR)
+    stack.callback(os.close, file)
+    is_same = os.fstat(file).st_ino == offer.inode  # or another container has a process of that number
+    return _shared_cache(file, offer.plan, world) if is_same else None
 
 
 def _shared_cache(file: int, plan: CachePlan, world: World) -> SharedCache:
@@ -189,16 +148,6 @@ def _mean_bytes(directory: ImageDirectory, prepared: Preparation) -> int:
             height, width = limit_size(read_size(directory.path(int(index))), prepared.short_side)
             sizes.append(prepared.num_kept(height, width) * 3)
     return int(np.mean(sizes)) if sizes else 0
-
-
-def _usable(path: Path) -> int:
-    if not hasattr(os, "posix_fallocate"):  # macOS and Windows
-        return 0
-    try:
-        status = os.statvfs(path)
-    except OSError:
-        return 0
-    return int(status.f_bavail * status.f_frsize * FREE_FRACTION) if os.access(path, os.W_OK) else 0
 
 
 def _text(num_bytes: int) -> str:

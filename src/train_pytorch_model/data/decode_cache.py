@@ -1,25 +1,21 @@
 """A cache of decoded images, filled in the first epoch: later epochs read it instead of decoding again.
 
 It holds the pixels before any random augmentation (`preparation`), and no pixel depends on whether there is a
-cache. A single process keeps it in its own memory. The processes of a machine, and the reader processes of
-each, share a file:
+cache. The processes of a machine, and the reader processes of each, share a file in memory:
 
     16 bytes per image        offset of its pixels in the file, 0 if it is not cached; height and width
     pixels, writer by writer  each process fills its own part, and reads all parts
 
-The file is sparse: an image takes memory, or space on a disk, only once it is cached.
+The file is sparse: an image takes memory only once it is cached.
 """
 
 import mmap
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-
-RESERVED = 4 << 20  # bytes of the file that a writer reserves at once
 
 
 class CachedDecode(Protocol):
@@ -86,9 +82,8 @@ class _DecodeCache:
         self._offsets = np.frombuffer(self._memory, np.int64, shared.num_images)
         sizes = np.frombuffer(self._memory, np.int32, 2 * shared.num_images, offset=8 * shared.num_images)
         self._sizes = sizes.reshape(-1, 2)  # (images, 2): height, width
-        self._file, self._lock = shared.file, threading.Lock()
-        self._next = self._reserved = writable.start
-        self._end = writable.stop
+        self._lock = threading.Lock()
+        self._next, self._end = writable.start, writable.stop
 
     def __call__(self, number: int, decode: Callable[[], np.ndarray]) -> np.ndarray:
         if offset := int(self._offsets[number]):
@@ -114,14 +109,5 @@ class _DecodeCache:
             start, end = self._next, self._next + num_bytes
             if end > self._end:
                 return 0
-            if self._file != -1 and end > self._reserved:
-                reserved = min(self._end, max(end, self._reserved + RESERVED))
-                try:
-                    # A full file system is an error here, and not a SIGBUS when the pixels are written.
-                    os.posix_fallocate(self._file, self._reserved, reserved - self._reserved)
-                except OSError:
-                    self._end = self._reserved
-                    return 0
-                self._reserved = reserved
             self._next = end
             return start

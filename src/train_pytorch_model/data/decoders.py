@@ -37,7 +37,9 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels
 
 HAS_PROCESSES = hasattr(os, "memfd_create")  # Linux
-ATTEMPTS = 2  # something else may have killed the first process
+ATTEMPTS = (
+    2  # something else may have killed the first process, or a pause of its machine counted as computing
+)
 KEPT_BYTES = 16 << 20  # of shared memory that a process may keep after a request
 
 
@@ -110,8 +112,6 @@ class Decoders:
             except _DeadError as error:
                 self._forget(decoder)
                 death = str(error)
-                if error.is_certain:
-                    break
             else:
                 if isinstance(answer, str):
                     raise UnreadableImageError(answer)
@@ -139,11 +139,6 @@ class Decoders:
 
 class _DeadError(Exception):
     """A decoder has ended; the text says how."""
-
-    def __init__(self, death: str, is_certain: bool) -> None:
-        super().__init__(death)
-        self.is_certain = is_certain
-        """Whether nothing but the image can be the cause."""
 
 
 class _Decoder:
@@ -200,9 +195,9 @@ class _Decoder:
     def _death(self) -> _DeadError:
         status = self.end() or 0
         if status == -signal.SIGXCPU:
-            return _DeadError(f"its decoder was still computing after {COMPUTING_S} s", is_certain=True)
+            return _DeadError(f"its decoder was still computing after {COMPUTING_S} s")
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        return _DeadError(f"its decoder crashed ({how})", is_certain=False)
+        return _DeadError(f"its decoder crashed ({how})")
 
 
 def _fill(slot: np.ndarray, pixels: Pixels | str) -> str | None:

@@ -132,7 +132,7 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
             total_steps=config.epochs * steps_per_epoch,
         ),
         precision=choose_precision(recipe.precision, world.device),
-        cache=plan_cache(trained, validated, config.epochs, world, num_readers(world)),
+        cache=plan_cache(trained, validated, config.epochs, num_readers(world)),
     )
 
 
