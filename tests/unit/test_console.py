@@ -51,7 +51,14 @@ class Screen(io.TextIOWrapper):
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Screen]:
     """A function that makes a console of this many columns."""
-    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    for name in (
+        "NO_COLOR",
+        "FORCE_COLOR",
+        "TTY_COMPATIBLE",
+        "TTY_INTERACTIVE",
+        "JPY_PARENT_PID",
+        "MPLBACKEND",
+    ):
         monkeypatch.delenv(name, raising=False)
 
     def make(columns: int = 80, term: str = "xterm", **options: object) -> Screen:
@@ -70,15 +77,28 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
-def test_the_log_fits_the_console(screen: Callable[..., Screen], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_fits_the_console(
+    screen: Callable[..., Screen], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     screen()
     set_up()
     assert isinstance(logger.handlers[0], TerminalHandler)
-    for term, is_terminal in (("dumb", True), ("xterm", False)):
+    in_notebook = {"JPY_PARENT_PID": "1"}, {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    for term, is_terminal, more in (
+        ("dumb", True, {}),
+        ("xterm", False, {}),
+        *(("xterm-color", True, variables) for variables in in_notebook),
+    ):
         shown = screen(term=term, is_terminal=is_terminal)
-        set_up()
-        logger.info("a line of 100%")
-        assert shown.text == "a line of 100%\n"
+        with monkeypatch.context() as context:
+            for name, value in more.items():
+                context.setenv(name, value)
+            set_up()
+        with progress_bar(20, "Epoch 1/5", lines_every=10) as bar:
+            for step in range(1, 11):
+                bar.advance()
+                bar.show(step, "loss 1.5")
+        assert shown.text == "Epoch 1/5 10/20  loss 1.5\n"
     shown = screen()
     set_up(is_main=False)
     logger.warning("look")
@@ -98,6 +118,21 @@ def test_words_are_wrapped_on_a_narrow_terminal_and_commands_are_not(screen: Cal
         "            batch size 32 x 1 process\n"
         "  " + "a command " * 10 + "\n"
     )
+
+
+@pytest.mark.parametrize("columns", range(40, 70))
+def test_commands_and_numbers_are_not_broken(columns: int, screen: Callable[..., Screen]) -> None:
+    shown = screen(columns)
+    set_up()
+    parts = ("1 min 04 s", "32 x 32 px", "12,000 images", "80 %", "`init-model --pretrained`")
+    logger.warning(
+        f"It takes {', or '.join(parts)}, as measured here on a machine, on which {parts[1]} is few."
+    )
+    lines = plain(shown.text).splitlines()
+    assert " ".join(line.strip() for line in lines).count(parts[1]) == 2
+    for part in parts:
+        assert any(part in line for line in lines), part
+    assert max(map(len, lines)) <= columns
 
 
 def test_a_log_does_not_wrap_lines(screen: Callable[..., Screen]) -> None:

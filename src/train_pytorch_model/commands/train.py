@@ -109,15 +109,13 @@ class Train:
         for command in activation_commands():
             logger.info(f"  {command}")
         program = "python -m train_pytorch_model"
-        logger.info(
-            f"  {program} score --trained-model {model} --dataset FOLDER --scored-dataset scores"
-            "   # FOLDER: new images"
-        )
-        logger.info(
-            f"  {program} evaluate --trained-model {model} --dataset FOLDER --output evaluation"
-            "   # FOLDER: labelled images held out from training"
-        )
-        logger.info("  mlflow ui   # the curves of all runs")
+        logger.info("  # FOLDER: new images")
+        logger.info(f"  {program} score --trained-model {model} --dataset FOLDER --scored-dataset scores")
+        logger.info("  # FOLDER: labelled images held out from training")
+        logger.info(f"  {program} evaluate --trained-model {model} --dataset FOLDER --output evaluation")
+        logger.info("  # the curves of all runs")
+        logger.info("  mlflow ui")
+        logger.info("  # an HTTP server")
         logger.info(f"  mlflow models serve --model-uri {model} --env-manager local --port 5001")
 
 

@@ -7,6 +7,7 @@ it is, so that a command in it can be copied; `paragraph` is wrapped, and `summa
 import io
 import logging
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -24,6 +26,7 @@ MIN_WIDTH = 40  # columns; on a narrower terminal, text is wrapped to this width
 USUAL_WIDTH = 80  # columns; a narrower terminal shows as many facts of an epoch, over two lines
 MIN_BAR = 8  # columns of the bar itself; facts that do not fit beside it go below
 BELOW = "  "  # indents that line
+WHOLE = re.compile(r"`[^`]+`|\d \S|\bx \d")  # a command, a number with its unit, a product: not broken
 REFRESHES_PER_SECOND = 4  # smooth enough; each takes the GIL, which the decoding threads need too
 
 logger = logging.getLogger("train_pytorch_model")
@@ -37,9 +40,7 @@ def set_up(is_main: bool = True, quiet: bool = False) -> None:
         handler = _PlainHandler(sys.stderr)
         handler.setLevel(logging.WARNING)
     elif is_main and sys.stdout:  # None if it was closed when the program started
-        # A dumb terminal cannot move the cursor, which a bar needs.
-        is_able = sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-        handler = TerminalHandler() if is_able else _PlainHandler(sys.stdout)
+        handler = TerminalHandler() if _can_redraw(sys.stdout) else _PlainHandler(sys.stdout)
     logger.handlers = [handler]
     logger.propagate = False  # libraries configure the root logger
 
@@ -148,13 +149,14 @@ class TerminalHandler(logging.Handler):
             yield _LiveBar(progress, progress.add_task(title, total=total, completed=done, facts=""))
 
     def _wrap(self, line: str, indent: int) -> str:
+        whole = WHOLE.sub(lambda part: part[0].replace(" ", "\0"), line)
         return textwrap.fill(
-            line,
+            whole,
             max(self._console.width, MIN_WIDTH),
             subsequent_indent=" " * indent,
             break_long_words=False,
             break_on_hyphens=False,
-        )
+        ).replace("\0", " ")
 
 
 class _PlainHandler(logging.StreamHandler):  # type: ignore[type-arg]  # of text
@@ -208,6 +210,15 @@ class _LiveBar:
         below = _fit(facts[len(beside) :], width - len(BELOW))
         self.progress.below = BELOW + "  ".join(below) if below else ""
         self.progress.update(self.task, facts="  ".join(beside), refresh=True)
+
+
+def _can_redraw(stream: TextIO) -> bool:
+    """Return whether a progress bar can be drawn again in its place, rather than below.
+
+    A dumb terminal cannot move the cursor. The terminal of a command in a notebook keeps every line.
+    """
+    in_notebook = "JPY_PARENT_PID" in os.environ or "inline" in os.environ.get("MPLBACKEND", "")
+    return stream.isatty() and not in_notebook and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def _text_of(record: logging.LogRecord) -> str:
