@@ -13,10 +13,10 @@ from train_pytorch_model.data.decode_cache import SharedCache
 from train_pytorch_model.image_classifier import decoding
 
 ONCE = {"killed": signal.SIGKILL, "paused": signal.SIGXCPU}  # a pause can count as computing
-right = decoding.decode_reduced
+right = decoding.decode
 
 
-def decode_reduced(file: str, short_side: int) -> Image.Image:
+def decode(file: str, short_side: int) -> Image.Image:
     """Fail as the name says, otherwise decode the image."""
     name = Path(file).stem
     if "crash" in name:
@@ -34,8 +34,8 @@ def decode_reduced(file: str, short_side: int) -> Image.Image:
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:
     """Replace `decoder_process.serve`."""
-    vars(decoding).update(decode_reduced=decode_reduced)  # for modules imported later
+    vars(decoding).update(decode=decode)  # for modules imported later
     if pixels := sys.modules.get("train_pytorch_model.image_classifier.pixels"):
-        vars(pixels).update(decode_reduced=decode_reduced)
-    vars(decoder_process).update(decode_reduced=decode_reduced, COMPUTING_S=0)
+        vars(pixels).update(decode=decode)
+    vars(decoder_process).update(decode=decode, COMPUTING_S=0)
     decoder_process.serve(connection, folder, cache, writer)

@@ -157,6 +157,6 @@ def test_the_files_of_a_run(tmp_path: Path, config: bytes, images: bytes, lock: 
         with (
             suppress(OutputDirectoryError),
             patch.multiple(run_lock, SILENCE_S=0.02, POLL_S=0.01, TRY_S=0.0),
-            run_lock.run_lock(tmp_path, "trained_model"),
+            run_lock.run_lock(tmp_path),
         ):
             assert b"pid=" in (tmp_path / "lock").read_bytes()

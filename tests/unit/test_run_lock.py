@@ -16,7 +16,6 @@ from train_pytorch_model.formats import run_lock as module
 from train_pytorch_model.formats.run_lock import LOCK, run_lock
 from train_pytorch_model.words.errors import OutputDirectoryError
 
-NAME = "trained_model"
 NO_PROCESS = 1 << 22
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="requires /proc")
@@ -30,7 +29,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def leave_lock(folder: Path, **changes: object) -> None:
     """Leave the lock of a run that this process would have started, but for some changes."""
-    with run_lock(folder, NAME):
+    with run_lock(folder):
         content = (folder / LOCK).read_text()
     for name, value in changes.items():
         (line,) = [line for line in content.splitlines() if line.startswith(f"{name}=")]
@@ -40,14 +39,14 @@ def leave_lock(folder: Path, **changes: object) -> None:
 
 def take(folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
     """Take and release the lock."""
-    with run_lock(folder, NAME, say):
+    with run_lock(folder, say):
         assert f"\npid={os.getpid()}\n" in (folder / LOCK).read_text()
     assert list(folder.iterdir()) == []
 
 
 def test_a_second_run_is_refused_and_leaves_the_lock(tmp_path: Path) -> None:
-    with run_lock(tmp_path, NAME):
-        with pytest.raises(OutputDirectoryError) as raised, run_lock(tmp_path, NAME):
+    with run_lock(tmp_path):
+        with pytest.raises(OutputDirectoryError) as raised, run_lock(tmp_path):
             pass
         assert (tmp_path / LOCK).exists()
     assert str(raised.value) == (
@@ -66,7 +65,7 @@ def test_the_lock_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
 @linux_only
 def test_the_lock_of_a_zombie_is_taken(tmp_path: Path) -> None:
     code = f"import os, pathlib, sys; sys.path[:] = {sys.path!r}; from {module.__name__} import run_lock\n"
-    code += f"with run_lock(pathlib.Path({str(tmp_path)!r}), ''): os._exit(0)"
+    code += f"with run_lock(pathlib.Path({str(tmp_path)!r})): os._exit(0)"
     with subprocess.Popen([sys.executable, "-c", code]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # dead, but not yet reaped
         assert f"pid={ended.pid}\n" in (tmp_path / LOCK).read_text()
@@ -105,19 +104,19 @@ def test_a_holder_on_another_host_that_renews_its_lock_is_alive(tmp_path: Path) 
     leave_lock(tmp_path, host="elsewhere?pidns-f0000001")
     with (
         pytest.raises(OutputDirectoryError, match=f"process {os.getpid()} on 'elsewhere' "),
-        run_lock(tmp_path, NAME, lambda _: os.utime(tmp_path / LOCK, (1, 1))),
+        run_lock(tmp_path, lambda _: os.utime(tmp_path / LOCK, (1, 1))),
     ):
         time.sleep(0)  # never reached
 
 
 def test_a_lock_of_another_duration_is_another_runs(tmp_path: Path) -> None:
     leave_lock(tmp_path, duration=5.0, host="elsewhere")
-    with pytest.raises(OutputDirectoryError, match="on 'elsewhere' "), run_lock(tmp_path, NAME):
+    with pytest.raises(OutputDirectoryError, match="on 'elsewhere' "), run_lock(tmp_path):
         pass
 
 
 def test_the_holder_renews_its_lock(tmp_path: Path) -> None:
-    with run_lock(tmp_path, NAME):
+    with run_lock(tmp_path):
         os.utime(tmp_path / LOCK, (1, 1))
         deadline = time.monotonic() + 60
         while (tmp_path / LOCK).stat().st_mtime == 1:
@@ -126,7 +125,7 @@ def test_the_holder_renews_its_lock(tmp_path: Path) -> None:
 
 
 def test_a_lock_lost_to_another_run_is_not_removed(tmp_path: Path) -> None:
-    with run_lock(tmp_path, NAME):
+    with run_lock(tmp_path):
         (tmp_path / LOCK).unlink()
         (tmp_path / LOCK).write_text("theirs")
     assert (tmp_path / LOCK).read_text() == "theirs"
@@ -141,7 +140,7 @@ def test_only_one_of_many_contenders_gets_a_stale_lock(tmp_path: Path) -> None:
     def contend() -> None:
         ready.wait()
         try:
-            with run_lock(tmp_path, NAME):
+            with run_lock(tmp_path):
                 got.append(1)
                 over.wait(20)
         except OutputDirectoryError:
@@ -161,6 +160,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(OutputDirectoryError, match=r"file/lock cannot be written: File exists\.$"),
-        run_lock(tmp_path / "file", NAME),
+        run_lock(tmp_path / "file"),
     ):
         pass

@@ -23,7 +23,7 @@ from train_pytorch_model.data.decode_cache import CachedDecode, SharedCache, unc
 from train_pytorch_model.image_classifier.decoding import (
     MAX_JPEG_PIXELS,
     UnreadableImageError,
-    decode_reduced,
+    decode,
 )
 
 CAPACITY = 3 * MAX_JPEG_PIXELS  # bytes of address space; only the pages that images fill take memory
@@ -52,7 +52,7 @@ class Draft:
     short_side: int
 
     def __call__(self, request: ImageRequest, _: object) -> np.ndarray:
-        return np.asarray(decode_reduced(request.file, self.short_side))
+        return np.asarray(decode(request.file, self.short_side))
 
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:

@@ -26,7 +26,7 @@ from typing import cast
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.listing import Listing
 from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden, read_plain_folders, suffix_of
-from train_pytorch_model.formats.reading import META, MalformedFileError, is_inner_path
+from train_pytorch_model.formats.reading import META, MalformedFileError, is_inner_path, one_line
 
 KINDS = ".zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2"
 MAX_NAME_BYTES = 255  # of one folder or file; the limit of common file systems
@@ -85,7 +85,7 @@ def unpack(path: Path, root: Path, limits: Limits = LIMITS) -> Unpacked:
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the data
             raise
-        raise MalformedFileError(f"it is damaged or cut short: {_one_line(error)}.") from error
+        raise MalformedFileError(f"it is damaged or cut short: {one_line(error)}.") from error
     folder = _inside_outer_folders(root)
     if any((folder / name).is_file() for name in DIRECTORY_FILES):
         raise MalformedFileError("it already contains an ImageDirectory. Unpack it; no conversion is needed.")
@@ -209,7 +209,7 @@ def _extract(archive: zipfile.ZipFile, info: zipfile.ZipInfo, content: _Content)
             raise
         path = content.root / info.filename
         path.write_bytes(b"")
-        content.damaged[path] = f"damaged in the archive: {_one_line(error)}"
+        content.damaged[path] = f"damaged in the archive: {one_line(error)}"
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
@@ -281,8 +281,3 @@ class _BoundedReads(io.BufferedReader):
             raise MalformedFileError(f"{self._what} has more than {self._limit:,} bytes.")
         self.last_read = super().read(size)
         return self.last_read
-
-
-def _one_line(error: BaseException) -> str:
-    """Return the text of an error, or else its type, in at most 200 characters."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:200]

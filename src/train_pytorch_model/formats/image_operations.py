@@ -227,22 +227,7 @@ class RandomPerspective(Operation, frozen=True):
 
 # In the order in which Init Image Transformation applies them.
 OPERATIONS: Mapping[str, type[Operation]] = {
-    operation.__name__: operation
-    for operation in (
-        Resize,
-        CenterCrop,
-        Pad,
-        ColorJitter,
-        Grayscale,
-        RandomResizedCrop,
-        RandomCrop,
-        RandomHorizontalFlip,
-        RandomVerticalFlip,
-        RandomRotation,
-        RandomAffine,
-        RandomGrayscale,
-        RandomPerspective,
-    )
+    operation.__name__: operation for operation in Operation.__subclasses__()
 }
 """Name → operation class, for all supported operations."""
 

@@ -46,7 +46,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         document = yaml.load(data, _PlainLoader)
     except Exception as error:  # a tag on an unsuitable value raises whatever its constructor raises
-        raise MalformedFileError(f"{path.name} is not valid YAML: {_one_line(error)}.") from error
+        raise MalformedFileError(f"{path.name} is not valid YAML: {one_line(error)}.") from error
     if not isinstance(document, dict):
         raise MalformedFileError(
             f"{path.name} should hold a mapping of keys to values but holds {_kind(document)}."
@@ -70,7 +70,7 @@ def read_json(path: Path, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise MalformedFileError(f"{path.name} is not as expected: {_one_line(error)}.") from error
+        raise MalformedFileError(f"{path.name} is not as expected: {one_line(error)}.") from error
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
@@ -148,8 +148,9 @@ def is_really_inside(root: Path, path: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+def one_line(error: Exception) -> str:
+    """Return the text of an error, or else its type, in at most 200 characters."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:200]
 
 
 def _kind(value: object) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
+from train_pytorch_model.formats.run_folder import TRAINED_MODEL
 from train_pytorch_model.machine.process_table import start_of
 from train_pytorch_model.words.errors import OutputDirectoryError
 from train_pytorch_model.words.wording import parameter
@@ -26,7 +27,7 @@ TRY_S = 0.1  # two attempts: another contender may be replacing the lease of a d
 
 
 @contextmanager
-def run_lock(folder: Path, name: str, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+def run_lock(folder: Path, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """Hold the lock of an existing folder, for a `with`.
 
     Waits up to `SILENCE_S` to find out whether a holder on another host is alive, and says so. Raises
@@ -39,12 +40,12 @@ def run_lock(folder: Path, name: str, say: Callable[[str], None] = lambda _: Non
     except (Timeout, LeaseSettingsMismatch) as error:
         process, host = _holder(lease)
         raise OutputDirectoryError(
-            f"{parameter(name)}: another run is writing here: process {process} on {host!r} ({path})."
-            " Wait for it, end it, or name another output."
+            f"{parameter(TRAINED_MODEL)}: another run is writing here: process {process} on {host!r}"
+            f" ({path}). Wait for it, end it, or name another output."
         ) from error
     except OSError as error:
         raise OutputDirectoryError(
-            f"{parameter(name)}: {path} cannot be written: {error.strerror}."
+            f"{parameter(TRAINED_MODEL)}: {path} cannot be written: {error.strerror}."
         ) from error
     try:
         yield

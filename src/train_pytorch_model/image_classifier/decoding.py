@@ -56,15 +56,13 @@ def read_size(file: str | os.PathLike[str] | BinaryIO) -> tuple[int, int]:
 def decode(file: str | os.PathLike[str] | BinaryIO, short_side: int | None = None) -> Image.Image:
     """The upright RGB image, or the first frame of an animation; transparency is dropped.
 
-    With `short_side`, an image whose short side is above `BOUND * short_side` is reduced to that. A JPEG is
-    then decoded directly at 1/2, 1/4 or 1/8 of its size, which costs a fraction of the time and memory.
-    Raises `UnreadableImageError`.
+    With `short_side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if its short side then still is
+    `BOUND * short_side`, which costs a fraction of the time and memory. Raises `UnreadableImageError`.
     """
-    if short_side is None:
-        with open_image(file) as image:
-            return _upright_rgb(image)
-    upright = decode_reduced(file, short_side)
-    return upright.resize(limit_size(upright.size, short_side), Image.Resampling.BILINEAR)
+    with open_image(file) as image:
+        if short_side is not None:
+            image.draft(None, limit_size(image.size, short_side))
+        return _upright_rgb(image)
 
 
 def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
@@ -75,16 +73,6 @@ def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
     buffer = io.BytesIO()
     small.save(buffer, "JPEG", quality=quality)
     return buffer.getvalue()
-
-
-def decode_reduced(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Image.Image:
-    """The upright RGB image; a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if that is large enough.
-
-    Raises `UnreadableImageError`.
-    """
-    with open_image(file) as image:
-        image.draft(None, limit_size(image.size, short_side))
-        return _upright_rgb(image)
 
 
 @contextmanager

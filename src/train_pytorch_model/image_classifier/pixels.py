@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from .decoding import decode_reduced, limit_size
+from .decoding import decode, limit_size
 from .preprocessing import Framing
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
@@ -29,7 +29,7 @@ Raises `UnreadableImageError`.
 
 def decode_pixels(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Pixels:
     """The plain `Decode`, in the calling thread."""
-    return np.array(decode_reduced(file, short_side))
+    return np.array(decode(file, short_side))
 
 
 def read_pixels(file: str | os.PathLike[str] | BinaryIO, short_side: int) -> Pixels:

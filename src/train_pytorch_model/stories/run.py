@@ -70,7 +70,7 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
     with ExitStack() as stack:
         if plan.world.is_main:
             folder.make()
-            stack.enter_context(run_lock(folder.root, TRAINED_MODEL, logger.info))
+            stack.enter_context(run_lock(folder.root, logger.info))
             token = folder.begin(plan.fingerprint, fresh)
             # Once more: another run may just have written it.
             check_output(output, TRAINED_MODEL, by_writing=False, token=token)
