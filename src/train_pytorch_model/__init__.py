@@ -1,3 +1,24 @@
-"""Train image classifiers from folders of images: as an Azure ML component, or on any machine."""
+"""Train image classifiers from folders of images: as an Azure ML component, or on any machine.
+
+from train_pytorch_model import fit, load
+model = fit("photographs", epochs=5)
+model.predict("new")
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from train_pytorch_model.api import Model as Model
+    from train_pytorch_model.api import fit as fit
+    from train_pytorch_model.api import load as load
 
 __version__ = "0.1.0"
+__all__ = ["Model", "fit", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what Python programs use when they ask for it: the command line does not."""
+    if name in __all__:
+        return getattr(importlib.import_module(f"{__name__}.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

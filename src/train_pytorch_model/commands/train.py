@@ -133,12 +133,20 @@ def is_complete(output: Path, inputs: OpenedInputs, parameters: TrainConfig, fre
 
 
 def check_run(
-    output: Path, inputs: OpenedInputs, parameters: TrainConfig, fresh: bool, dry_run: bool = False
+    output: Path,
+    inputs: OpenedInputs,
+    parameters: TrainConfig,
+    fresh: bool,
+    dry_run: bool = False,
+    name: str = TRAINED_MODEL,
 ) -> None:
-    """Check that the run can write its output, and resume. Raises `OutputDirectoryError`."""
+    """Check that the run can write its output, which the parameter `name` names, and resume.
+
+    Raises `OutputDirectoryError`.
+    """
     is_main = rank_of(os.environ) == 0
     run = RunFolder.beside(output)
-    check_output(output, TRAINED_MODEL, by_writing=is_main and not dry_run, token=run.token)
+    check_output(output, name, by_writing=is_main and not dry_run, token=run.token)
     if is_main and not fresh:
         run.check_resumable(inputs.fingerprint(parameters))
     num_images = len(inputs.training) + len(inputs.validation)

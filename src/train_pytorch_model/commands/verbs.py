@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from train_pytorch_model.commands.convert import Convert
 from train_pytorch_model.commands.evaluate import Evaluate
 from train_pytorch_model.commands.export import Export
+from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.init_transformation import InitTransformation
 from train_pytorch_model.commands.program import Command
@@ -17,6 +18,7 @@ from train_pytorch_model.commands.transform import Transform
 
 VERBS: Mapping[str, type[Command]] = {
     "train": Train,
+    "fit": Fit,
     "init-model": InitModel,
     "score": Score,
     "evaluate": Evaluate,

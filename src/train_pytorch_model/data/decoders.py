@@ -17,10 +17,13 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import reduction
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -61,7 +64,8 @@ class Decoders:
 
             forkserver.set_forkserver_preload([decoder_process.__name__, *modules])
             try:
-                forkserver.ensure_running()
+                with _without_main_module():
+                    forkserver.ensure_running()
             except OSError:
                 self._is_possible = False
 
@@ -156,7 +160,8 @@ class _Decoder:
                 context = multiprocessing.get_context("forkserver")
                 arguments = theirs, Path.cwd(), cache, writer
                 self._process = context.Process(target=decoder_process.serve, args=arguments, daemon=True)
-                self._process.start()
+                with _without_main_module():
+                    self._process.start()
             self.pid = self._process.pid or 0
             for descriptor in (file, *([cache.file] if cache else [])):
                 reduction.send_handle(self._connection, descriptor, self.pid)
@@ -198,6 +203,17 @@ class _Decoder:
             return _DeadError(f"its decoder was still computing after {COMPUTING_S} s")
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         return _DeadError(f"its decoder crashed ({how})")
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Start processes without the main module: it may be a user's script, which they would run again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _fill(slot: np.ndarray, pixels: Pixels | str) -> str | None:

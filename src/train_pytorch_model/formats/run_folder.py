@@ -7,6 +7,7 @@
                             micro_batch     how many images fit into memory at once, after running out of it
                             lock            who is writing, see `run_lock`
                             status.json     how a failed run ended
+                            untrained-…/    the untrained model that `fit` has made
 
 In an Azure ML job, which keeps outputs/ and restores it after a restart, the folder is
 outputs/train_pytorch_model/ instead. Beside it, error_info.json says what went wrong, in the designer's
@@ -33,12 +34,14 @@ from train_pytorch_model.words.wording import parameter
 
 METRICS = "metrics.jsonl"
 REPORT = "report.html"
+EVALUATION = "evaluation"  # of `fit`, a folder in the trained directory
 STATUS = "status.json"
 OUTPUTS = Path("outputs")  # of an Azure ML job
 ERROR_INFO = "error_info.json"
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
 TRAINED_MODEL = "trained_model"
+UNTRAINED = "untrained-"
 
 
 class _Config(msgspec.Struct):
@@ -172,7 +175,8 @@ class RunFolder:
 
         The token is deleted last: whoever finds it after an interruption repeats the removal.
         """
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        for folder in (self.checkpoints, *self.root.glob(f"{UNTRAINED}*")):
+            shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
             for path in (self.metrics_path, self.mlflow_run, self._micro_batch, self.root / STATUS):
                 path.unlink(missing_ok=True)

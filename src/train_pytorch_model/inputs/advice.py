@@ -68,9 +68,10 @@ def sameness_warnings(training: ImageDirectory, validation: ImageDirectory) -> I
         "validation then measures how well the model memorises its training images, not how good it is."
         " `split` divides a directory."
     )
-    if training.root.samefile(validation.root):
+    is_same = training.root.samefile(validation.root)
+    if is_same and np.intersect1d(training.rows, validation.rows).size:
         yield f"Training and validation dataset are the same directory: {overfit}"
-    elif _are_copies(training, validation):
+    elif not is_same and _are_copies(training, validation):
         yield f"Training and validation dataset hold the same images: {overfit}"
     elif len(validation) > len(training):
         yield (

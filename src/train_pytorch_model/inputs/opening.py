@@ -49,6 +49,8 @@ class OpenedInputs:
     size_reason: str
     bad_images: tuple[BadImage, ...]
     warnings: tuple[str, ...]
+    test: ImageDirectory | None = None
+    """Images of the same folder that are kept for a test of the trained model."""
 
     @property
     def categories(self) -> tuple[str, ...]:

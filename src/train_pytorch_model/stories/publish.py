@@ -11,6 +11,7 @@ from typing import Any
 
 from PIL import Image
 
+from train_pytorch_model.datasets.one_folder import SPLIT, Parts, write_split
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.manifest import MANIFEST, write_manifest
@@ -93,6 +94,8 @@ def _build(root: Path, inputs: TrainingInputs, state: State, report: str) -> Map
     write_json(root / schema.SCHEMA, schema.image_schema(categories))
     write_json(root / schema.SAMPLES, samples_of(inputs.training))
     save_model(root, inputs.spec, _example(inputs))
+    if inputs.test is not None:
+        write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if state.progress.bad_images:
         write_bad_images(root / BAD_IMAGES, state.progress.bad_images)
     write_metrics(root / METRICS, state.progress.history)

@@ -2,6 +2,8 @@
 
 import math
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from train_pytorch_model.data.chirality import decide_flips
@@ -39,10 +41,12 @@ def train(
     output: Path,
     world: World,
     fresh: bool = False,
+    stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests,
 ) -> None:
     """Train, validate after every epoch, stop early when patience runs out, and write the best epoch's model.
 
-    Resumes an interrupted run of the same inputs and parameters, unless `fresh`. Raises `TrainingError` when
+    Resumes an interrupted run of the same inputs and parameters, unless `fresh`. It is asked to stop through
+    `stops`, by default with signals. Raises `TrainingError` when
     training cannot continue, `StoppedError` when it is asked to stop, and what making plan and engine raises.
     """
     started_at = time.perf_counter()
@@ -50,7 +54,7 @@ def train(
         plan = make_plan(config, decide_flips(inputs, world), world)
         engine = start_engine(plan, fitting_before(plan, output, fresh))
         show_plan(engine.plan)
-        with open_run(engine.plan, output, fresh) as run, stop_requests() as stop:
+        with open_run(engine.plan, output, fresh) as run, stops() as stop:
             state = train_epochs(engine, run, readers, stop)
     wait_until_published(world)
     best = state.best

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from train_pytorch_model.image_classifier import scored_columns
 from train_pytorch_model.image_classifier.scored_columns import IMAGE_COLUMN, LABEL_COLUMN, PROBABILITY_PREFIX
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.tracking import load_image_classifier
 
 SERVING_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pillow")
 
@@ -35,8 +34,8 @@ def save_model(root: Path, spec: ClassifierSpec, example: str) -> None:
         written = Path(scratch) / "mlflow_model"
         mlflow.pyfunc.save_model(
             written,
-            loader_module=Path(load_image_classifier.__file__).stem,
-            code_paths=[load_image_classifier.__file__, str(Path(scored_columns.__file__).parent)],
+            loader_module="image_classifier.serving",
+            code_paths=[str(Path(scored_columns.__file__).parent)],
             data_path=str(placeholder),
             model_config=spec.as_mapping(),
             pip_requirements=[f"{name}=={_public_version(name)}" for name in SERVING_PACKAGES],

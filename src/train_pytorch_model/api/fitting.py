@@ -1,0 +1,102 @@
+"""`fit`: the verb of this name, called from Python."""
+
+import difflib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from train_pytorch_model.api.model import Model
+from train_pytorch_model.commands.fit import Fit
+from train_pytorch_model.machine.stop_requests import StopRequests
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import ParameterError, TrainingError
+from train_pytorch_model.words.recipe import Augmentation, PrecisionName, Recipe
+
+
+class FitOptions(TypedDict, total=False):
+    """The options of `fit`, as on its command line."""
+
+    epochs: int
+    batch_size: int
+    warmup_epochs: int
+    learning_rate: float
+    random_seed: int
+    patience: int
+    print_frequency: int
+    architecture: str
+    pretrained: bool
+    weights: str | None
+    weights_file: Path | None
+    zero_init_residual: bool
+    memory_efficient: bool
+    from_scratch: bool
+    fresh: bool
+    quiet: bool
+    image_size: int | tuple[int, int] | None
+    training_size: int | tuple[int, int] | None
+    early_size: int | tuple[int, int] | None
+    crop_fraction: float | None
+    augmentation: Augmentation
+    crop_area: float
+    horizontal_flip: bool | str
+    label_smoothing: float | None
+    cutmix: float | None
+    balance_classes: bool
+    freeze_backbone: bool
+    precision: PrecisionName
+    mean: tuple[float, float, float] | None
+    std: tuple[float, float, float] | None
+
+
+def fit(
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    **options: Unpack[FitOptions],
+) -> Model:
+    """Train and test a classifier on a folder of images, and write it to `output`, by default FOLDER-model.
+
+    The options are those of the command line. An interrupted call is resumed by the same call. Raises a
+    `UserError`, such as `InvalidDatasetError`, and `ParameterError` for an option that does not exist.
+    """
+    command = _command(Path(folder), None if output is None else Path(output), dict(options))
+    with _exits_as_errors():
+        command.run(stops=_no_signals)
+    return Model(command.model)
+
+
+def _command(folder: Path, output: Path | None, options: dict[str, Any]) -> Fit:
+    """Return the command with these options. Raises `ParameterError`."""
+    of_recipe, of_config = ({each.name for each in fields(kind)} for kind in (Recipe, TrainConfig))
+    known = FitOptions.__annotations__
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ParameterError(
+                f"fit has no option {name!r}." + "".join(f" Did you mean {each!r}?" for each in near)
+            )
+    recipe = {name: value for name, value in options.items() if name in of_recipe}
+    config = {name: value for name, value in options.items() if name in of_config}
+    rest = {name: value for name, value in options.items() if name not in of_recipe | of_config}
+    if rest.get("weights_file") is not None:
+        rest["weights_file"] = Path(rest["weights_file"])
+    return Fit(
+        folder=folder, output=output, parameters=TrainConfig(**config), recipe=Recipe(**recipe), **rest
+    )
+
+
+@contextmanager
+def _no_signals() -> Iterator[StopRequests]:
+    """Leave Ctrl-C to the caller, as a `KeyboardInterrupt`."""
+    yield StopRequests()
+
+
+@contextmanager
+def _exits_as_errors() -> Iterator[None]:
+    """Raise `TrainingError` where the verb would exit: its worker processes have failed, and said why."""
+    try:
+        yield
+    except SystemExit as end:
+        raise TrainingError(f"The processes of the run ended with status {end.code}.") from end

@@ -1,0 +1,172 @@
+"""A trained model, to predict and to evaluate with."""
+
+import html
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.run_folder import REPORT
+from train_pytorch_model.image_classifier.scored_columns import PROBABILITY_PREFIX
+from train_pytorch_model.inputs.opening import DATASET, open_evaluation_inputs, open_trained_model
+from train_pytorch_model.measures.evaluation import Evaluation
+from train_pytorch_model.measures.evaluation_directory import PAGE
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import torch
+    from PIL import Image
+
+    from train_pytorch_model.image_classifier.classifier import ImageClassifier
+
+    ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
+
+PAGE_HEIGHT = 640  # px, in a notebook
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The evaluation of a model; a notebook shows its page."""
+
+    numbers: Evaluation
+    page: str
+    """HTML."""
+
+    @property
+    def accuracy(self) -> float:
+        """In [0, 1]."""
+        return self.numbers.accuracy
+
+    def _repr_html_(self) -> str:
+        return _framed(self.page)
+
+
+class Model:
+    """A trained model; a notebook shows the report on its training."""
+
+    def __init__(self, root: Path) -> None:
+        """Open the directory that training wrote. Raises `InvalidModelDirectoryError`."""
+        self.root = root
+        self._directory, self._spec = open_trained_model(root, None)
+        self._classifier: ImageClassifier | None = None
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """By class index."""
+        return self._spec.categories
+
+    def predict(self, images: "ImageLike | Sequence[ImageLike]") -> "pd.DataFrame":
+        """Predict images: files, folders of files, PIL images, or arrays (H, W, 3), uint8, RGB; one or many.
+
+        Returns a row for each: `image` (its path, or its number), `label`, `probability` in [0, 1], and a
+        column `Scored Probabilities_<category>` for each category, as `score` writes them. A file that cannot
+        be read has no label, and the reason in `error`.
+        """
+        import numpy as np
+        import pandas as pd
+
+        from train_pytorch_model.image_classifier.classifier import BATCH_SIZE
+
+        names: list[str] = []
+        errors: list[str | None] = []
+        probabilities: list[np.ndarray] = []
+        batch: list[Image.Image] = []
+        for name, image in _images(images, self._spec.framing.short_side):
+            names.append(name)
+            errors.append(image if isinstance(image, str) else None)
+            if not isinstance(image, str):
+                batch.append(image)
+            if len(batch) == BATCH_SIZE:
+                probabilities.append(self._loaded().classify(batch))
+                batch = []
+        probabilities.append(self._loaded().classify(batch))
+        rows = np.full((len(names), len(self.categories)), np.nan)
+        is_read = np.asarray([error is None for error in errors], dtype=bool)
+        rows[is_read] = np.concatenate(probabilities)
+        best = np.where(is_read, np.nan_to_num(rows, nan=-1).argmax(axis=1), -1)
+        table = {
+            "image": names,
+            "label": [self.categories[index] if index >= 0 else None for index in best.tolist()],
+            "probability": np.where(is_read, rows.max(axis=1), np.nan),
+            **{PROBABILITY_PREFIX + name: rows[:, index] for index, name in enumerate(self.categories)},
+        }
+        return pd.DataFrame(table if is_read.all() else table | {"error": errors})
+
+    def evaluate(
+        self, folder: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
+    ) -> Evaluated:
+        """Measure the model on a folder of labelled images; keeps the tables and the page in `output`.
+
+        Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
+        """
+        from train_pytorch_model.distributed.world import World
+        from train_pytorch_model.stories.evaluate import evaluate
+
+        inputs = open_evaluation_inputs(self.root, Path(folder))
+        with TemporaryDirectory() as temporary:
+            root = Path(temporary, "evaluation") if output is None else Path(output)
+            numbers = evaluate(inputs, root, World(0, 1, 0, 1, _device()))
+            assert numbers is not None  # on the main process
+            return Evaluated(numbers, (root / PAGE).read_text(encoding="utf-8"))
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.root)!r}: {self._directory.architecture}, {len(self.categories)} categories)"
+
+    def _repr_html_(self) -> str:
+        report = self.root / REPORT
+        page = report.read_text(encoding="utf-8") if report.exists() else ""
+        return f"<code>{html.escape(repr(self))}</code>{_framed(page) if page else ''}"
+
+    def _loaded(self) -> "ImageClassifier":
+        from train_pytorch_model.image_classifier.classifier import ImageClassifier
+        from train_pytorch_model.networks.models import build_model
+
+        if self._classifier is None:
+            network = build_model(self._directory, len(self.categories))
+            self._classifier = ImageClassifier(self._spec, network, _device())
+        return self._classifier
+
+
+def load(trained_model: str | os.PathLike[str]) -> Model:
+    """Open a trained model directory. Raises `InvalidModelDirectoryError`."""
+    return Model(Path(trained_model))
+
+
+def _images(
+    images: "ImageLike | Sequence[ImageLike]", short_side: int
+) -> "Iterator[tuple[str, Image.Image | str]]":
+    """Yield the name of each image, and the image in RGB or the reason why it cannot be read."""
+    from PIL import Image
+
+    from train_pytorch_model.image_classifier.decoding import UnreadableImageError
+    from train_pytorch_model.image_classifier.pixels import read_pixels
+
+    many = images if isinstance(images, list | tuple) else [images]
+    for number, image in enumerate(many):
+        if isinstance(image, Image.Image):
+            yield str(number), image.convert("RGB")
+        elif not isinstance(image, str | os.PathLike):
+            yield str(number), Image.fromarray(image).convert("RGB")
+        elif os.path.isdir(image):  # noqa: PTH112, also of a name too long
+            directory = open_image_directory(Path(image), DATASET)
+            yield from _images([directory.path(index) for index in range(len(directory))], short_side)
+        else:
+            try:
+                yield str(image), Image.fromarray(read_pixels(image, short_side))
+            except UnreadableImageError as error:
+                yield str(image), str(error)
+
+
+def _device() -> "torch.device":
+    import torch
+
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _framed(page: str) -> str:
+    """Return a page to be shown inside another one."""
+    return f'<iframe srcdoc="{html.escape(page)}" width="100%" height="{PAGE_HEIGHT}"></iframe>'

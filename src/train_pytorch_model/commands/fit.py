@@ -1,0 +1,150 @@
+"""`fit`: from one folder of images to a trained and tested model."""
+
+import hashlib
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import tyro
+
+from train_pytorch_model import __version__
+from train_pytorch_model.commands.evaluate import summary
+from train_pytorch_model.commands.init_model import ModelOptions
+from train_pytorch_model.commands.processes import options_of, run_in_processes
+from train_pytorch_model.commands.program import OptionalPath, Switch, activation_commands
+from train_pytorch_model.commands.train import check_run, is_complete, recorded_failures
+from train_pytorch_model.datasets.one_folder import open_parts
+from train_pytorch_model.formats.model_directory import open_model_directory
+from train_pytorch_model.formats.outputs import check_apart, check_output
+from train_pytorch_model.formats.reading import META
+from train_pytorch_model.formats.run_folder import EVALUATION, REPORT, UNTRAINED, RunFolder
+from train_pytorch_model.inputs.opening import (
+    UNTRAINED_MODEL,
+    OpenedInputs,
+    training_inputs,
+    with_same_categories,
+)
+from train_pytorch_model.machine.console import logger, set_up
+from train_pytorch_model.machine.launch import rank_of
+from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
+from train_pytorch_model.measures.evaluation import Evaluation
+from train_pytorch_model.measures.evaluation_directory import PAGE
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import FailedToDownloadFilesError
+
+if TYPE_CHECKING:
+    from train_pytorch_model.distributed.world import World
+
+OUTPUT = "output"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(ModelOptions):
+    """Train and test a classifier on one folder of images: split, init-model, train and evaluate in one."""
+
+    EXAMPLE: ClassVar[str] = "photographs"
+
+    folder: tyro.conf.Positional[Path]
+    """One folder per category, or images with a labels.csv; may be split into train, val and test."""
+
+    output: OptionalPath = None
+    """Directory for the trained model; must be new or empty. By default FOLDER-model."""
+
+    from_scratch: Switch = False
+    """Use no pretrained weights. By default they are used if they are here or can be downloaded."""
+
+    parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
+
+    fresh: Switch = False
+    """Start over instead of resuming an interrupted run with this output."""
+
+    quiet: Switch = False
+    """Print warnings and errors only."""
+
+    @property
+    def model(self) -> Path:
+        """Where the trained model goes."""
+        if self.output:
+            return self.output
+        folder = self.folder if self.folder.name.strip(".") else self.folder.resolve()
+        return folder.with_name(f"{folder.name}-model")
+
+    def run(self, stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests) -> None:
+        """Train the model, unless that is done, and evaluate it on images held out from training."""
+        rank = rank_of(os.environ)
+        set_up(rank == 0, self.quiet)
+        logger.info(f"Train PyTorch Model {__version__}")
+        self.check()
+        check_apart(self.model, OUTPUT, self.folder, "folder")
+        arguments = ["fit", str(self.folder), "--output", str(self.model), *options_of(self.parameters)]
+        arguments += [f"--{name}" for name in ("fresh", "quiet") if getattr(self, name)]
+        same = {"folder": str(self.folder), "parameters": " ".join(options_of(self.parameters))}
+
+        def story(inputs: OpenedInputs, world: "World") -> None:
+            from train_pytorch_model.stories.fit import fit
+
+            evaluation = fit(self.parameters, inputs, self.model, world, self.fresh, stops)
+            if evaluation is not None:
+                self._show(evaluation, inputs.categories)
+
+        with recorded_failures(self.model, rank):
+            run_in_processes(story, self._open, arguments, same)
+
+    def _open(self) -> OpenedInputs | None:
+        """Open the images and make the untrained model; None if this same command has done everything."""
+        parts = open_parts(self.folder, self.parameters.random_seed)
+        training, validation = with_same_categories(parts.training, parts.validation)
+        counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
+        logger.info(f"{self.folder}: {len(training.categories):,} categories; images: {counts}")
+        run = RunFolder.beside(self.model)
+        is_published = (self.model / META).exists()
+        if not is_published:
+            check_output(self.model, OUTPUT, by_writing=rank_of(os.environ) == 0, token=run.token)
+        untrained = open_model_directory(self._untrained(run), UNTRAINED_MODEL)
+        inputs = training_inputs(untrained, training, validation, self.parameters.epochs)
+        inputs = replace(inputs, test=parts.test)
+        if not is_complete(self.model, inputs, self.parameters, self.fresh):
+            check_run(self.model, inputs, self.parameters, self.fresh, name=OUTPUT)
+            return inputs
+        return None if (self.model / EVALUATION / META).exists() else inputs
+
+    def _untrained(self, run: RunFolder) -> Path:
+        """Return the untrained model of these options, made at the first start of the run."""
+        options = {each.name: str(getattr(self, each.name)) for each in fields(ModelOptions)}
+        options |= {"from_scratch": str(self.from_scratch), "seed": str(self.parameters.random_seed)}
+        key = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()[:16]
+        path = run.root / f"{UNTRAINED}{key}"
+        if (path / META).exists():
+            return path
+        model = self
+        if not (self.from_scratch or self.pretrained or self.weights or self.weights_file):
+            model = replace(self, pretrained=True)
+        try:
+            model.write(path, self.parameters.random_seed, shows_download=not self.quiet)
+        except FailedToDownloadFilesError:
+            if model is self:
+                raise
+            logger.warning(
+                "Pretrained weights are not here and cannot be downloaded; training from scratch, which takes"
+                " many more images and epochs. --weights-file names weights downloaded elsewhere."
+            )
+            self.write(path, self.parameters.random_seed, shows_download=False)
+        return path
+
+    def _show(self, evaluation: Evaluation, categories: Sequence[str]) -> None:
+        """Log the evaluation, and what to do next."""
+        logger.info(f"On {evaluation.images:,} test images, which training has not seen:")
+        for line in summary(evaluation, categories):
+            logger.info(f"  {line}")
+        logger.info(f"The model is in {self.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:")
+        for command in activation_commands():
+            logger.info(f"  {command}")
+        model = shlex.quote(str(self.model))
+        logger.info(
+            f"  python -m train_pytorch_model score --trained-model {model} --dataset FOLDER"
+            " --scored-dataset scores   # FOLDER: new images"
+        )

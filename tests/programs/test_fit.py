@@ -1,0 +1,107 @@
+"""`fit` and its Python form: one folder becomes a tested model, the same as by the single verbs."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.painting import paint_folders
+from tests.programs.program import assert_refused, run_program
+
+MODEL = ("--architecture", "mobilenet_v3_small")
+OPTIONS = ("--epochs", "2", "--batch-size", "8")
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return paint_folders(tmp_path_factory.mktemp("fit") / "photographs", 10)
+
+
+@pytest.fixture(scope="module")
+def fitted(photographs: Path) -> Path:
+    ended = run_program("fit", photographs, *MODEL, *OPTIONS, "--from-scratch")
+    assert ended.status == 0, ended.stderr
+    assert "3 categories; images: 18 for training, 6 for validation, 6 for test" in ended.stdout
+    assert "On 6 test images" in ended.stdout
+    assert "same directory" not in ended.stderr
+    return photographs.with_name("photographs-model")
+
+
+def test_the_model_is_that_of_the_single_verbs(photographs: Path, fitted: Path, tmp_path: Path) -> None:
+    parts = [tmp_path / name for name in ("training", "validation", "test")]
+    outputs = [word for number, part in enumerate(parts, 1) for word in (f"--output-{number}", part)]
+    run_program("split", "--input", photographs, "--fractions", "0.6", "0.2", "0.2", *outputs)
+    run_program("init-model", *MODEL, "--output", tmp_path / "untrained")
+    ended = run_program(
+        "train", "--untrained-model", tmp_path / "untrained", "--training-dataset", parts[0],
+        "--validation-dataset", parts[1], "--trained-model", tmp_path / "trained", *OPTIONS,
+    )  # fmt: skip
+    assert ended.status == 0, ended.stderr
+    assert (tmp_path / "trained/model").read_bytes() == (fitted / "model").read_bytes()
+
+
+def test_nothing_is_left_beside_the_model(fitted: Path) -> None:
+    assert sorted(path.name for path in fitted.parent.iterdir()) == ["photographs", "photographs-model"]
+    assert (fitted / "evaluation/evaluation.html").exists()
+    rows = (fitted / "split.csv").read_text().splitlines()[1:]
+    assert (
+        sorted(row.rpartition(",")[2] for row in rows)
+        == ["test"] * 6 + ["training"] * 18 + ["validation"] * 6
+    )
+
+
+def test_the_same_command_finds_its_work_done(photographs: Path, fitted: Path) -> None:
+    ended = run_program("fit", photographs, *MODEL, *OPTIONS, "--from-scratch")
+    assert ended.status == 0
+    assert "already complete" in ended.stdout
+    other = run_program("fit", photographs, *MODEL, "--epochs", "1", "--from-scratch")
+    assert_refused(other, 2, f"OutputDirectoryError: --output {fitted} is not empty")
+
+
+def test_mistakes_are_refused(photographs: Path, tmp_path: Path) -> None:
+    assert_refused(run_program("fit", tmp_path / "no"), 3, f'InvalidDatasetError: Dataset "{tmp_path}/no"')
+    inside = run_program("fit", photographs, "--output", photographs / "model")
+    assert_refused(inside, 2, f"OutputDirectoryError: --output {photographs}/model is inside --folder")
+
+
+SCRIPT = """
+    import sys, time
+    started = time.perf_counter()
+    from train_pytorch_model import fit, load
+    assert "torch" not in sys.modules
+    import numpy as np
+    from PIL import Image
+
+    folder, output = sys.argv[1:]
+    model = fit(folder, output, epochs=1, architecture="mobilenet_v3_small", from_scratch=True, quiet=True)
+    print(model)
+    red = f"{folder}/red/0.png"
+    table = model.predict([red, np.zeros((9, 5, 3), np.uint8), Image.new("L", (4, 4)), "no.png"])
+    print(table["image"].tolist(), table["error"].fillna("").tolist(), table["label"].isna().tolist())
+    print(round(float(table.iloc[0, 3:6].sum()), 6), len(load(output).predict(folder + "/red")))
+    evaluated = load(output).evaluate(folder)
+    print(evaluated.numbers.images, "iframe" in evaluated._repr_html_(), "iframe" in model._repr_html_())
+    try:
+        fit(folder, epoch=1)
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_script_without_a_main_guard_can_fit_and_predict(photographs: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    ended = subprocess.run(
+        [sys.executable, script, photographs, tmp_path / "model"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == [
+        f"Model({str(tmp_path / 'model')!r}: mobilenet_v3_small, 3 categories)",
+        f"['{photographs}/red/0.png', '1', '2', 'no.png'] ['', '', '', 'the file is gone']"
+        " [False, False, False, True]",
+        "1.0 10",
+        "30 True True",
+        "ParameterError fit has no option 'epoch'. Did you mean 'epochs'?",
+    ]

@@ -1,0 +1,84 @@
+"""One folder → three parts: split here or as found, by folders or by a table, without copies."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.painting import paint_folders
+
+from train_pytorch_model.datasets.one_folder import Parts, open_parts, write_split
+from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError
+
+
+def sizes(parts: Parts) -> list[int]:
+    return [len(part) for part in vars(parts).values()]
+
+
+def names(parts: Parts) -> list[set[str]]:
+    return [{str(part.root / name) for name in part.file_names} for part in vars(parts).values()]
+
+
+def test_a_folder_is_split_by_category_the_same_way_for_a_seed(tmp_path: Path) -> None:
+    folder = paint_folders(tmp_path / "photographs", 50, size=(4, 4))
+    parts = open_parts(folder, seed=1)
+    assert sizes(parts) == [120, 15, 15]
+    assert parts.test.class_counts().tolist() == [5, 5, 5]
+    training, validation, test = names(parts)
+    assert len(training | validation | test) == 150
+    assert names(open_parts(folder, seed=1)) == [training, validation, test]
+    assert names(open_parts(folder, seed=2)) != [training, validation, test]
+
+
+def test_small_categories_leave_more_for_the_test(tmp_path: Path) -> None:
+    assert sizes(open_parts(paint_folders(tmp_path / "few", 20, size=(4, 4)), seed=1)) == [36, 12, 12]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (("train", "val", "test"), [15, 6, 9]),
+        (("Training", "valid", "Testing"), [15, 6, 9]),
+        (("train", "validation"), [12, 6, 3]),
+        (("train", "test"), [12, 3, 9]),
+    ],
+)
+def test_parts_that_are_there_are_kept(tmp_path: Path, found: tuple[str, ...], expected: list[int]) -> None:
+    per_category = {"tr": 5, "va": 2, "te": 3}
+    for name in found:
+        paint_folders(tmp_path / name, per_category[name[:2].lower()], size=(4, 4))
+    parts = open_parts(tmp_path, seed=1)
+    assert sizes(parts) == expected
+    assert len(set().union(*names(parts))) == sum(expected)
+
+
+def test_a_table_may_give_the_categories(tmp_path: Path) -> None:
+    folder = paint_folders(tmp_path / "photographs", 10, size=(4, 4))
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    rows = ["file,label"]
+    for path in sorted(folder.glob("*/*")):
+        shutil.copy(path, flat / f"{path.parent.name}{path.name}")
+        rows.append(f"{path.parent.name}{path.name},{path.parent.name}")
+    (flat / "labels.csv").write_text("\n".join(rows))
+    parts = open_parts(flat, seed=1)
+    assert parts.training.categories == ("blue", "green", "red")
+    assert sizes(parts) == [18, 6, 6]
+
+
+def test_images_without_categories_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotLabeledDatasetError, match=r"labels\.csv"):
+        open_parts(paint_folders(tmp_path / "photographs", 5) / "red", seed=1)
+    (tmp_path / "photographs/labels.csv").write_text("a,b,c\n1,2,3\n")
+    with pytest.raises(InvalidDatasetError, match="which column of"):
+        open_parts(tmp_path / "photographs", seed=1)
+
+
+def test_the_split_is_written_down(tmp_path: Path) -> None:
+    for name, count in (("train", 2), ("val", 1), ("test", 1)):
+        paint_folders(tmp_path / name, count, ("red", "blue"), size=(4, 4))
+    write_split(tmp_path / "split.csv", open_parts(tmp_path, seed=1))
+    header, *rows = (tmp_path / "split.csv").read_text().splitlines()
+    assert header == "file_name,category,part"
+    assert len(rows) == 8
+    assert "train/blue/1.png,blue,training" in rows
+    assert "test/red/0.png,red,test" in rows
