@@ -90,6 +90,7 @@ def make_report(
         spec=ClassifierSpec("resnet18", False, tuple(categories), Framing(32, 48, 1.0), HALF, HALF),
         evaluation=evaluation_of(count, images),
         mistakes=shown,
+        calibrated="The probabilities are those of the network.",
         precision="bfloat16",
         config=config,
         recipe=decided_recipe(),

@@ -18,7 +18,14 @@ from tests.programs.program import Ended, assert_refused, run_program
 
 CATEGORIES = ["blue", "green", "red"]
 FILES = {
-    *("_meta.yaml", "metrics.json", "per_class.csv", "confusion_matrix.csv", "calibration.csv"),
+    *(
+        "_meta.yaml",
+        "metrics.json",
+        "per_class.csv",
+        "confusion_matrix.csv",
+        "calibration.csv",
+        "coverage.csv",
+    ),
     *("mistakes.csv", "evaluation.html"),
 }
 

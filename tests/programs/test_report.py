@@ -21,6 +21,7 @@ from train_pytorch_model.loop.batches import Batches
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State
+from train_pytorch_model.stories import examine as examining
 from train_pytorch_model.stories import report as reporting
 from train_pytorch_model.stories import train as training
 from train_pytorch_model.words.errors import OutputDirectoryError
@@ -134,7 +135,7 @@ def test_a_stop_during_the_report_loses_nothing(
 
     output = tmp_path / "trained"
     with monkeypatch.context() as patch:
-        patch.setattr(reporting, "_best_results", stop_and_go_on)
+        patch.setattr(examining, "_best_results", stop_and_go_on)
         ended = train(folders, untrained, output)
     assert ended.status == 128 + signal.SIGTERM
     assert "Stopped by SIGTERM. The same command resumes from here;" in ended.stderr
@@ -188,12 +189,22 @@ def test_the_report_lists_unreadable_images_and_other_files(
 
 
 @pytest.mark.parametrize(
-    ("function", "reason"),
-    [("_best_results", "RuntimeError: MemoryError"), ("render_report", "MemoryError")],
+    ("function", "warning"),
+    [
+        (
+            "_best_results",
+            "The best epoch cannot be validated again: MemoryError: no room at all. The model has no report,"
+            " and its probabilities are not calibrated.",
+        ),
+        (
+            "render_report",
+            "report.html could not be created: MemoryError: no room at all. The model is not affected.",
+        ),
+    ],
 )
 def test_a_report_that_cannot_be_created_does_not_fail_the_run(
     function: str,
-    reason: str,
+    warning: str,
     folders: Path,
     untrained: Path,
     tmp_path: Path,
@@ -204,13 +215,11 @@ def test_a_report_that_cannot_be_created_does_not_fail_the_run(
             return "MemoryError: no room at all"  # of one of the processes, which the others are told
         raise MemoryError("no room\nat all")
 
-    monkeypatch.setattr(reporting, function, fail)
+    monkeypatch.setattr(examining if function == "_best_results" else reporting, function, fail)
     output = tmp_path / "trained"
     ended = train(folders, untrained, output, "--quiet")
     assert ended.status == 0
-    assert ended.stderr == FEW_IMAGES + (
-        f"Warning: report.html could not be created: {reason}: no room at all. The model is not affected.\n"
-    )
+    assert ended.stderr == f"{FEW_IMAGES}Warning: {warning}\n"
     assert (output / "_meta.yaml").exists()
     assert not (output / "report.html").exists()
 

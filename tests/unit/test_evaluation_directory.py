@@ -38,16 +38,22 @@ def rows(path: Path) -> list[list[str]]:
 
 def test_the_directory_holds_these_files(written: Path) -> None:
     assert {path.name for path in written.iterdir()} == {
-        *("metrics.json", "per_class.csv", "confusion_matrix.csv", "calibration.csv", "mistakes.csv")
+        *(
+            "metrics.json",
+            "per_class.csv",
+            "confusion_matrix.csv",
+            "calibration.csv",
+            "coverage.csv",
+            "mistakes.csv",
+        )
     }
 
 
 def test_metrics_are_one_json_object(written: Path) -> None:
     text = (written / "metrics.json").read_text(encoding="ascii")
     metrics = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    per_class, calibration, confused, absent = (
-        metrics.pop(name) for name in ("per_class", "calibration", "most_confused", "absent_categories")
-    )
+    names = ("per_class", "calibration", "coverage", "most_confused", "absent_categories")
+    per_class, calibration, coverage, confused, absent = (metrics.pop(name) for name in names)
     assert absent == ["חתול"]
     interval = binomtest(4, 6).proportion_ci(method="wilson")
     assert metrics.pop("accuracy_interval") == pytest.approx([interval.low, interval.high], abs=1e-4)
@@ -86,6 +92,7 @@ def test_metrics_are_one_json_object(written: Path) -> None:
         **{"lower": pytest.approx(14 / 15), "upper": 1.0, "images": 6},
         **{"confidence": 1.0, "accuracy": pytest.approx(4 / 6)},
     }
+    assert coverage[0] == {"threshold": 0.5, "images": 6, "share": 1.0, "accuracy": pytest.approx(4 / 6)}
     assert confused == [
         {"category": "cat", "predicted": "two\nlines", "images": 1, "share": pytest.approx(1 / 3)},
         {"category": "=1+1", "predicted": 'a "quoted", name', "images": 1, "share": 1.0},
@@ -94,7 +101,7 @@ def test_metrics_are_one_json_object(written: Path) -> None:
 
 def test_the_tables_equal_those_of_the_json(written: Path) -> None:
     metrics = json.loads((written / "metrics.json").read_text())
-    for name in ("per_class", "calibration"):
+    for name in ("per_class", "calibration", "coverage"):
         table = pd.read_csv(written / f"{name}.csv")
         pd.testing.assert_frame_equal(table, pd.DataFrame(metrics[name]), rtol=1e-15)
 

@@ -18,6 +18,8 @@ from train_pytorch_model.loop.metrics import Metrics, OutcomeRows, Sums
 from train_pytorch_model.loop.state import ImageResults, State, StepReport
 from train_pytorch_model.machine.console import logger
 
+MAX_LOGITS = 1 << 26  # of all validation images, 256 MiB: 67,000 images of 1,000 categories
+
 
 @dataclass(frozen=True)
 class StepDone:
@@ -106,6 +108,9 @@ class _Rows:
     def __init__(self, engine: Engine) -> None:
         self.engine, device = engine, engine.world.device
         self.sums, self.outcomes = Sums(device), OutcomeRows(device)
+        inputs, num_classes = engine.plan.inputs, len(engine.plan.inputs.categories)
+        self.logits = [torch.empty(0, num_classes, device=device)]
+        self.keeps_logits = len(inputs.validation) * num_classes <= MAX_LOGITS
         self.indices = [np.empty(0, np.int64)]
         self.rejected: dict[int, str] = {}
 
@@ -120,13 +125,18 @@ class _Rows:
         loss_sum = F.cross_entropy(logits.float(), targets, reduction="sum")
         self.sums.add(loss_sum, logits, targets)
         self.outcomes.add(logits, targets)
+        if self.keeps_logits:
+            self.logits.append(logits.float())
         self.indices.append(batch.indices)
         self.rejected |= batch.rejected
 
     def results(self, state: State, rejected: dict[int, str]) -> ImageResults:
         images, indices = state.images["validation"], np.concatenate(self.indices)
         return ImageResults(
-            images.places_in(state.given("validation"), indices), self.outcomes.outcomes(), rejected
+            images.places_in(state.given("validation"), indices),
+            self.outcomes.outcomes(),
+            torch.cat(self.logits).numpy(force=True),
+            rejected,
         )
 
 

@@ -92,6 +92,8 @@ class ImageResults:
     """(N,), int64: indices of the images in the given validation dataset."""
     outcomes: Outcomes
     """The outcomes of these N images."""
+    logits: np.ndarray
+    """(N, C), float32; (0, C) if they would take too much memory."""
     rejected: dict[int, str]
     """Images that could not be read: index → reason."""
 

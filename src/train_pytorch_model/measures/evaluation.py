@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from train_pytorch_model.measures.coverage import Coverage, coverage_of
+
 TOP_K = 5
 DEVIATIONS = 1.96  # standard deviations on either side of the mean hold 95 % of a normal distribution
 NUM_BINS = 15  # as in Guo et al. 2017
@@ -156,6 +158,7 @@ class Evaluation:
     per_class: PerClass
     confusion: Confusion
     calibration: Calibration
+    coverage: Coverage
     mistakes: np.ndarray
     """(M,), int64: the indices, from 0 to N - 1, of all wrong predictions, the most confident first."""
 
@@ -216,20 +219,19 @@ def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:
     is_hit = outcomes.target_ranks == 0
     wrong = np.flatnonzero(~is_hit)
     per_class = _per_class(outcomes, is_hit, num_classes)
-    # log(1/p) rather than -log(p): a perfect loss is 0, not -0.
-    losses = np.log(1 / np.maximum(outcomes.target_probabilities, TINY))
     return Evaluation(
         images=len(outcomes),
         accuracy=float(is_hit.mean()),
         top5=float((outcomes.target_ranks < TOP_K).mean()),
-        loss=float(losses.mean()),
+        loss=float(losses_of(outcomes).mean()),
         balanced_accuracy=float(per_class.recall[per_class.has_recall].mean()),
         mean_confidence=float(outcomes.confidences.mean()),
         macro=_averages(per_class, per_class.has_f1.astype(np.int64)),
         weighted=_averages(per_class, per_class.support),
         per_class=per_class,
         confusion=_confusion(outcomes, num_classes),
-        calibration=_calibration(outcomes.confidences, is_hit),
+        calibration=calibration_of(outcomes.confidences, is_hit),
+        coverage=coverage_of(outcomes.confidences, is_hit),
         mistakes=wrong[np.argsort(-outcomes.confidences[wrong], kind="stable")],
     )
 
@@ -263,7 +265,15 @@ def _averages(per_class: PerClass, weights: np.ndarray) -> Averages:
     )
 
 
-def _calibration(confidences: np.ndarray, is_hit: np.ndarray) -> Calibration:
+def losses_of(outcomes: Outcomes) -> np.ndarray:
+    """(N,): the cross entropy of each image in nats, of probabilities of at least `TINY`."""
+    # log(1/p) rather than -log(p): a perfect loss is 0, not -0.
+    losses: np.ndarray = np.log(1 / np.maximum(outcomes.target_probabilities, TINY))
+    return losses
+
+
+def calibration_of(confidences: np.ndarray, is_hit: np.ndarray) -> Calibration:
+    """Confidence against accuracy, of confidences (N,) and whether each prediction is right, (N,), bool."""
     edges = np.arange(NUM_BINS + 1) / NUM_BINS
     indices = (np.searchsorted(edges, confidences, side="left") - 1).clip(0, NUM_BINS - 1)  # (N,)
     images = np.bincount(indices, minlength=NUM_BINS)

@@ -13,6 +13,7 @@
                              absent_categories                  the names of categories without images
                              per_class                          the rows of per_class.csv
                              calibration                        the rows of calibration.csv
+                             coverage                           the rows of coverage.csv
                              most_confused                      at most 100 {category, predicted, images,
                                                                 share}, the off-diagonal cells of the
                                                                 confusion matrix, largest first; share is
@@ -23,6 +24,8 @@
     confusion_matrix.csv   category,<each category>: a row per true category, a column per predicted one
     calibration.csv        lower,upper,images,confidence,accuracy: a row per bin (lower, upper] of
                              confidence, with means over its images
+    coverage.csv           threshold,images,share,accuracy: the images with at least that confidence, their
+                             share of all images, and how many of them are right
     mistakes.csv           file_name,category,predicted,confidence,category_probability,original
                              every wrong prediction, the most confident first; original is the file's name
                              before it was copied, empty if unknown
@@ -46,6 +49,7 @@ import numpy as np
 from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import write_json
+from train_pytorch_model.measures.coverage import Answered
 from train_pytorch_model.measures.evaluation import Averages, CalibrationBin, Evaluation, Outcomes, PerClass
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
@@ -53,6 +57,7 @@ METRICS = "metrics.json"
 PER_CLASS = "per_class.csv"
 CONFUSION_MATRIX = "confusion_matrix.csv"
 CALIBRATION = "calibration.csv"
+COVERAGE = "coverage.csv"
 MISTAKES = "mistakes.csv"
 PAGE = "evaluation.html"
 MAX_PAIRS = 100
@@ -121,12 +126,14 @@ def write_numbers(
         "absent_categories": [row.category for row in per_class if row.support == 0],
         "per_class": [asdict(row) for row in per_class],
         "calibration": [asdict(row) for row in bins],
+        "coverage": [asdict(row) for row in evaluation.coverage.rows],
         "most_confused": [asdict(row) for row in confused_rows(evaluation, categories, MAX_PAIRS)],
     }
     write_json(root / METRICS, metrics)
     tables = {
         PER_CLASS: _table(CategoryRow, per_class),
         CALIBRATION: _table(CalibrationBin, bins),
+        COVERAGE: _table(Answered, evaluation.coverage.rows),
         MISTAKES: _table(Mistake, mistakes),
         CONFUSION_MATRIX: _confusion_matrix(evaluation, categories),
     }

@@ -1,6 +1,7 @@
 """Build the network of a checked model directory, and choose which parameters are trained."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -91,6 +92,13 @@ def freeze_backbone(network: nn.Module, architecture: str) -> None:
     """Leave only the head trainable."""
     network.requires_grad_(False)
     network.get_submodule(FAMILY_OF[architecture].head).requires_grad_(True)
+
+
+def divide_head(weights: Mapping[str, Tensor], architecture: str, temperature: float) -> dict[str, Tensor]:
+    """The same weights, but a last layer whose logits are divided by a temperature."""
+    head = FAMILY_OF[architecture].head
+    divided = {name: weights[name] / temperature for name in (f"{head}.weight", f"{head}.bias")}
+    return {**weights, **divided}
 
 
 def _present_name(name: str) -> str:

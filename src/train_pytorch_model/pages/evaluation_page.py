@@ -9,12 +9,14 @@ import numpy as np
 from PIL import Image
 
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.measures.coverage import PERCENTS, Coverage
 from train_pytorch_model.measures.evaluation import Confusion, Evaluation, accuracy_in_images
 from train_pytorch_model.measures.evaluation_directory import (
     Mistake,
     confused_rows,
     worst_first,
 )
+from train_pytorch_model.pages.chart import PERCENT, Chart, Series, line_chart
 from train_pytorch_model.pages.page import png, render_page, shorten, thumbnail
 
 MAX_MISTAKES = 24  # with their pictures, about 5 kB each
@@ -57,7 +59,17 @@ def common_values(evaluation: Evaluation, spec: ClassifierSpec) -> dict[str, Any
         "pairs": confused_rows(evaluation, spec.categories, MAX_PAIRS),
         "rows": worst_first(evaluation, spec.categories)[:MAX_ROWS],
         "bins": evaluation.calibration.bins,
+        "answers": coverage_chart(evaluation.coverage),
     }
+
+
+def coverage_chart(coverage: Coverage) -> Chart:
+    """Accuracy against the share of images that are answered, the most confident first."""
+    series = [Series("accuracy", coverage.accuracies)]
+    name = "percent of images answered"
+    return line_chart(
+        "Accuracy of the most confident", PERCENTS, series, PERCENT, from_zero=False, x_name=name
+    )
 
 
 def without_images(counts: np.ndarray, categories: Sequence[str]) -> list[str]:

@@ -54,6 +54,8 @@ class Report:
     """Of the resulting model, on the validation images."""
     mistakes: Sequence[tuple[Mistake, str]]
     """The most confident ones first, with their thumbnails."""
+    calibrated: str
+    """What has been done about the probabilities, as a sentence."""
     precision: str
     """The dtype of validation, such as `bfloat16`."""
     config: TrainConfig

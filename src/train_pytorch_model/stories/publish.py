@@ -25,6 +25,7 @@ from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.networks.models import divide_head
 from train_pytorch_model.stories.run import Run
 from train_pytorch_model.tracking.mlflow_model import save_model
 from train_pytorch_model.words.errors import OutputDirectoryError
@@ -32,8 +33,10 @@ from train_pytorch_model.words.errors import OutputDirectoryError
 ROOM_BYTES = 64 << 20  # for all files but the weights
 
 
-def publish(run: Run, state: State, report: str) -> None:
+def publish(run: Run, state: State, temperature: float, report: str) -> None:
     """Write the trained directory of the best epoch, with the report if there is one.
+
+    The logits of its model are those of the best epoch, divided by `temperature`.
 
     It is built in a local folder and then copied: the output may be on mounted storage. An unfinished output
     of this run is replaced. Raises `OutputDirectoryError` if it cannot be written.
@@ -42,7 +45,7 @@ def publish(run: Run, state: State, report: str) -> None:
     with ExitStack() as stack:
         try:
             built = stack.enter_context(_folder_of(where, run.token))
-            meta = _build(built, run.plan.inputs, state, report)
+            meta = _build(built, run.plan.inputs, state, temperature, report)
             write_manifest(built, run.plan.fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The model cannot be built in {where}: {error}.") from error
@@ -72,10 +75,15 @@ def _folder_of(where: Path, token: str) -> Iterator[Path]:
         rmtree(folder, ignore_errors=True)
 
 
-def _build(root: Path, inputs: TrainingInputs, state: State, report: str) -> Mapping[str, object]:
+def _build(
+    root: Path, inputs: TrainingInputs, state: State, temperature: float, report: str
+) -> Mapping[str, object]:
     """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
     model, decided, categories = inputs.model, inputs.recipe, inputs.categories
-    write_state_dict(root / MODEL, state.best.weights)
+    weights = state.best.weights
+    if temperature != 1:
+        weights = divide_head(weights, model.architecture, temperature)
+    write_state_dict(root / MODEL, weights)
     meta = write_spec(
         root,
         architecture=model.architecture,

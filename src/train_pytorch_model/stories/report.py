@@ -2,12 +2,10 @@
 
 import platform
 import shlex
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from train_pytorch_model import __version__
@@ -16,14 +14,10 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.run_folder import REPORT
 from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.bad_images import readable_images
-from train_pytorch_model.loop.batches import Batches
-from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.epoch import validate_best
 from train_pytorch_model.loop.plan import Plan, describe
-from train_pytorch_model.loop.saving import Saver
-from train_pytorch_model.loop.state import ImageResults, State
-from train_pytorch_model.machine.console import logger, progress_bar
-from train_pytorch_model.measures import evaluation
+from train_pytorch_model.loop.state import State
+from train_pytorch_model.machine.console import logger
+from train_pytorch_model.measures import calibration, evaluation
 from train_pytorch_model.measures.evaluation_directory import (
     CONFUSION_MATRIX,
     confusion_matrix_csv,
@@ -31,10 +25,10 @@ from train_pytorch_model.measures.evaluation_directory import (
 )
 from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, with_pictures
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
+from train_pytorch_model.stories.examine import Examined
 from train_pytorch_model.tracking.tracker import Attachment
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.wording import counted, reason_of
 
-TITLE = "Report"
 MAX_MATRIX = 1000  # categories; a larger matrix, nearly all zeros, makes a file above 2 MB
 PACKAGES = ("torch", "torchvision", "numpy", "pillow")
 
@@ -56,54 +50,23 @@ def stopped_early(plan: Plan, state: State) -> str:
     )
 
 
-def report_on(engine: Engine, state: State, batches: Batches, saver: Saver, output: Path) -> list[Attachment]:
+def report_on(plan: Plan, state: State, output: Path, examined: Examined) -> list[Attachment]:
     """Make the report and the confusion matrix of a finished run; empty if there is no report.
 
-    They show the best epoch's validation, as computed at that time. Only the main process returns them. Every
-    failure is just a warning, because the model is already trained.
+    They show the best epoch's validation. Every failure is just a warning, because the model is trained.
     """
-    if state.best.epoch == 0:
-        return []
-    results = _best_results(engine, state, batches, saver)
     try:
-        results_of_all = engine.world.gather_on_main([results])
-        if not engine.world.is_main:
-            return []
-        return _attachments(engine.plan, state, output, results_of_all)
+        return _attachments(plan, state, output, examined)
     except Exception as error:  # the model works without the page
-        logger.warning(f"{REPORT} could not be created: {_reason(error)}. The model is not affected.")
+        logger.warning(f"{REPORT} could not be created: {reason_of(error)}. The model is not affected.")
         return []
 
 
-def _best_results(engine: Engine, state: State, batches: Batches, saver: Saver) -> ImageResults | str:
-    """This process's predictions, or why there are none: the other processes wait for an answer."""
-    try:
-        if state.best.epoch not in state.results:
-            left = batches.validation(state, is_last=True)
-            with progress_bar(len(left), TITLE) as bar:
-                for _ in validate_best(engine, state, left):
-                    saver.after_validation_batch()
-                    bar.advance()
-        return state.results[state.best.epoch]
-    except Exception as error:
-        return _reason(error)
-
-
-def _attachments(
-    plan: Plan, state: State, output: Path, answers: Sequence[ImageResults | str]
-) -> list[Attachment]:
-    results_of_all = [answer for answer in answers if isinstance(answer, ImageResults)]
-    if len(results_of_all) < len(answers):
-        raise RuntimeError(next(answer for answer in answers if isinstance(answer, str)))
+def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> list[Attachment]:
     inputs, progress = plan.inputs, state.progress
     training, validation = state.images["training"], state.images["validation"]
-    rejected = {index: reason for results in results_of_all for index, reason in results.rejected.items()}
-    _, lost = readable_images(validation, rejected)
-    outcomes = evaluation.join([results.outcomes for results in results_of_all])
-    indices = np.concatenate([results.indices for results in results_of_all])
-    # The same order as in `evaluate`, for any number of processes: it breaks ties.
-    order = np.argsort(indices)
-    outcomes, indices = outcomes.select(order), indices[order]
+    _, lost = readable_images(validation, examined.rejected)
+    outcomes, indices = examined.outcomes, examined.indices
     evaluated = evaluation.evaluate(outcomes, len(inputs.categories))
     wrong = evaluated.mistakes[:MAX_MISTAKES]
     mistakes = mistake_rows(outcomes, wrong, inputs.validation, indices[wrong])
@@ -111,6 +74,7 @@ def _attachments(
         Report(
             spec=inputs.spec,
             evaluation=evaluated,
+            calibrated=calibration.describe(examined.temperature),
             mistakes=with_pictures(mistakes, validation.root),
             precision=plan.precision.name,
             config=plan.config,
@@ -175,7 +139,3 @@ def _command(plan: Plan, output: Path) -> list[str]:
         **plan.config.as_flags(),
     }
     return [program, *(f"{flag} {shlex.quote(str(value))}" for flag, value in options.items())]
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -24,6 +24,7 @@ from train_pytorch_model.machine.console import logger, paragraph, progress_bar,
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.measures.evaluation import TOP_K
 from train_pytorch_model.measures.time_budget import duration
+from train_pytorch_model.stories.examine import Examined, examine
 from train_pytorch_model.stories.publish import publish
 from train_pytorch_model.stories.report import report_on, stopped_early
 from train_pytorch_model.stories.run import Run, fitting_before, open_run
@@ -104,14 +105,19 @@ def train_epochs(engine: Engine, run: Run, readers: Decoders | None, stop: StopR
             show_epoch(plan, report)
         if why := stopped_early(plan, state):
             paragraph(why)
-        pages = report_on(engine, state, batches, saver, run.output)
+        examined = examine(engine, state, batches, saver)
+        pages = report_on(plan, state, run.output, examined) if examined else []
         for page in pages:
             tracker.attach(page)
-    publish_best(run, state, pages[0].text if pages else "", saver.unsaved)
+        if examined:
+            tracker.conclude(examined.metrics)
+    publish_best(run, state, examined, pages[0].text if pages else "", saver.unsaved)
     return state
 
 
-def publish_best(run: Run, state: State, report: str, unsaved: Checkpoint | None) -> None:
+def publish_best(
+    run: Run, state: State, examined: Examined | None, report: str, unsaved: Checkpoint | None
+) -> None:
     """Write the model of the best epoch, on the main process. Raises `TrainingError`."""
     plan = run.plan
     if state.best.epoch == 0:
@@ -122,7 +128,7 @@ def publish_best(run: Run, state: State, report: str, unsaved: Checkpoint | None
     if not plan.world.is_main:
         return
     try:
-        publish(run, state, report)
+        publish(run, state, examined.temperature.value if examined else 1.0, report)
     except OutputDirectoryError as error:  # most likely a full disk
         raise TrainingError(f"The model is trained, but: {error} {run.how_to_recover(unsaved)}") from error
 

@@ -5,6 +5,7 @@ Importing this module imports mlflow, which takes a second of computing: only th
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +46,12 @@ class MlflowRun:
             batch = [Metric(name, value, ended_ms, number) for name, value in metrics.items()]
             self._client.log_batch(self._run_id, metrics=batch)
             self._epochs.add(number)
+
+    def log_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Log metrics of the whole run; of those that it has, a value more."""
+        now_ms = time.time_ns() // 1_000_000
+        batch = [Metric(name, value, now_ms, 0) for name, value in metrics.items()]
+        self._client.log_batch(self._run_id, metrics=batch)
 
     def attach(self, name: str, text: str) -> None:
         """Log a text file, replacing one of the same name."""

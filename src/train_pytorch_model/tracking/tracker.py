@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.words.wording import reason_of
 
 if TYPE_CHECKING:
     from train_pytorch_model.tracking.mlflow_run import MlflowRun
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machine a new store took 30 s
 STOPPING_S = 5.0  # the same for an interrupted run
 MAX_FAILURES = 3  # in a row; then nothing is sent until the end
-MAX_REASON = 200  # characters
 POSITIONS = ("epoch", "step")  # the keys of a record that are not metrics
 
 # By default a dead server blocks each call for four minutes, and usage statistics delay the process's end.
@@ -57,6 +57,9 @@ class NoTracker:
     def log(self, record: Mapping[str, float]) -> None:
         pass
 
+    def conclude(self, metrics: Mapping[str, float]) -> None:
+        pass
+
     def attach(self, attachment: Attachment) -> None:
         pass
 
@@ -75,6 +78,7 @@ class MlflowTracker:
         # Neither grows beyond one record per epoch, each of a few numbers.
         self._queue: queue.SimpleQueue[Epoch | None] = queue.SimpleQueue()
         self._unsent: list[Epoch] = []
+        self._conclusions: dict[str, float] = {}
         self._attachments: list[Attachment] = []
         self._run: MlflowRun | None = None
         self._num_failures = 0
@@ -105,6 +109,10 @@ class MlflowTracker:
         """Log an epoch: `epoch`, counted from 1, `step`, and the metrics under their documented names."""
         self._queue.put((record, _now_ms()))
 
+    def conclude(self, metrics: Mapping[str, float]) -> None:
+        """Add metrics of the published model, which are sent at the end."""
+        self._conclusions |= metrics
+
     def attach(self, attachment: Attachment) -> None:
         """Add a file, which is sent at the end."""
         self._attachments.append(attachment)
@@ -117,11 +125,12 @@ class MlflowTracker:
                 self._try_to_send()
         try:
             run = self._send()
+            run.log_metrics(self._conclusions)
             self._send_attachments(run)
             if self._ends_as:
                 run.end(self._ends_as)
         except Exception as error:  # servers, networks and client libraries raise all kinds
-            self._warn_of_metrics(_reason_of(error))
+            self._warn_of_metrics(reason_of(error))
 
     def _try_to_send(self) -> None:
         try:
@@ -150,7 +159,7 @@ class MlflowTracker:
             for attachment in self._attachments:
                 run.attach(attachment.name, attachment.text)
         except Exception as error:  # likewise, from the artifact store, which may be a different one
-            self._warn(f"MLflow does not have the report ({_reason_of(error)}).")
+            self._warn(f"MLflow does not have the report ({reason_of(error)}).")
 
     def _warn_of_metrics(self, reason: str) -> None:
         self._warn(f"MLflow does not have all metrics ({reason}); metrics.jsonl has them.")
@@ -162,10 +171,3 @@ class MlflowTracker:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _reason_of(error: Exception) -> str:
-    """What went wrong, in one line."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return str(error)
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON]}"

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+MAX_REASON = 200  # characters
+
 _STYLE: list[Callable[[str], str]] = ["`{}`".format]
 
 
@@ -23,3 +25,10 @@ def parameter(name: str) -> str:
 def name_parameters(style: Callable[[str], str]) -> None:
     """Have the messages of this process name parameters in this way."""
     _STYLE[0] = style
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong, in one line of bounded length."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return str(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON]}"

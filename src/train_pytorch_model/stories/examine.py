@@ -1,0 +1,93 @@
+"""What the validation of the best epoch says about the model that will be published."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from train_pytorch_model.loop.batches import Batches
+from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.epoch import validate_best
+from train_pytorch_model.loop.saving import Saver
+from train_pytorch_model.loop.state import ImageResults, State
+from train_pytorch_model.machine.console import logger, paragraph, progress_bar
+from train_pytorch_model.measures import evaluation
+from train_pytorch_model.measures.calibration import Temperature, calibrate, describe, fit_temperature
+from train_pytorch_model.measures.evaluation import Outcomes
+from train_pytorch_model.words.wording import reason_of
+
+TITLE = "Report"
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What is known about the model to be published, on the main process."""
+
+    outcomes: Outcomes
+    """Of all validation images, in their order, by the model as it is published."""
+    indices: np.ndarray
+    """(N,), int64: the indices of these images in the given validation dataset."""
+    rejected: dict[int, str]
+    """Images that could not be read this time: index → reason."""
+    temperature: Temperature
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What is logged of the published model."""
+        return {
+            "Temperature": self.temperature.value,
+            "Loss before calibration": self.temperature.before.loss,
+            "Loss after calibration": self.temperature.after.loss,
+            "Calibration error before": self.temperature.before.error,
+            "Calibration error after": self.temperature.after.error,
+        }
+
+
+def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Examined | None:
+    """Examine the best epoch by its validation. Collective; only the main process returns the result.
+
+    It is None, with a warning, if an interrupted run cannot validate that epoch again, and without one if no
+    epoch is the best.
+    """
+    if state.best.epoch == 0:
+        return None
+    answers = engine.world.gather_on_main([_best_results(engine, state, batches, saver)])
+    if not engine.world.is_main:
+        return None
+    results_of_all = [answer for answer in answers if isinstance(answer, ImageResults)]
+    if len(results_of_all) < len(answers):
+        reason = next(answer for answer in answers if isinstance(answer, str))
+        logger.warning(
+            f"The best epoch cannot be validated again: {reason}. The model has no report, and its"
+            " probabilities are not calibrated."
+        )
+        return None
+    indices = np.concatenate([results.indices for results in results_of_all])
+    # The same order as in `evaluate`, for any number of processes: it breaks ties.
+    order = np.argsort(indices)
+    outcomes = evaluation.join([results.outcomes for results in results_of_all]).select(order)
+    logits = np.concatenate([results.logits for results in results_of_all])
+    logits = logits[order] if len(logits) else logits
+    temperature = fit_temperature(logits, outcomes)
+    paragraph(describe(temperature))
+    if temperature.value != 1:
+        outcomes = calibrate(outcomes, logits, temperature.value)
+    return Examined(
+        outcomes=outcomes,
+        indices=indices[order],
+        rejected={index: reason for results in results_of_all for index, reason in results.rejected.items()},
+        temperature=temperature,
+    )
+
+
+def _best_results(engine: Engine, state: State, batches: Batches, saver: Saver) -> ImageResults | str:
+    """This process's predictions, or why there are none: the other processes wait for an answer."""
+    try:
+        if state.best.epoch not in state.results:
+            left = batches.validation(state, is_last=True)
+            with progress_bar(len(left), TITLE) as bar:
+                for _ in validate_best(engine, state, left):
+                    saver.after_validation_batch()
+                    bar.advance()
+        return state.results[state.best.epoch]
+    except Exception as error:
+        return reason_of(error)

@@ -1,0 +1,95 @@
+"""One temperature for all logits."""
+
+import numpy as np
+import pytest
+
+from train_pytorch_model.measures.calibration import (
+    MIN_IMAGES,
+    Temperature,
+    calibrate,
+    describe,
+    fit_temperature,
+)
+from train_pytorch_model.measures.evaluation import Outcomes, evaluate, losses_of, outcomes_of
+
+NUM_IMAGES, NUM_CATEGORIES = 4000, 5
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    return probabilities
+
+
+def predicted(factor: float, num_images: int = NUM_IMAGES, seed: int = 1) -> tuple[np.ndarray, Outcomes]:
+    """Logits that are too large by a factor, and their outcomes."""
+    random = np.random.default_rng(seed)
+    right = 2 * random.standard_normal((num_images, NUM_CATEGORIES))
+    targets = (softmax(right).cumsum(axis=1) < random.random((num_images, 1))).sum(axis=1)
+    logits = (factor * right).astype(np.float32)
+    return logits, outcomes_of(targets, softmax(logits.astype(np.float64)))
+
+
+@pytest.mark.parametrize("factor", [0.3, 3.0])
+def test_the_temperature_undoes_a_factor_of_the_logits(factor: float) -> None:
+    logits, outcomes = predicted(factor)
+    temperature = fit_temperature(logits, outcomes)
+    assert temperature.value == pytest.approx(factor, rel=0.06)
+    assert temperature.before.error > 0.1
+    assert temperature.after.error < 0.03
+    assert temperature.after.loss < temperature.before.loss
+    other_logits, other = predicted(factor, seed=2)  # on which nothing was fitted
+    calibrated = calibrate(other, other_logits, temperature.value)
+    assert losses_of(calibrated).mean() < losses_of(other).mean()
+    assert temperature.after.loss == pytest.approx(losses_of(calibrated).mean(), rel=0.05)
+
+
+def test_no_temperature_near_the_fitted_one_has_a_lower_loss() -> None:
+    logits, outcomes = predicted(2.0)
+    best = fit_temperature(logits, outcomes).value
+    losses = [losses_of(calibrate(outcomes, logits, best * factor)).mean() for factor in (0.98, 1.0, 1.02)]
+    assert losses[1] == min(losses)
+
+
+def test_calibrated_outcomes_are_those_of_the_divided_logits() -> None:
+    logits, outcomes = predicted(3.0, 50)
+    expected = outcomes_of(outcomes.targets, softmax(logits.astype(np.float64) / 2.5))
+    for name, column in vars(calibrate(outcomes, logits, 2.5)).items():
+        np.testing.assert_allclose(column, getattr(expected, name), rtol=1e-12)
+
+
+def test_predictions_that_are_all_right_stay_doubtful() -> None:
+    targets = np.arange(200) % 2
+    logits = np.eye(2, dtype=np.float32)[targets]
+    outcomes = outcomes_of(targets, softmax(logits.astype(np.float64)))
+    temperature = fit_temperature(logits, outcomes)
+    assert temperature.value < 1
+    confidences = calibrate(outcomes, logits, temperature.value).confidences
+    assert confidences.mean() == pytest.approx(1 - 1 / 202, abs=1e-4)
+
+
+def test_both_halves_have_to_gain() -> None:
+    targets = np.arange(400) // 2 % 2
+    logits = np.eye(2, dtype=np.float32)[targets]
+    logits[1::2] = np.eye(2)[1 - targets[1::2]]  # every prediction of the odd half is wrong
+    outcomes = outcomes_of(targets, softmax(logits.astype(np.float64)))
+    temperature = fit_temperature(logits, outcomes)
+    assert temperature.value == 1
+    assert temperature.after == temperature.before
+
+
+@pytest.mark.parametrize("kept", [0, MIN_IMAGES - 1])
+def test_too_few_logits_give_no_temperature(kept: int) -> None:
+    logits, outcomes = predicted(3.0, MIN_IMAGES - 1)
+    temperature = fit_temperature(logits[:kept], outcomes)
+    assert temperature.value == 1
+    assert temperature.before.loss == pytest.approx(evaluate(outcomes, NUM_CATEGORIES).loss)
+
+
+def test_the_log_says_what_it_changes() -> None:
+    logits, outcomes = predicted(3.0)
+    temperature = fit_temperature(logits, outcomes)
+    assert f"a temperature of {temperature.value:.3f}" in describe(temperature)
+    assert f"to {temperature.after.loss:.4f}" in describe(temperature)
+    as_before = Temperature(1.0, temperature.before, temperature.before)
+    assert "those of the network" in describe(as_before)
