@@ -70,7 +70,13 @@ def loaded() -> dict[str, Any]:
 def test_the_online_deployment_serves_the_mlflow_model_without_code(loaded: dict[str, Any]) -> None:
     properties = loaded["online_deployment"]["properties"]
     assert properties["model"] == "trained-model:1"
-    assert properties["requestSettings"] == {"requestTimeout": "PT1M", "maxConcurrentRequestsPerInstance": 1}
+    assert properties["requestSettings"] == {
+        "requestTimeout": "PT1M30S",
+        "maxConcurrentRequestsPerInstance": 1,
+    }
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert properties[probe]["initialDelay"] == properties[probe]["period"] == "PT3M"
+        assert properties[probe]["failureThreshold"] == 49
     assert not {"codeConfiguration", "environmentId"} & set(properties)
     assert loaded["online_endpoint"]["properties"]["authMode"] == "Key"
 
@@ -79,6 +85,7 @@ def test_the_batch_deployment_scores_a_file_at_a_time_without_code(loaded: dict[
     properties = loaded["batch_deployment"]["properties"]
     assert (properties["miniBatchSize"], properties["maxConcurrencyPerInstance"]) == (1, 1)
     assert (properties["outputAction"], properties["outputFileName"]) == ("AppendRow", "predictions.csv")
+    assert properties["errorThreshold"] == 0
     assert properties["retrySettings"] == {"maxRetries": 1, "timeout": "PT1H"}
     assert not {"codeConfiguration", "environmentId"} & set(properties)
     assert loaded["batch_endpoint"]["properties"]["authMode"] == "aadToken"

@@ -123,7 +123,8 @@ def test_assets_named_in_yaml_files_are_created_by_a_command() -> None:
     }
     assert named == made
     clusters = {name for text in texts[1:] for name in re.findall(r"comput\w*: azureml:([\w-]+)", text)}
-    assert clusters == {Submit.compute}
+    assert clusters == {Submit.compute, "cpu-cluster"}  # for batch endpoints
+    assert "az ml compute create --type AmlCompute --name cpu-cluster " in README
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -3,7 +3,6 @@
 import base64
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 import urllib.error
@@ -16,25 +15,13 @@ import pytest
 
 from tests.painting import encode, paint
 from tests.ports import free_port
+from tests.programs.azure_host import SCRIPT, make_host
 from tests.programs.conftest import Trained
 from tests.programs.server import post, serving
 
-# Like Azure ML's own script for MLflow models: `input_data` is a table, the response a list of rows.
-SCRIPT = """
-import json, os, sys
-sys.modules["train_pytorch_model"] = None
-import mlflow, pandas
-
-def init():
-    global model
-    model = mlflow.pyfunc.load_model(os.environ["AZUREML_MODEL_DIR"])
-
-def run(body):
-    answer = model.predict(pandas.DataFrame(**json.loads(body)["input_data"]))
-    return json.loads(answer.to_json(orient="records"))
-"""
 README = Path(__file__).parents[2] / "README.md"
-COLUMNS = {*(f"Scored Probabilities_{name}" for name in ("blue", "green", "red")), "Scored Labels"}
+CATEGORIES = ("blue", "green", "red")
+COLUMNS = {*(f"Scored Probabilities_{name}" for name in CATEGORIES), "Scored Labels", "error"}
 
 
 def photo(category: str, index: int) -> str:
@@ -43,16 +30,24 @@ def photo(category: str, index: int) -> str:
 
 @pytest.fixture(scope="module")
 def url(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of Azure ML's own server, serving the trained model."""
-    program = shutil.which("azmlinfsrv")
-    if program is None:
-        # It needs a separate environment: azure-ai-ml requires a different version of OpenTelemetry.
-        pytest.skip("azmlinfsrv of azureml-inference-server-http is not on the PATH")
+    """The address of Azure ML's own server, in the environment that the trained model declares."""
     folder, port = tmp_path_factory.mktemp("endpoint"), free_port()
+    program = make_host(trained.output, folder)
     (folder / "score.py").write_text(SCRIPT)
+    names = {"AZUREML_MODEL_DIR": str(trained.output.parent), "MLFLOW_MODEL_FOLDER": trained.output.name}
     command = (program, "--entry_script", folder / "score.py", "--port", str(port))
-    with serving(command, {"AZUREML_MODEL_DIR": str(trained.output)}, folder, f"http://127.0.0.1:{port}/"):
+    with serving(command, names, folder, f"http://127.0.0.1:{port}/"):
         yield f"http://127.0.0.1:{port}/score"
+
+
+def refusal(url: str, columns: list[str], rows: list[list[object]]) -> str:
+    """The message of a request that is answered with the status 400."""
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        post(url, {"input_data": {"columns": columns, "data": rows}})
+    with caught.value as answer:
+        assert answer.code == 400
+        message: str = json.load(answer)["message"]
+    return message
 
 
 def by_the_readme(beginning: str, *arguments: str | Path) -> str:
@@ -74,17 +69,25 @@ def test_an_online_endpoint_returns_a_row_per_image(url: str, tmp_path: Path) ->
     answer = post(url, json.loads(by_the_readme("import base64, json", *files)))
     assert [set(row) for row in answer] == [COLUMNS, COLUMNS]
     for row in answer:
-        probabilities = {name: value for name, value in row.items() if name != "Scored Labels"}
+        probabilities = {name: value for name, value in row.items() if name.startswith("Scored Prob")}
         assert sum(probabilities.values()) == pytest.approx(1)
         best = max(probabilities, key=lambda name: probabilities[name])
         assert best == f"Scored Probabilities_{row['Scored Labels']}"
 
 
-def test_an_online_endpoint_rejects_a_row_that_is_not_an_image(url: str) -> None:
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        post(url, {"input_data": {"columns": ["image"], "data": [[photo("red", 200)], ["no base64!"]]}})
-    with caught.value as answer:
-        assert answer.code >= 400
+def test_an_image_that_cannot_be_read_costs_its_own_row_only(url: str) -> None:
+    rows = [[photo("red", index)] for index in range(200, 232)]
+    rows[7] = ["aGVsbG8="]
+    answer = post(url, {"input_data": {"columns": ["image"], "data": rows}})
+    assert [row for row, scored in enumerate(answer) if scored["error"]] == [7]
+    assert "not an image of a known format" in answer[7].pop("error")
+    assert set(answer[7].values()) == {None}
+    assert all(scored["Scored Labels"] in CATEGORIES for row, scored in enumerate(answer) if row != 7)
+
+
+def test_an_online_endpoint_says_what_is_wrong_with_a_request_without_images(url: str) -> None:
+    assert "not a base64-encoded image file" in refusal(url, ["image"], [["no base64!"], [None]])
+    assert "no column `image`" in refusal(url, ["photo"], [[photo("red", 200)]])
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own warnings
@@ -99,5 +102,5 @@ def test_a_batch_endpoint_scores_a_table_of_images(suffix: str, trained: Trained
         read.to_parquet(path.with_suffix(suffix))
         read = pd.read_parquet(path.with_suffix(suffix))
     scored = mlflow.pyfunc.load_model(str(trained.output)).predict(read)
-    assert set(scored) == COLUMNS
-    assert len(scored) == 3
+    assert set(scored) == COLUMNS | {"name"}
+    assert list(scored["name"]) == [str(file) for file in files]

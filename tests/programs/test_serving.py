@@ -88,16 +88,20 @@ def test_a_batch_of_dataframe_records_is_answered_in_order(url: str) -> None:
         assert one["Scored Probabilities_red"] == pytest.approx(other["Scored Probabilities_red"], abs=1e-5)
 
 
+def test_an_image_that_cannot_be_read_costs_its_own_row_only(url: str) -> None:
+    rows = [[photo("red", "JPEG")], ["aGVsbG8="], [None], [photo("blue", "PNG")]]
+    answer = predictions(url, {"dataframe_split": {"columns": ["image"], "data": rows}})
+    assert [bool(row["error"]) for row in answer] == [False, True, True, False]
+    assert [row["Scored Labels"] is None for row in answer] == [False, True, True, False]
+
+
 @pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("no base64!", "row 0: not a base64-encoded image file"),
-        ("aGVsbG8=", "row 0: the image cannot be read"),
-    ],
+    ("column", "message"),
+    [("image", "not a base64-encoded image file"), ("photo", "no column `image`")],
 )
-def test_an_invalid_image_is_answered_with_its_row_and_the_reason(url: str, value: str, message: str) -> None:
+def test_a_request_without_an_image_is_refused_with_the_reason(url: str, column: str, message: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
-        post(url, {"dataframe_split": {"columns": ["image"], "data": [[value]]}})
+        post(url, {"dataframe_split": {"columns": [column], "data": [["no base64!"]]}})
     with caught.value as answer:
-        assert answer.code in (400, 500)
-        assert message in answer.read().decode()
+        assert answer.code == 400
+        assert message in json.load(answer)["message"]

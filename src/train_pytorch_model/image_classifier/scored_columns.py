@@ -2,5 +2,9 @@
 
 IMAGE_COLUMN = "image"
 """The input of a served model: base64-encoded image files."""
+NAME_COLUMN = "name"
+"""Optional input of a served model: what the rows of its output are to be called."""
 PROBABILITY_PREFIX = "Scored Probabilities_"
 LABEL_COLUMN = "Scored Labels"
+ERROR_COLUMN = "error"
+"""Of a served model: why a row has no label."""

@@ -1,23 +1,31 @@
 """The trained directory as an MLflow model: MLflow calls `_load_pyfunc` in the directory's copy of this code.
 
-Input: a column `image`, each value a base64-encoded image file. Output: the columns of a scored dataset,
-`Scored Probabilities_<category>` for each category and `Scored Labels`.
+Input: a column `image`, each value an image file, base64-encoded or as bytes, and optionally a column `name`.
+Output, row by row: the name, if names were given; the columns of a scored dataset, `Scored
+Probabilities_<category>` for each category and `Scored Labels`; `error`, why an image has neither.
 """
 
 import base64
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from PIL import Image
 
-from .classifier import ImageClassifier
+from .classifier import BATCH_SIZE, ImageClassifier
 from .decoding import UnreadableImageError
 from .pixels import read_pixels
-from .scored_columns import IMAGE_COLUMN, LABEL_COLUMN, PROBABILITY_PREFIX
+from .scored_columns import ERROR_COLUMN, IMAGE_COLUMN, LABEL_COLUMN, NAME_COLUMN, PROBABILITY_PREFIX
 from .spec import ClassifierSpec
+
+MAX_ROWS = 100_000
+MAX_FILE_BYTES = 64 << 20
+_URL_SAFE = str.maketrans("-_", "+/")
+_AZURE_RESPONSE = "azureml_inference_server_http.api.aml_response"
 
 
 class ServedClassifier:
@@ -26,24 +34,97 @@ class ServedClassifier:
     def __init__(self, classifier: ImageClassifier) -> None:
         self._classifier = classifier
 
-    def predict(self, model_input: pd.DataFrame) -> pd.DataFrame:
-        """Predictions, row by row. Raises `ValueError`, naming the row, for an invalid image."""
-        images = [self._image(row, text) for row, text in enumerate(model_input[IMAGE_COLUMN])]
-        probabilities = self._classifier.classify(images)
-        categories = self._classifier.spec.categories
-        columns = [PROBABILITY_PREFIX + name for name in categories]
-        scored = pd.DataFrame(probabilities, columns=columns)
-        scored[LABEL_COLUMN] = [categories[index] for index in probabilities.argmax(axis=1)]
-        return scored
+    def predict(self, model_input: pd.DataFrame) -> Any:
+        """Predictions, row by row; an image that cannot be read has an `error` instead.
 
-    def _image(self, row: int, text: str) -> Image.Image:
+        If no image can be read, the request is refused: see `_refuse`. Memory is bounded by that of a batch.
+        """
+        if IMAGE_COLUMN not in model_input:
+            return _refuse(
+                f"There is no column `{IMAGE_COLUMN}`: expected a table with base64-encoded image files in a"
+                f" column of that name, and optionally their names in a column `{NAME_COLUMN}`."
+            )
+        values, categories = list(model_input[IMAGE_COLUMN]), self._classifier.spec.categories
+        if len(values) > MAX_ROWS:
+            return _refuse(f"{len(values):,} images at once are more than {MAX_ROWS:,}: divide the table.")
+        probabilities = np.full((len(values), len(categories)), np.nan)
+        errors: list[str | None] = [None] * len(values)
+        for start in range(0, len(values), BATCH_SIZE):
+            pixels, rows = [], []
+            for row in range(start, min(start + BATCH_SIZE, len(values))):
+                try:
+                    pixels.append(self._pixels(values[row]))
+                    rows.append(row)
+                except UnreadableImageError as error:
+                    errors[row] = str(error)
+            if rows:
+                probabilities[rows] = self._classifier.probabilities(torch.from_numpy(np.stack(pixels)))
+        if values and all(errors):
+            return _refuse(f"None of the images can be read ({len(values):,} given). The first: {errors[0]}.")
+        return _table(probabilities, categories, errors, model_input.get(NAME_COLUMN))
+
+    def _pixels(self, value: object) -> np.ndarray:
+        """The (height, width, 3) that the network sees of an image file. Raises `UnreadableImageError`."""
+        framing = self._classifier.spec.framing
+        pixels = read_pixels(io.BytesIO(_file_of(value)), framing.short_side)
+        return framing.apply(Image.fromarray(pixels))
+
+
+def _file_of(value: object) -> bytes:
+    """The image file in a value: bytes as they are, or base64 as people send it.
+
+    That is with line breaks, as a data URL, in the URL-safe alphabet or without padding. Raises
+    `UnreadableImageError`.
+    """
+    if isinstance(value, bytes):
+        file = value
+    elif isinstance(value, str):
+        text = value.strip()
+        if text.startswith("data:"):
+            kind, _, text = text.partition(",")
+            if not kind.endswith(";base64"):
+                raise UnreadableImageError("a data URL that is not base64-encoded")
+        text = "".join(text.split()).rstrip("=").translate(_URL_SAFE)
         try:
-            file = io.BytesIO(base64.b64decode(text, validate=True))
-            return Image.fromarray(read_pixels(file, self._classifier.spec.framing.short_side))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"row {row}: not a base64-encoded image file: {error}") from error
-        except UnreadableImageError as error:
-            raise ValueError(f"row {row}: the image cannot be read: {error}") from error
+            file = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+        except ValueError as error:
+            raise UnreadableImageError(f"not a base64-encoded image file: {error}") from error
+    else:
+        raise UnreadableImageError(f"not a base64-encoded image file, but of type {type(value).__name__}")
+    if len(file) > MAX_FILE_BYTES:
+        raise UnreadableImageError(f"a file of {len(file):,} bytes is larger than {MAX_FILE_BYTES:,}")
+    return file
+
+
+def _table(
+    probabilities: np.ndarray, categories: tuple[str, ...], errors: list[str | None], names: pd.Series | None
+) -> pd.DataFrame:
+    """The predictions; rows with an error have neither probabilities nor a label, but None, JSON's null."""
+    is_scored = np.array([error is None for error in errors], dtype=bool)
+    labels = np.full(len(errors), None, dtype=object)
+    labels[is_scored] = [categories[index] for index in probabilities[is_scored].argmax(axis=1)]
+    if not is_scored.all():
+        probabilities = probabilities.astype(object)
+        probabilities[~is_scored] = None
+    scored = pd.DataFrame(probabilities, columns=[PROBABILITY_PREFIX + name for name in categories])
+    scored[LABEL_COLUMN] = pd.Series(labels, dtype=object)
+    scored[ERROR_COLUMN] = pd.Series(errors, dtype=object)
+    if names is not None:
+        scored.insert(0, NAME_COLUMN, names.to_numpy())
+    return scored
+
+
+def _refuse(reason: str) -> Any:
+    """Have the client receive the status 400 and the reason.
+
+    MLflow's server does so for this exception. Azure's would answer 500 without the reason, but passes on a
+    response.
+    """
+    if azure := sys.modules.get(_AZURE_RESPONSE):
+        return azure.AMLResponse({"message": reason}, 400, json_str=True)
+    from mlflow.exceptions import MlflowException
+
+    raise MlflowException.invalid_parameter_value(reason)
 
 
 def _load_pyfunc(path: str, model_config: dict[str, Any]) -> ServedClassifier:

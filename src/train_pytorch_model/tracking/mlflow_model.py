@@ -6,11 +6,25 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import yaml
+
 from train_pytorch_model.image_classifier import scored_columns
-from train_pytorch_model.image_classifier.scored_columns import IMAGE_COLUMN, LABEL_COLUMN, PROBABILITY_PREFIX
+from train_pytorch_model.image_classifier.scored_columns import (
+    ERROR_COLUMN,
+    IMAGE_COLUMN,
+    LABEL_COLUMN,
+    NAME_COLUMN,
+    PROBABILITY_PREFIX,
+)
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 
 SERVING_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pillow")
+# For conda.yaml, from which Azure ML builds the environment of an endpoint. A managed one runs a scoring
+# script in it that imports both packages; a batch endpoint adds what it needs. Hosts have CPUs, for
+# which the index has a smaller torch; where it cannot be reached, pip takes PyPI's. MLflow's own server uses
+# requirements.txt.
+CPU_INDEX = "--extra-index-url https://download.pytorch.org/whl/cpu"
+ENDPOINT_PACKAGES = ("azureml-inference-server-http>=1.5", "azureml-ai-monitoring>=1.0")
 
 
 def save_model(root: Path, spec: ClassifierSpec, example: str) -> None:
@@ -40,8 +54,13 @@ def save_model(root: Path, spec: ClassifierSpec, example: str) -> None:
             model_config=spec.as_mapping(),
             pip_requirements=[f"{name}=={_public_version(name)}" for name in SERVING_PACKAGES],
             signature=ModelSignature(
-                inputs=Schema([ColSpec("string", IMAGE_COLUMN)]),
-                outputs=Schema([*outputs, ColSpec("string", LABEL_COLUMN)]),
+                # None is required: MLflow would raise before the model can answer a table without images.
+                inputs=Schema(
+                    [ColSpec("string", name, required=False) for name in (IMAGE_COLUMN, NAME_COLUMN)]
+                ),
+                outputs=Schema(
+                    [*outputs, *(ColSpec("string", name) for name in (LABEL_COLUMN, ERROR_COLUMN))]
+                ),
             ),
             input_example=pd.DataFrame({IMAGE_COLUMN: [example]}),
         )
@@ -49,10 +68,18 @@ def save_model(root: Path, spec: ClassifierSpec, example: str) -> None:
         model.flavors["python_function"]["data"] = weights.name
         model.model_size_bytes = weights.stat().st_size
         model.save(written / "MLmodel")
+        _equip_for_azure(written / "conda.yaml")
         for unwanted in (written / "data", *written.rglob("__pycache__")):  # the placeholder, bytecode
             shutil.rmtree(unwanted)
         for entry in written.iterdir():
             shutil.move(entry, root)
+
+
+def _equip_for_azure(path: Path) -> None:
+    conda = yaml.safe_load(path.read_text())
+    (pip,) = (entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
+    pip[:] = [CPU_INDEX, *pip, *ENDPOINT_PACKAGES]
+    path.write_text(yaml.safe_dump(conda, sort_keys=False))
 
 
 def _public_version(package: str) -> str:

@@ -1,0 +1,117 @@
+"""A served model's answers, row by row."""
+
+import base64
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from mlflow.exceptions import MlflowException
+from tests.painting import encode, paint
+
+from train_pytorch_model.image_classifier import serving
+from train_pytorch_model.image_classifier.classifier import BATCH_SIZE
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.serving import ServedClassifier
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+
+PHOTO = encode(paint("red", 200, (50, 40)), "JPEG")
+BASE64 = base64.b64encode(PHOTO).decode()
+
+
+class Classifier:
+    """A classifier that needs no network, and remembers how many images it was given at once."""
+
+    spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(8, 8, 1.0), (0.5,) * 3, (0.5,) * 3)
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def probabilities(self, pixels: torch.Tensor) -> np.ndarray:
+        assert pixels.shape[1:] == (8, 8, 3)
+        self.batches.append(len(pixels))
+        red = pixels[..., 0].double().mean(dim=(1, 2)) / 255
+        return torch.stack((red, 1 - red), dim=1).numpy()
+
+
+def predict(*images: object, **columns: list[str]) -> pd.DataFrame:
+    table = pd.DataFrame({"image": pd.Series(images, dtype=object), **columns})
+    answer: pd.DataFrame = ServedClassifier(Classifier()).predict(table)  # type: ignore[arg-type]
+    return answer
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        BASE64,
+        base64.encodebytes(PHOTO).decode(),
+        f"  {BASE64}\r\n",
+        f"data:image/jpeg;base64,{BASE64}",
+        base64.urlsafe_b64encode(PHOTO).decode(),
+        BASE64.rstrip("="),
+        PHOTO,
+    ],
+    ids=["plain", "line breaks", "blanks around", "data URL", "URL-safe", "no padding", "bytes"],
+)
+def test_an_image_is_read_as_people_send_it(image: object) -> None:
+    pd.testing.assert_frame_equal(predict(image), predict(BASE64))
+    assert predict(image)["error"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        ("no base64!", "not a base64-encoded image file"),
+        ("data:text/plain,hello", "a data URL that is not base64-encoded"),
+        ("aGVsbG8=", "not an image of a known format"),
+        (BASE64[: len(BASE64) // 2], "Truncated"),
+        (None, "NoneType"),
+        (3.5, "float"),
+        ("", "not an image of a known format"),
+    ],
+)
+def test_what_cannot_be_read_has_an_error_and_neither_label_nor_probabilities(
+    image: object, reason: str
+) -> None:
+    scored = predict(BASE64, image, BASE64)
+    assert list(scored["error"].isna()) == [True, False, True]
+    assert reason in scored["error"][1]
+    for column in ("Scored Labels", "Scored Probabilities_a", "Scored Probabilities_b"):
+        assert [value is None for value in scored[column]] == [False, True, False]
+
+
+def test_rows_keep_their_names() -> None:
+    scored = predict(BASE64, "no base64!", name=["one.jpg", "two.jpg"])
+    assert scored.columns[0] == "name"
+    assert list(scored["name"]) == ["one.jpg", "two.jpg"]
+    assert "name" not in predict(BASE64)
+
+
+def test_images_are_decoded_in_batches_and_answered_in_order() -> None:
+    classifier = Classifier()
+    black, white = (encode(paint("red", 200, (8, 8)).point(lambda _, v=v: v), "PNG") for v in (0, 255))
+    images = [black, white] * BATCH_SIZE
+    images[5] = b"damaged"
+    table = pd.DataFrame({"image": pd.Series(images, dtype=object)})
+    scored = ServedClassifier(classifier).predict(table)  # type: ignore[arg-type]
+    assert classifier.batches == [BATCH_SIZE - 1, BATCH_SIZE]
+    assert list(scored["Scored Labels"]) == ["b", "a", "b", "a", "b", None, *("b", "a") * (BATCH_SIZE - 3)]
+
+
+def test_an_empty_table_has_an_empty_answer() -> None:
+    assert len(predict()) == 0
+
+
+def test_a_request_in_which_nothing_can_be_read_is_refused() -> None:
+    with pytest.raises(MlflowException, match=r"None of the images can be read \(2 given\)") as caught:
+        predict("no base64!", None)
+    assert caught.value.error_code == "INVALID_PARAMETER_VALUE"  # status 400
+
+
+def test_rows_and_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "MAX_ROWS", 2)
+    with pytest.raises(MlflowException, match="3 images at once are more than 2"):
+        predict(BASE64, BASE64, BASE64)
+    monkeypatch.setattr(serving, "MAX_FILE_BYTES", 100)
+    scored = predict(BASE64, encode(paint("red", 1, (1, 1)), "PNG"))
+    assert "is larger than 100" in scored["error"][0]
