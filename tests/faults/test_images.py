@@ -17,7 +17,7 @@ from PIL import Image
 from tests.faults.trials import Bench, Injection, result_of
 from tests.painting import encode, paint
 
-NO_IMAGE = "not an image of a known format (JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM)"
+NO_IMAGE = "not an image of a known format (JPEG, PNG, WebP, AVIF, BMP, TIFF, PPM, PGM)"
 
 
 def saved(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -64,7 +64,7 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
     """Name → content, and the start of the reason for leaving it out."""
     rows = bytes(12_000 * (1 + 12_000 // 8))
     return {
-        "empty.png": (b"", NO_IMAGE),
+        "empty.png": (b"", "the file is empty: a download that failed, or a placeholder of cloud storage"),
         "text.jpg": (b"no image", NO_IMAGE),
         "truncated.png": (encode(paint("red", 2))[:-900], "OSError: "),
         "header.png": (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.listing import NESTED, UNLABELLED, natural_order
+from train_pytorch_model.formats.listing import LINKED, LOOSE, NESTED, UNLABELLED, natural_order
 from train_pytorch_model.formats.plain_folders import read_plain_folders
 from train_pytorch_model.formats.reading import MalformedFileError
 
@@ -48,7 +48,8 @@ def test_names_sort_in_natural_order(names: list[str], expected: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "suffix", [".jpg", ".JPEG", ".jfif", ".Jpe", ".png", ".Ppm", ".bmp", ".pgm", ".tif", ".TIFF", ".webp"]
+    "suffix",
+    [".jpg", ".JPEG", ".jfif", ".Jpe", ".png", ".Ppm", ".bmp", ".pgm", ".tif", ".TIFF", ".avif"],
 )
 def test_image_suffixes_are_case_insensitive(tmp_path: Path, suffix: str) -> None:
     touch(tmp_path, f"a/x{suffix}", "b/y.png")
@@ -78,6 +79,8 @@ def test_skipped_entries_are_counted_by_kind(tmp_path: Path) -> None:
         "a/README",
         "a/.DS_Store",
         "a/deeper/y.png",
+        "a/phone.heic",
+        "a/.far.jpg.icloud",
         "b/y.png",
         "loose.png",
         "loose.csv",
@@ -87,19 +90,30 @@ def test_skipped_entries_are_counted_by_kind(tmp_path: Path) -> None:
     (tmp_path / "a/circle.png").symlink_to("circle.png")
     (tmp_path / "a/out.png").symlink_to("/etc/hostname")
     (tmp_path / "a/folder.png").symlink_to("deeper")
-    (tmp_path / "linked").symlink_to("a")
     os.mkfifo(tmp_path / "a/fifo.png")
     listing = read_plain_folders(tmp_path)
     assert list(listing.file_names) == ["a/x.png", "b/y.png"]
     assert listing.ignored == {
         "hidden entries": 2,
-        "special files, and links to folders or outside": 5,
+        "special files": 1,
+        "links to folders or to nothing": 2,
+        LINKED: 1,
         "files of another kind (.csv)": 1,
-        "images beside the category folders": 2,
+        LOOSE: 2,
         "files of another kind (no suffix)": 1,
         "files of another kind (.txt)": 1,
+        "photographs in HEIC (.heic), which have to be converted to JPEG first": 1,
+        "placeholders of iCloud, whose files have to be downloaded first": 1,
         "folders inside category folders": 1,
     }
+
+
+@pytest.mark.parametrize("target", ["a", "/usr"])
+def test_a_link_in_place_of_a_category_is_refused_by_name(tmp_path: Path, target: str) -> None:
+    touch(tmp_path, "a/x.png", "b/y.png")
+    (tmp_path / "linked").symlink_to(target)
+    with pytest.raises(MalformedFileError, match=r"these are links:\n  linked\n`cp -rL` makes a copy"):
+        read_plain_folders(tmp_path)
 
 
 def test_links_to_files_inside_are_followed(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ import numpy as np
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_list import TYPE, read_image_list
 from train_pytorch_model.formats.listing import (
+    LOOSE,
     UNLABELLED,
     Listing,
     UnlabelledRowsError,
@@ -129,9 +130,14 @@ class ImageDirectory(Listing):
         return warnings
 
     def require_labels(self, hint: str = LABELS_HINT) -> None:
-        """Raise `NotLabeledDatasetError` if there are no categories."""
+        """Raise `NotLabeledDatasetError` if there are no categories, or few of the images have one."""
         if not self.categories:
             raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
+        if (loose := self.ignored.get(LOOSE, 0)) > len(self):
+            raise NotLabeledDatasetError(
+                f"{self.port} {self.root}",
+                f"{loose:,} images are beside its folders, and {len(self):,} in them. {hint}",
+            )
 
     def read_rows(self) -> Iterator[dict[str, Any]]:
         """Yield the columns of each image except the image itself, in the order of the images.

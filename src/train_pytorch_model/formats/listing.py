@@ -13,7 +13,10 @@ from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.words.errors import bulleted
 
 UNLABELLED = -1
-NESTED = "folders inside category folders"  # a key of `Listing.ignored`
+# Keys of `Listing.ignored`.
+NESTED = "folders inside category folders"
+LOOSE = "images beside the category folders"
+LINKED = "links to files outside, which are not followed (`cp -rL` makes a copy with real files)"
 
 _NUMBER = re.compile(r"\d+")
 

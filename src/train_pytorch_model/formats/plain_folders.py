@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.formats.listing import (
+    LINKED,
+    LOOSE,
     NESTED,
     UNLABELLED,
     Listing,
@@ -16,10 +18,12 @@ from train_pytorch_model.formats.listing import (
 )
 from train_pytorch_model.formats.packed import PackedNames, Packer
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_really_inside
+from train_pytorch_model.words.errors import bulleted
 
 SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".avif"}
 )
+HEIC_SUFFIXES = (".heic", ".heif")
 # What macOS puts into archives, and network storage, Linux and Windows into folders.
 SYSTEM_FOLDERS = frozenset(
     {"__MACOSX", "@eaDir", "#recycle", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
@@ -58,7 +62,7 @@ def read_plain_folders(root: Path) -> Listing:
         class_indices = np.full(len(names), UNLABELLED, dtype=np.int32)
         return Listing(names, class_indices, categories=(), columns=("id",), ignored=dict(ignored))
     if loose:
-        ignored["images beside the category folders"] = len(loose)
+        ignored[LOOSE] = len(loose)
     packer, counts = Packer(), []
     for category in categories:
         nested = ignored[NESTED]
@@ -80,25 +84,37 @@ def read_plain_folders(root: Path) -> Listing:
 def _list_folder(root: Path, folder: Path, ignored: Counter[str]) -> tuple[list[str], list[str]]:
     """Folders (of the root only) and image files; everything else is counted."""
     folders: list[str] = []
+    links: list[str] = []
     files: list[str] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if is_hidden(entry.name):
+                if entry.name.endswith(".icloud"):
+                    ignored["placeholders of iCloud, whose files have to be downloaded first"] += 1
+                elif is_hidden(entry.name):
                     ignored["hidden entries"] += 1
                 elif entry.is_dir(follow_symlinks=False):
                     if folder == root:
                         folders.append(entry.name)
                     else:
                         ignored[NESTED] += 1
-                elif not _is_file_inside(entry, root):
-                    ignored["special files, and links to folders or outside"] += 1
+                elif folder == root and entry.is_symlink() and Path(entry.path).is_dir():
+                    links.append(entry.name)
+                elif problem := _problem_with(entry, root):
+                    ignored[problem] += 1
                 elif (suffix := suffix_of(entry.name)) in SUFFIXES:
                     files.append(entry.name)
+                elif suffix in HEIC_SUFFIXES:
+                    ignored[f"photographs in HEIC ({suffix}), which have to be converted to JPEG first"] += 1
                 else:
                     ignored[f"files of another kind ({suffix or 'no suffix'})"] += 1
     except OSError as error:
         raise MalformedFileError(f"{folder.name} cannot be listed: {error.strerror}.") from error
+    if links:  # without them, categories would be missing
+        raise MalformedFileError(
+            f"links to folders are not followed, and these are links:{bulleted(sorted(links))}\n"
+            "`cp -rL` makes a copy with real folders and files."
+        )
     return folders, files
 
 
@@ -109,8 +125,11 @@ def _has_class_folders(folder: Path) -> bool:
     return False
 
 
-def _is_file_inside(entry: os.DirEntry[str], root: Path) -> bool:
+def _problem_with(entry: os.DirEntry[str], root: Path) -> str:
+    """Return what an entry is that is no file of the data set; empty for a file."""
     if not entry.is_symlink():
-        return entry.is_file()
+        return "" if entry.is_file() else "special files"
     path = Path(entry.path)
-    return is_really_inside(root, path) and path.is_file()
+    if not path.is_file():
+        return "links to folders or to nothing"
+    return "" if is_really_inside(root, path) else LINKED

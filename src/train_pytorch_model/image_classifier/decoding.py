@@ -1,6 +1,7 @@
 """From the bytes of an image file to an upright RGB image of bounded size."""
 
 import io
+import logging
 import math
 import os
 import struct
@@ -11,17 +12,19 @@ from typing import IO, BinaryIO
 
 from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+from .unidentified import HEAD_BYTES, describe
+
+FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "GIF")
 MAX_PIXELS = 90_000_000
 MAX_JPEG_PIXELS = 180_000_000  # a JPEG, or a phone's MPO, can be decoded at an eighth of its size
 BOUND = 1.5  # decoded short side relative to a framing's `short_side`: leaves room for random crops
 
 # Pillow warns above its limit and refuses twice as much. Ours depends on the format, read from the header.
 Image.MAX_IMAGE_PIXELS = MAX_JPEG_PIXELS
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # `open_image` refuses them itself
-PngImagePlugin.MAX_TEXT_CHUNK = (
-    16 << 20
-)  # of a colour profile or a text; Pillow's 1 MiB refuses real photographs
+warnings.filterwarnings("ignore", module=r"PIL\b")  # of large images, which `open_image` refuses, and damage
+# Of a colour profile or a text; Pillow's 1 MiB refuses real photographs.
+PngImagePlugin.MAX_TEXT_CHUNK = 16 << 20
+logging.getLogger("PIL").propagate = False  # what it logs about damaged files is not for the terminal
 
 PNG_SIGNATURE_BYTES = 8
 MAX_PNG_CHUNKS = 100_000  # looked at; the pixels of 90 megapixels are in some ten thousand
@@ -87,7 +90,7 @@ def open_image(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]
     except UnreadableImageError:
         raise
     except Exception as error:  # Pillow's plugins raise far more than OSError
-        raise UnreadableImageError(_reason(error)) from error
+        raise UnreadableImageError(_reason(error, file)) from error
 
 
 def limit_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
@@ -142,12 +145,22 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, file: str | os.PathLike[str] | BinaryIO) -> str:
     if isinstance(error, FileNotFoundError):
         return "the file is gone"
     if isinstance(error, PermissionError):
         return "no permission to read the file"
     if isinstance(error, UnidentifiedImageError):
-        return f"not an image of a known format ({', '.join(FORMATS)})"
+        return describe(_head(file))
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"the file cannot be read: {error.strerror}"
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:200]
+
+
+def _head(file: str | os.PathLike[str] | BinaryIO) -> bytes:
+    if isinstance(file, str | os.PathLike):
+        with open(file, "rb") as opened:  # noqa: PTH123, Pillow's kind of path
+            return opened.read(HEAD_BYTES)
+    file.seek(0)
+    return file.read(HEAD_BYTES)

@@ -1,0 +1,68 @@
+"""What a file is that is no image of a known format, from its first bytes: the reason for leaving it out."""
+
+import io
+from collections.abc import Mapping
+
+from PIL import TiffImagePlugin
+
+TAKEN = "JPEG, PNG, WebP, AVIF, BMP, TIFF, PPM, PGM"
+HEAD_BYTES = 1 << 16  # of a file; a TIFF's description may be behind its pixels, and is unknown then
+HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+
+# First bytes → what such a file is. Those of text are in lower case.
+SIGNATURES: Mapping[bytes, str] = {
+    b"version https://git-lfs.github.com/": "a pointer of git-LFS, not the image: run `git lfs pull`",
+    b"/annex/objects/": "a pointer of git-annex, not the image: run `git annex get`",
+    b"../.git/annex/": "a pointer of git-annex, not the image: run `git annex get`",
+    b"<!doctype html": "a web page, not an image: its download failed",
+    b"<html": "a web page, not an image: its download failed",
+    b"<svg": "an SVG drawing: convert it to PNG",
+    b"<?xml": "an XML text, such as an SVG drawing or the error of a download, not an image",
+    b"{": "a JSON text, not an image",
+    b"gif8": "a damaged GIF",
+    b"%pdf": "a PDF: convert it to PNG",
+    b"8bps": "a Photoshop file: convert it to PNG",
+    b"pk\x03\x04": "a zip archive, not an image",
+    b"\x93numpy": "a NumPy array: convert it to PNG",
+    b"\xff\x0a": "a JPEG XL image: convert it to JPEG or PNG",
+    b"\x00\x00\x00\x0cjxl ": "a JPEG XL image: convert it to JPEG or PNG",
+    b"\x00\x00\x00\x0cjp  ": "a JPEG 2000 image: convert it to JPEG or PNG",
+    b"\xff\x4f\xff\x51": "a JPEG 2000 image: convert it to JPEG or PNG",
+}
+SAMPLE_KINDS = {1: "unsigned", 2: "signed", 3: "floating-point", 5: "complex", 6: "complex"}
+
+
+def describe(head: bytes) -> str:
+    """Return what a file that begins with `head` is, and what to do about it."""
+    if not head:
+        return "the file is empty: a download that failed, or a placeholder of cloud storage"
+    if not any(head):
+        return "the file holds only zeros: a copy that was cut off, or a placeholder of cloud storage"
+    if head[4:8] == b"ftyp" and head[8:12] in HEIF_BRANDS:
+        return "a HEIC photograph, whatever its name says: convert it to JPEG"
+    if head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"avis"):
+        return "an AVIF image that is damaged, or Pillow here has no AVIF"
+    if head[128:132] == b"DICM":
+        return "a DICOM file: convert it to PNG"
+    if head[:4] in (b"II*\0", b"MM\0*") and (layout := _tiff_layout(head)):
+        return layout
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    for signature, text in SIGNATURES.items():
+        if start.startswith(signature):
+            return text
+    return f"not an image of a known format ({TAKEN})"
+
+
+def _tiff_layout(head: bytes) -> str:
+    """Return what is unusual about a TIFF's bands; empty if it cannot be told."""
+    try:
+        tags = TiffImagePlugin.ImageFileDirectory_v2(head[:8])
+        file = io.BytesIO(head)
+        file.seek(tags.next)
+        tags.load(file)
+        bits, bands = max(tags.get(258, (1,))), tags.get(277, 1)
+        kind = SAMPLE_KINDS.get(tags.get(339, (1,))[0], "unknown")
+    except Exception:  # Pillow's parser raises far more than OSError
+        return ""
+    samples = f"{bands} bands of {bits} bits" if bands > 1 else f"{bits} bits"
+    return f"a TIFF of {samples} ({kind}): convert it to unsigned 8 bits, or one band of 16"
