@@ -39,6 +39,17 @@ def test_a_dry_run_refuses_a_non_empty_output(folders: Path, untrained: Path, tm
     assert_refused(ended, 2, f"OutputDirectoryError: --trained-model {tmp_path / 'trained'} is not empty: it")
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+@pytest.mark.parametrize("name", ["/", "a file/trained"])
+def test_an_output_that_cannot_be_written_is_refused_before_training(
+    name: str, options: tuple[str, ...], folders: Path, untrained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a file").touch()
+    output = tmp_path / name  # `/` stays `/`
+    ended = run_program(*train_arguments(folders, untrained, output, *options))
+    assert_refused(ended, 2, f"OutputDirectoryError: --trained-model {output} ")
+
+
 def test_a_dry_run_that_fails_writes_nothing(folders: Path, untrained: Path, tmp_path: Path) -> None:
     arguments = train_arguments(folders, untrained, tmp_path / "trained", "--learning-rate", "1e30")
     assert_refused(run_program(*arguments, "--dry-run"), 4, "TrainingError: The training loss is ")

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.program import run_process, train_arguments
+from tests import launchers
+from tests.ports import free_port
+from tests.programs.program import assert_refused, run_process, train_arguments
 
 
 def test_the_module_prints_help() -> None:
@@ -40,6 +42,18 @@ def test_bad_inputs_are_refused_before_pytorch_is_loaded(
     assert "numpy" in imported
     assert not {"torch", "torchvision", "mlflow", "pandas"} & set(imported)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_whose_launcher_has_ended_waits_for_nobody(
+    folders: Path, untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in launchers.torchrun(1, 2, 1, 2, TORCHELASTIC_USE_AGENT_STORE="True").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    arguments = train_arguments(folders, untrained, tmp_path / "trained")
+    ended = run_process(sys.executable, "-m", "train_pytorch_model", *arguments)
+    assert_refused(ended, 4, "LostRankError: torchrun has started this process, and has ended.")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

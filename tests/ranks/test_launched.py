@@ -128,11 +128,13 @@ def test_an_agent_exits_with_4_and_reports_a_failed_training_once(
     folders: Path, float32_resnet18: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "trained"
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
     status = start_workers(
         Agent(2), ["train", *arguments(folders, float32_resnet18, output, "--learning-rate", "1e30")]
     )
     said = capfd.readouterr()
     assert status == 4, said.err
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     assert said.err.count("TrainingError: ") == 1
     assert said.out.count("the learning rate halved from here on (") == 3
     assert said.err.count("Lower --learning-rate") == 1

@@ -216,11 +216,12 @@ STOPPED = "raise StoppedError(signal.SIGTERM, Path('checkpoints'), is_saved=True
     ("first", "further", "said"),
     [
         ("raise KeyboardInterrupt", "pass", "Interrupted. No output was written."),
-        ("os.kill(os.getpid(), signal.SIGTERM)", "pass", "Terminated. No output was written."),
+        ("os.kill(os.getpid(), signal.SIGTERM)", "pass", "Stopped by SIGTERM. No output was written."),
+        ("os.kill(os.getpid(), signal.SIGHUP)", "pass", "Stopped by SIGHUP. No output was written."),
         (STOPPED, "pass", "Stopped by SIGTERM. The same command resumes from here; the checkpoint is in"),
         (STOPPED, "raise KeyboardInterrupt", "Stopped by SIGTERM. The same command resumes from here; the"),
     ],
-    ids=["SIGINT", "SIGTERM", "stopped", "stopped, then SIGINT"],
+    ids=["SIGINT", "SIGTERM", "SIGHUP", "stopped", "stopped, then SIGINT"],
 )
 @pytest.mark.parametrize("last", ["SIGINT", "SIGTERM"])
 def test_another_signal_ends_a_process_that_is_ending_silently(
@@ -258,3 +259,5 @@ def test_a_program_works_without_a_standard_output(tmp_path: Path) -> None:
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert (tmp_path / "out" / "_meta.yaml").exists()
+    quiet = code.replace("sys.stdout", "sys.stdout = sys.stderr").replace("'out'", "'quiet', '--quiet'")
+    assert subprocess.run([sys.executable, "-c", quiet], cwd=tmp_path, check=False).returncode == 0

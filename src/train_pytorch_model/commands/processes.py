@@ -1,6 +1,7 @@
 """Run a verb's story in as many processes as there are GPUs, refusing mistakes before PyTorch is loaded."""
 
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -14,11 +15,14 @@ from train_pytorch_model.machine.console import set_up
 from train_pytorch_model.machine.launch import LAUNCHER, is_alone, rank_of
 from train_pytorch_model.machine.process_table import end_with_parent
 from train_pytorch_model.words.config import flag
+from train_pytorch_model.words.errors import LostRankError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from train_pytorch_model.distributed.world import World
+
+CONNECTION_TIMEOUT_S = 5.0
 
 T = TypeVar("T", OpenedInputs, ScoringInputs)
 D = TypeVar("D", ImageDirectory, ModelDirectory)
@@ -39,12 +43,30 @@ def run_in_processes(
     if is_alone(os.environ) and (opened := open_inputs()) is None:
         return
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        launcher = os.environ.get(LAUNCHER)
-        end_with_parent(int(launcher) if launcher else None)
+        _end_with_launcher()
 
     from train_pytorch_model.stories import processes  # loads PyTorch, which takes seconds
 
     processes.run_story(story, open_inputs, opened, arguments, options)
+
+
+def _end_with_launcher() -> None:
+    """End when torchrun ends, which cannot end its workers if it is killed; they would wait for each other.
+
+    Raises `LostRankError` if it has already ended: its workers meet at an address at which it answers.
+    """
+    launcher = os.environ.get(LAUNCHER)
+    end_with_parent(int(launcher) if launcher else None)
+    address = os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", "0"))
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        try:
+            socket.create_connection(address, CONNECTION_TIMEOUT_S).close()
+        except ConnectionRefusedError as error:
+            raise LostRankError(
+                "torchrun has started this process, and has ended. Start it again."
+            ) from error
+        except OSError:
+            pass  # whoever meets there will say why not
 
 
 def run_on_images(

@@ -25,7 +25,7 @@ from train_pytorch_model.formats.run_folder import is_azure_job, leave_error_inf
 from train_pytorch_model.machine.console import write_what_the_console_can
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.priority import OPENMP
-from train_pytorch_model.machine.stop_requests import StoppedError
+from train_pytorch_model.machine.stop_requests import StoppedError, leave_terminal
 from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.errors import (
     DISK_IS_FULL,
@@ -180,7 +180,9 @@ def _run(parse: Callable[[], Command]) -> None:
     name_parameters(flag)
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", None)):  # Windows has no terminal to close
+        if number and signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup
+            signal.signal(number, _terminated)
     try:
         try:
             command = parse()
@@ -228,7 +230,11 @@ def _last_words(ended: BaseException) -> str:
         if isinstance(asked, StoppedError):
             return asked.message
         asked = asked.__context__
-    how = "Terminated" if isinstance(ended, _Terminated) else "Interrupted"
+    how = (
+        f"Stopped by {signal.Signals(ended.code - 128).name}"
+        if isinstance(ended, _Terminated)
+        else "Interrupted"
+    )
     return f"{how}. No output was written."
 
 
@@ -241,8 +247,12 @@ def _end_at_signals() -> None:
 
 
 class _Terminated(SystemExit):
-    """The program has received SIGTERM."""
+    """The program has received SIGTERM, or SIGHUP when its terminal was closed."""
+
+    code: int
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001, signal's signature
+    if number != signal.SIGTERM:
+        leave_terminal()
     raise _Terminated(128 + number)

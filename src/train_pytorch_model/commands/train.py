@@ -79,7 +79,7 @@ class Train:
         )
         if is_complete(self.trained_model, inputs, self.parameters, self.fresh):
             return None
-        check_run(self.trained_model, inputs, self.parameters, self.fresh, self.dry_run)
+        check_run(self.trained_model, inputs, self.parameters, self.fresh)
         return inputs
 
     def _train(self, inputs: OpenedInputs, world: "World") -> None:
@@ -133,12 +133,7 @@ def is_complete(output: Path, inputs: OpenedInputs, parameters: TrainConfig, fre
 
 
 def check_run(
-    output: Path,
-    inputs: OpenedInputs,
-    parameters: TrainConfig,
-    fresh: bool,
-    dry_run: bool = False,
-    name: str = TRAINED_MODEL,
+    output: Path, inputs: OpenedInputs, parameters: TrainConfig, fresh: bool, name: str = TRAINED_MODEL
 ) -> None:
     """Check that the run can write its output, which the parameter `name` names, and resume.
 
@@ -146,7 +141,9 @@ def check_run(
     """
     is_main = rank_of(os.environ) == 0
     run = RunFolder.beside(output)
-    check_output(output, name, by_writing=is_main and not dry_run, token=run.token)
+    check_output(output, name, by_writing=is_main, token=run.token)
+    if is_main and not run.root.exists():
+        check_output(run.root, name)
     if is_main and not fresh:
         run.check_resumable(inputs.fingerprint(parameters))
     num_images = len(inputs.training) + len(inputs.validation)

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -35,6 +35,7 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
         rdzv_configs={} if is_one_node else {"rank": agent.node_rank},
         max_restarts=0,
         monitor_interval=0.1,
+        signals_to_handle=",".join(_signals()),
     )
     os.environ[LAUNCHER] = str(os.getpid())
     try:
@@ -46,6 +47,14 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
     finally:
         del os.environ[LAUNCHER]  # it must not reach processes that are started later
     return 0
+
+
+def _signals() -> Iterator[str]:
+    """Yield the signals that end the workers: not one that is ignored, as SIGHUP under nohup."""
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"):
+        number = getattr(signal, name, None)  # Windows has fewer
+        if number and signal.getsignal(number) != signal.SIG_IGN:
+            yield name
 
 
 def _report(error: ChildFailedError) -> int:

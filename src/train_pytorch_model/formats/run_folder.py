@@ -59,8 +59,9 @@ class RunFolder:
     def beside(cls, trained_model: Path) -> "RunFolder":
         if is_azure_job():
             return cls(OUTPUTS / "train_pytorch_model")
-        output = trained_model.absolute()
-        return cls(output.with_name(output.name + ".run"))
+        # It may be `..`, or even `/`; a link is not followed.
+        output = Path(os.path.abspath(trained_model))  # noqa: PTH100
+        return cls(output.parent / f"{output.name}.run")
 
     @property
     def metrics_path(self) -> Path:

@@ -36,11 +36,10 @@ logger.setLevel(logging.INFO)
 def set_up(is_main: bool = True, quiet: bool = False) -> None:
     """Show the log on this process's console: nothing unless `is_main`, warnings only if `quiet`."""
     handler: logging.Handler = logging.NullHandler()
-    if is_main and quiet:
-        handler = _PlainHandler(sys.stderr)
-        handler.setLevel(logging.WARNING)
-    elif is_main and sys.stdout:  # None if it was closed when the program started
-        handler = TerminalHandler() if _can_redraw(sys.stdout) else _PlainHandler(sys.stdout)
+    stream = sys.stderr if quiet else sys.stdout
+    if is_main and stream:  # None if it was closed when the program started
+        handler = TerminalHandler() if not quiet and _can_redraw(stream) else _PlainHandler(stream)
+    handler.setLevel(logging.WARNING if quiet else logging.NOTSET)
     logger.handlers = [handler]
     logger.propagate = False  # libraries configure the root logger
 
