@@ -75,6 +75,30 @@ def test_a_torch_export_returns_the_scores(trained: Trained, folders: Path, tmp_
     assert json.loads(json.loads(extra_files["metadata.json"])["class_names"]) == ["blue", "green", "red"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("onnx", "m.PT", "Give --output m.onnx, or --format torch."),
+        ("torch", "m.onnx", "Give --output m.pt2"),
+    ],
+)
+def test_an_output_named_like_the_other_format_is_refused(
+    trained: Trained, kind: str, name: str, message: str
+) -> None:
+    ended = run_program("export", "--trained-model", trained.output, "--format", kind, "--output", name)
+    assert_refused(ended, 2, f"ParameterError: --output {name} is named like a file of --format", message)
+
+
+def test_a_file_that_another_export_writes_is_refused_and_left_alone(
+    trained: Trained, tmp_path: Path
+) -> None:
+    unfinished = tmp_path / "model.pt2.unfinished"
+    unfinished.write_text("theirs")
+    options = ("--trained-model", trained.output, "--format", "torch", "--output", tmp_path / "model.pt2")
+    assert_refused(run_program("export", *options), 2, "OutputDirectoryError: ", "by another export")
+    assert [(path, path.read_text()) for path in tmp_path.iterdir()] == [(unfinished, "theirs")]
+
+
 def test_an_export_that_does_not_match_is_an_error_and_leaves_nothing(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

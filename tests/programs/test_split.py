@@ -4,12 +4,13 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.painting import paint_folders
-from tests.programs.program import Ended, assert_refused, run_program
+from tests.programs.program import Ended, assert_refused, run_process, run_program
 from train_pytorch_model.formats.image_directory import open_image_directory
 
 FRACTION = 'Parameter "Fraction of images in the first output" value should be greater than 0 and less than 1'
@@ -197,3 +198,21 @@ def test_a_missing_or_too_small_dataset_is_refused(tmp_path: Path) -> None:
     assert_refused(
         ended, 3, "InvalidDatasetError: ", "it has too few images: each part of a split needs one."
     )
+
+
+def test_two_commands_with_the_same_outputs_leave_those_of_one(folders: Path, tmp_path: Path) -> None:
+    command: list[str | Path] = [sys.executable, "-m", "train_pytorch_model", "split"]
+    command += ["--input", folders / "training"]
+    first, second = tmp_path / "1", tmp_path / "2"
+    for _ in range(3):
+        with ThreadPoolExecutor() as pool:
+            starts = [
+                pool.submit(run_process, *command, "--output-1", one, "--output-2", other)
+                for one, other in ((first, second), (second, first))
+            ]
+            ends = [start.result() for start in starts]
+        assert sorted(end.status for end in ends) == [0, 2], ends
+        assert sum(end.stderr.count("OutputDirectoryError: ") for end in ends) == 1
+        assert sorted((counts(first), counts(second))) == [[1, 1, 1], [3, 3, 3]]
+        shutil.rmtree(first)
+        shutil.rmtree(second)

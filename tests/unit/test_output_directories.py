@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.formats.outputs import check_output, empty_directory, writing_directory
+from train_pytorch_model.formats.outputs import PROBE, check_output, empty_directory, writing_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.formats.writing import CHUNK_BYTES, READ_BACK_AFTER_S, copy_tree, write_durably
 from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOutputError
@@ -42,9 +42,10 @@ def test_an_output_that_is_not_free_is_refused(tmp_path: Path) -> None:
         "full": "is not empty: it holds a, b, c …. Nothing is ever overwritten; name a directory that is"
         " new or empty.",
         "few": "is not empty: it holds a. Nothing is ever overwritten;",
-        "unfinished": "holds an unfinished result (_incomplete is present) of a program that was stopped."
-        " Delete the directory, or name another.",
-        "dangling": "cannot be written: File exists. Name a directory that is new or empty.",
+        "unfinished": "holds an unfinished result (_incomplete is present) of a program that is running, or"
+        " was stopped. Wait for it, delete the directory, or name another.",
+        "scores.csv": f"will be a directory, but is named like a file. Name it {tmp_path / 'scores'}.",
+        "dangling": "cannot be written: No such file or directory. Name a directory that is new or empty.",
         "file/inside": "cannot be written: Not a directory. Name a directory that is new or empty.",
         "a" * 300: "cannot be written: File name too long.",
     }.items():
@@ -64,12 +65,16 @@ def test_an_output_that_is_not_free_is_refused(tmp_path: Path) -> None:
 def test_the_write_test_of_another_process_is_not_taken_for_a_result(
     tmp_path: Path, by_writing: bool
 ) -> None:
-    (tmp_path / INCOMPLETE).touch()
+    (tmp_path / f"{PROBE}abc").touch()
     check_output(tmp_path, "output", by_writing)
-    for name in (INCOMPLETE, "data"):
-        (tmp_path / name).touch()
+    (tmp_path / INCOMPLETE).touch()
     with pytest.raises(OutputDirectoryError, match=r"holds an unfinished result"):
         check_output(tmp_path, "output", by_writing)
+
+
+def test_a_directory_may_be_named_like_a_file_if_it_exists(tmp_path: Path) -> None:
+    (tmp_path / "scores.csv").mkdir()
+    check_output(tmp_path / "scores.csv", "output")
 
 
 def test_a_check_without_writing_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ import pytest
 from filelock import SoftFileLease
 
 from train_pytorch_model.formats import run_lock as module
-from train_pytorch_model.formats.run_lock import LOCK, run_lock
+from train_pytorch_model.formats.run_folder import LOCK
+from train_pytorch_model.formats.run_lock import run_lock
 from train_pytorch_model.words.errors import OutputDirectoryError
 
 NO_PROCESS = 1 << 22

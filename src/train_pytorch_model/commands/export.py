@@ -7,9 +7,13 @@ from typing import Annotated, ClassVar, Literal
 import tyro
 
 from train_pytorch_model.commands.program import OptionalInt, Switch
+from train_pytorch_model.formats.outputs import check_new
 from train_pytorch_model.inputs.opening import open_trained_model
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.words.errors import OutputDirectoryError
+from train_pytorch_model.words.errors import ParameterError
+
+SUFFIXES = {"onnx": (".onnx",), "torch": (".pt2", ".pt", ".pth")}
+"""Of the files of each format; others are accepted as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +40,8 @@ class Export:
     def run(self) -> None:
         """Check the options, export, and print the largest difference from PyTorch."""
         set_up(quiet=self.quiet)
-        if self.output.exists():
-            raise OutputDirectoryError(f"--output {self.output} exists. Nothing is ever overwritten.")
+        self._check_suffix()
+        check_new(self.output)
         model, spec = open_trained_model(self.trained_model, self.image_size)
 
         from train_pytorch_model.stories import export as exporting
@@ -49,3 +53,13 @@ class Export:
             + (f", opset {exporting.OPSET}" if self.kind == "onnx" else "")
             + f"; its probabilities are within {difference:.1e} of PyTorch's"
         )
+
+    def _check_suffix(self) -> None:
+        """Raise `ParameterError` if the output is named like a file of the other format."""
+        for kind, suffixes in SUFFIXES.items():
+            if kind != self.kind and self.output.suffix.lower() in suffixes:
+                right = self.output.with_suffix(SUFFIXES[self.kind][0])
+                raise ParameterError(
+                    f"--output {self.output} is named like a file of --format {kind}, and the format is"
+                    f" {self.kind}. Give --output {right}, or --format {kind}."
+                )

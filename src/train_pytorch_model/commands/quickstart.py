@@ -12,7 +12,7 @@ from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.program import Command, activation_commands
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
-from train_pytorch_model.formats.outputs import check_output
+from train_pytorch_model.formats.outputs import check_output, owning_directory
 from train_pytorch_model.machine.console import logger, set_up
 
 VERBS: Mapping[str, type[Command]] = {"init-model": InitModel, "train": Train, "score": Score}
@@ -40,7 +40,10 @@ class Quickstart:
         """Write the images, then run the three verbs by their command lines."""
         set_up(is_main=True)
         check_output(self.output, "output")
+        with owning_directory(self.output, "output"):
+            self._write()
 
+    def _write(self) -> None:
         logger.info("1. Writing handwritten digits as image directories")
         from train_pytorch_model.datasets.digits import write_digits
 

@@ -93,7 +93,8 @@ def write_parts(parts: Sequence[ImageDirectory], outputs: Sequence[Path]) -> Non
     Raises `InvalidDatasetError` for an image that cannot be read, `OutputDirectoryError`.
     """
     with progress_bar(sum(map(len, parts)), "Splitting") as bar:
-        _write([*zip(parts, outputs, OUTPUTS, strict=False)], bar)
+        # In the same order whichever is first: of two commands with the same outputs, one gets them all.
+        _write(sorted(zip(parts, outputs, OUTPUTS, strict=False), key=lambda job: job[1].resolve()), bar)
 
 
 def _write(jobs: Sequence[tuple[ImageDirectory, Path, str]], bar: Bar) -> None:

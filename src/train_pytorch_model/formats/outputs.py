@@ -5,12 +5,23 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import gethostname
+from stat import S_ISDIR
+from tempfile import TemporaryFile
 from typing import Any
 
 from train_pytorch_model.formats.reading import INCOMPLETE, META
+from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL, RunFolder
 from train_pytorch_model.formats.writing import read_back, write_yaml, yaml_text
 from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOutputError
 from train_pytorch_model.words.wording import parameter
+
+PROBE = ".write-test-"
+FILE_SUFFIXES = frozenset(
+    {".csv", ".json", ".jsonl", ".parquet", ".html", ".yaml", ".zip", ".tar", ".gz"}
+    | {".onnx", ".pt", ".pt2", ".pth", ".safetensors"}
+)
+MAX_WRITER = 200  # characters of a process and its host
 
 
 def check_output(path: Path, name: str, by_writing: bool = True, token: str = "") -> None:
@@ -20,24 +31,33 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
     inspect it. An unfinished output of a writer with the same `token` is accepted.
     """
     try:
-        entries = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
-        if not path.is_dir() and path.exists():
+        mode = _mode(path)
+        if mode and not S_ISDIR(mode):
             raise OutputDirectoryError(
                 f"{parameter(name)} {path} is a file. Name a directory that is new or empty."
             )
         if is_unfinished(path, token):
             return
-        if INCOMPLETE in entries and len(entries) > 1:
+        if not mode and path.suffix.lower() in FILE_SUFFIXES:
             raise OutputDirectoryError(
-                f"{parameter(name)} {path} holds an unfinished result ({INCOMPLETE} is present) of a"
-                " program that was stopped. Delete the directory, or name another."
+                f"{parameter(name)} {path} will be a directory, but is named like a file. Name it"
+                f" {path.with_suffix('')}."
             )
-        if entries not in ([], [INCOMPLETE]):  # alone, it is another process's write test, or an empty output
+        entries = _entries(path)
+        if INCOMPLETE in entries:
+            sign = f"{INCOMPLETE} is present{_writer(path)}"
+            raise OutputDirectoryError(
+                f"{parameter(name)} {path} holds an unfinished result ({sign})"
+                " of a program that is running, or was stopped. Wait for it, delete the directory, or name"
+                " another."
+            )
+        if entries:
             raise OutputDirectoryError(
                 f"{parameter(name)} {path} is not empty: it holds {', '.join(entries[:3])}"
                 f"{' …' if len(entries) > 3 else ''}. Nothing is ever overwritten;"
                 " name a directory that is new or empty."
             )
+        _check_no_training(path, name)
         if by_writing:
             _try_writing(path)
     except OSError as error:
@@ -45,6 +65,13 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
             f"{parameter(name)} {path} cannot be written: {error.strerror or error}."
             " Name a directory that is new or empty."
         ) from error
+
+
+def check_new(path: Path) -> None:
+    """Raise `OutputDirectoryError` if the output, a file, exists."""
+    _check_no_training(path, "output")
+    if os.path.lexists(path):
+        raise OutputDirectoryError(f"{parameter('output')} {path} exists. Nothing is ever overwritten.")
 
 
 def check_apart(path: Path, name: str, other: Path, other_name: str) -> None:
@@ -61,48 +88,123 @@ def check_apart(path: Path, name: str, other: Path, other_name: str) -> None:
 def is_unfinished(path: Path, token: str) -> bool:
     """Whether a directory was started, and not finished, by a writer with this token."""
     try:
-        return bool(token) and (path / INCOMPLETE).read_text(errors="replace") == token
+        text = (path / INCOMPLETE).read_text(errors="replace")
+        # Empty if that writer was killed just after it had created the file.
+        return bool(token) and (text == token or (not text and _entries(path) == [INCOMPLETE]))
     except OSError:
         return False
 
 
 @contextmanager
 def writing_directory(path: Path, meta: Mapping[str, Any], name: str, token: str = "") -> Iterator[Path]:
-    """Open the new or empty directory `path` for the caller to fill; writing `_meta.yaml` completes it.
+    """Own the directory `path` for the caller to fill; writing `_meta.yaml` completes it.
 
-    Until then it is marked by the file `_incomplete`, with the `token` of a writer that may resume. On an
-    error, everything written and the directories created for it are removed. Raises `OutputDirectoryError` if
-    it is not empty, and its subclass `UnfinishedOutputError` if it cannot be created or filled.
+    See `owning_directory`, also for the errors.
     """
-    check_output(path, name, token=token)
-    if is_unfinished(path, token):
-        empty_directory(path)
-    made = missing_directories(path)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        (path / INCOMPLETE).write_text(token)
+    with owning_directory(path, name, token):
         yield path
         write_yaml(path / META, meta)
         read_back(path / META, lambda: (path / META).read_text() == yaml_text(meta))
+
+
+@contextmanager
+def owning_directory(path: Path, name: str, token: str = "") -> Iterator[None]:
+    """Own the new or empty directory `path` for a `with`: no other command writes or removes anything there.
+
+    The file `_incomplete` marks it until then, with the `token` of a writer that may resume. On an error,
+    everything written and the directories created for it are removed. Raises `OutputDirectoryError` if it is
+    not empty or has an owner, and its subclass `UnfinishedOutputError` if it cannot be created or filled.
+    """
+    made = missing_directories(path)
+    try:
+        if is_unfinished(path, token):
+            empty_directory(path)
+        _mark(path, name, token)
+    except BaseException as error:
+        _remove_empty(made)
+        if isinstance(error, OSError):
+            raise _unfinished(path, name, error) from error
+        raise
+    try:
+        yield
         (path / INCOMPLETE).unlink()
-    except OSError as error:
+    except BaseException as error:
         remove_output(path, made)
-        raise UnfinishedOutputError(
-            f"{parameter(name)} {path} cannot be finished, and nothing is left of it: {error}."
-        ) from error
-    except BaseException:
-        remove_output(path, made)
+        if isinstance(error, OSError):
+            raise _unfinished(path, name, error) from error
         raise
 
 
+def _unfinished(path: Path, name: str, error: OSError) -> UnfinishedOutputError:
+    return UnfinishedOutputError(
+        f"{parameter(name)} {path} cannot be finished, and nothing is left of it: {error}."
+    )
+
+
+def _mark(path: Path, name: str, token: str) -> None:
+    """Become the owner of a new or empty directory: only one process can create its `_incomplete`."""
+    mark = path / INCOMPLETE
+    for attempts_left in (2, 1, 0):
+        check_output(path, name, by_writing=False)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with mark.open("x") as file:
+                file.write(token or f"process {os.getpid()} on {gethostname()}")
+            break
+        except (FileExistsError, FileNotFoundError):  # an owner has come, or has left and removed its folder
+            if not attempts_left:
+                raise
+    is_ours = False
+    try:
+        _check_no_training(path, name)
+        is_ours = _entries(path) == [INCOMPLETE]
+    finally:
+        if not is_ours:  # an owner has come and completed it since the check
+            mark.unlink()
+    if not is_ours:
+        check_output(path, name, by_writing=False)
+
+
+def _entries(path: Path) -> list[str]:
+    """The names in a directory, sorted, without other commands' write tests; none if it does not exist."""
+    with suppress(FileNotFoundError):
+        return sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(PROBE))
+    return []
+
+
+def _mode(path: Path) -> int:
+    """What a path is, as in `stat`; 0 if it does not exist."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def _writer(path: Path) -> str:
+    """Which process writes an unfinished directory, for a message; empty if it does not say."""
+    with suppress(OSError), (path / INCOMPLETE).open(errors="replace") as file:
+        text = file.read(MAX_WRITER)
+        return f", by {text}" if text.startswith("process ") else ""
+    return ""
+
+
+def _check_no_training(path: Path, name: str) -> None:
+    """Raise `OutputDirectoryError` if a training will write its model to this output."""
+    if name != TRAINED_MODEL and (lock := RunFolder.beside(path).root / LOCK).exists():
+        raise OutputDirectoryError(
+            f"{parameter(name)} {path} is the output of a training that is running, or was killed: {lock}"
+            " exists. Name another directory."
+        )
+
+
 def _try_writing(path: Path) -> None:
-    made = missing_directories(path)
-    path.mkdir(parents=True, exist_ok=True)
-    probe = path / INCOMPLETE
-    probe.touch()
-    probe.unlink()
-    for directory in made:
-        directory.rmdir()
+    """Create and remove a file in the directory, or in the one that it would be created in."""
+    for directory in (path, *path.parents):
+        with suppress(FileNotFoundError):
+            directory.lstat()
+            break
+    with TemporaryFile(prefix=PROBE, dir=directory):
+        pass
 
 
 def missing_directories(path: Path) -> list[Path]:
@@ -113,8 +215,12 @@ def missing_directories(path: Path) -> list[Path]:
 def remove_output(path: Path, made: Sequence[Path]) -> None:
     """Empty an output that cannot be finished, and remove the directories `made` for it."""
     empty_directory(path)
+    _remove_empty(made)
+
+
+def _remove_empty(directories: Sequence[Path]) -> None:
     with suppress(OSError):  # a directory that another process writes to stays
-        for directory in made:
+        for directory in directories:
             directory.rmdir()
 
 

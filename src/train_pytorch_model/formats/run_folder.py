@@ -40,6 +40,7 @@ OUTPUTS = Path("outputs")  # of an Azure ML job
 ERROR_INFO = "error_info.json"
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
+LOCK = "lock"
 TRAINED_MODEL = "trained_model"
 UNTRAINED = "untrained-"
 
@@ -113,6 +114,11 @@ class RunFolder:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
+
+    def remove_if_empty(self) -> None:
+        """Remove the folder of a run that could not begin."""
+        with suppress(OSError):
+            self.root.rmdir()
 
     def begin(self, fingerprint: Mapping[str, str], fresh: bool) -> str:
         """Remove the leftovers of a run without checkpoints, or all if `fresh`; the caller holds the lock.

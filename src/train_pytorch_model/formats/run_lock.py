@@ -15,12 +15,11 @@ from pathlib import Path
 
 from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
-from train_pytorch_model.formats.run_folder import TRAINED_MODEL
+from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL
 from train_pytorch_model.machine.process_table import start_of
 from train_pytorch_model.words.errors import OutputDirectoryError
 from train_pytorch_model.words.wording import parameter
 
-LOCK = "lock"
 SILENCE_S = 30.0  # it is renewed three times as often
 POLL_S = 0.5
 TRY_S = 0.1  # two attempts: another contender may be replacing the lease of a dead process

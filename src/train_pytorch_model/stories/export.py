@@ -8,7 +8,8 @@ import importlib.util
 import io
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model import __version__
 from train_pytorch_model.formats.model_directory import ModelDirectory
+from train_pytorch_model.formats.outputs import check_new
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.networks.models import build_model
@@ -57,24 +59,47 @@ def export(model: ModelDirectory, spec: ClassifierSpec, kind: Format, output: Pa
         _require_onnx()
     network = build_model(model, len(spec.categories))
     program = nn.Sequential(Normalize(spec.mean, spec.std), network, nn.Softmax(dim=1)).eval()
+    with _owning_file(output) as unfinished:
+        predict = (_write_onnx if kind == "onnx" else _write_torch)(program, spec, unfinished)
+        difference = _largest_difference(program, predict, spec)
+        if not difference <= TOLERANCE:
+            raise ExportError(
+                f"The exported program differs from the model by {difference:.2g} in a probability;"
+                f" {TOLERANCE:g} is allowed. {output} was not written."
+            )
+    return difference
+
+
+@contextmanager
+def _owning_file(output: Path) -> Iterator[Path]:
+    """Own a file that does not exist, for a `with`, which writes it under the name that this yields.
+
+    Raises `OutputDirectoryError`, also for any `OSError` that escapes the `with` block.
+    """
     unfinished = output.with_name(output.name + ".unfinished")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
+        _create(unfinished, output)
         try:
-            predict = (_write_onnx if kind == "onnx" else _write_torch)(program, spec, unfinished)
-            difference = _largest_difference(program, predict, spec)
-            if not difference <= TOLERANCE:
-                raise ExportError(
-                    f"The exported program differs from the model by {difference:.2g} in a probability;"
-                    f" {TOLERANCE:g} is allowed. {output} was not written."
-                )
+            check_new(output)
+            yield unfinished
             unfinished.replace(output)
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
         problem = UnfinishedOutputError if error.errno in DISK_IS_FULL else OutputDirectoryError
         raise problem(f"{parameter('output')} {output} cannot be written: {error.strerror}.") from error
-    return difference
+
+
+def _create(unfinished: Path, output: Path) -> None:
+    """Create the file, which only one process can."""
+    try:
+        unfinished.open("xb").close()
+    except FileExistsError as error:
+        raise OutputDirectoryError(
+            f"{parameter('output')} {output} is being written by another export. If that was killed, delete"
+            f" {unfinished}, or name another file."
+        ) from error
 
 
 def metadata(spec: ClassifierSpec) -> dict[str, str]:

@@ -70,10 +70,11 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
     with ExitStack() as stack:
         if plan.world.is_main:
             folder.make()
+            stack.callback(folder.remove_if_empty)
             stack.enter_context(run_lock(folder.root, logger.info))
+            # Once more: another command may just have written it.
+            check_output(output, TRAINED_MODEL, by_writing=False, token=folder.token)
             token = folder.begin(plan.fingerprint, fresh)
-            # Once more: another run may just have written it.
-            check_output(output, TRAINED_MODEL, by_writing=False, token=token)
         plan.world.barrier()
         yield Run(plan, output, folder, token)
     if plan.world.is_main:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from train_pytorch_model.formats.manifest import differences
-from train_pytorch_model.formats.outputs import check_output
+from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.submission.cluster import Cluster, Nodes
@@ -45,9 +45,9 @@ class JobFailedError(UserError):
 
 def write(submission: Submission, folder: Path) -> None:
     """`--dry-run`: write the job to a new or empty folder, and send nothing. Raises `ServiceError`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_job_folder(submission, folder)
-    load_valid_job(folder / JOB)
+    with owning_directory(folder, "dry_run"):
+        write_job_folder(submission, folder)
+        load_valid_job(folder / JOB)
     nodes = submission.nodes
     logger.info(f"Nothing was sent. The job is in {folder}; to submit it:")
     logger.info(
@@ -180,29 +180,20 @@ def follow(service: Service, job: Job, wait_limit_s: float | None) -> bool:
 
 
 def download(service: Service, job: Job, target: Path) -> None:
-    """Download the trained model of a completed job. It appears at `target` only when complete and checked.
+    """Download the trained model of a completed job. `target` is complete and checked, or left as it was.
 
     Raises `OutputDirectoryError` if `target` was filled in the meantime, `ServiceError`.
     """
-    check_output(target, "download")
-    # An existing directory is filled, not replaced: it may be a mount or the working directory.
-    is_there = target.exists()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            dir=target if is_there else target.parent, prefix=f".{target.name}-"
-        ) as temporary:
-            found = service.download(job, TRAINED_MODEL, Path(temporary))
-            problems = differences(found) if (found / META).is_file() else [f"{META} is missing"]
-            if problems:
-                raise ServiceError(f"The downloaded model of job {job.name} is damaged:{bulleted(problems)}")
-            if is_there:
-                for entry in sorted(found.iterdir(), key=lambda path: path.name == META):
-                    entry.rename(target / entry.name)
-            else:
-                found.rename(target)
-    except OSError as error:
-        raise ServiceError(f"Downloading the model of job {job.name}: {error}") from error
+    with (
+        owning_directory(target, "download"),
+        tempfile.TemporaryDirectory(dir=target, prefix=".download-") as temporary,
+    ):
+        found = service.download(job, TRAINED_MODEL, Path(temporary))
+        problems = differences(found) if (found / META).is_file() else [f"{META} is missing"]
+        if problems:
+            raise ServiceError(f"The downloaded model of job {job.name} is damaged:{bulleted(problems)}")
+        for entry in sorted(found.iterdir(), key=lambda path: path.name == META):
+            entry.rename(target / entry.name)
     logger.info(f"The trained model is in {target}")
 
 

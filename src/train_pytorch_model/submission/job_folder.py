@@ -17,7 +17,6 @@ from typing import Any
 import yaml
 
 import train_pytorch_model
-from train_pytorch_model.formats.outputs import empty_directory
 from train_pytorch_model.formats.reading import read_yaml
 from train_pytorch_model.submission.request import Environment, Submission
 from train_pytorch_model.words.errors import UnfinishedOutputError
@@ -36,15 +35,12 @@ _BASE_IMAGE = re.compile(r"^FROM (\S+)$", re.MULTILINE)
 
 
 def write_job_folder(submission: Submission, folder: Path) -> None:
-    """Fill an empty folder. If that fails, empties it again and raises `UnfinishedOutputError`."""
+    """Fill an empty folder. Raises `UnfinishedOutputError`."""
     try:
         _fill(submission, folder)
     except OSError as error:
-        empty_directory(folder)
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # the first file's
-        raise UnfinishedOutputError(
-            f"The job cannot be written to {folder}, which is empty again: {reason}."
-        ) from error
+        raise UnfinishedOutputError(f"The job cannot be written to {folder}: {reason}.") from error
 
 
 def component_files(folder: Path) -> list[Path]:
