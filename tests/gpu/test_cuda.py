@@ -43,7 +43,7 @@ def test_a_model_trained_on_the_gpu_predicts_the_same_on_the_cpu(trained: Path) 
     )
     results = []
     for device in ("cpu", "cuda"):
-        network = build_model(inputs.model, len(inputs.spec.categories))
+        network = build_model(inputs.model, inputs.spec.categories)
         classifier = ImageClassifier(inputs.spec, network, torch.device(device))
         results.append(classifier.probabilities(pixels))
     on_cpu, on_gpu = results

@@ -177,7 +177,7 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
         for shares in zip(*plans, strict=True)
     ]
     torch.manual_seed(SEED)
-    network = build_model(inputs.model, len(inputs.categories)).eval()
+    network = build_model(inputs.model, inputs.categories).eval()
     model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), network)
     optimizer = SGD(network.parameters(), lr=0.0)
     found: list[Tensor] = []

@@ -12,13 +12,14 @@ from tests.weights_files import saved
 from torch import Tensor, nn
 
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
-from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.image_classifier.weights import (
     WeightsError,
     read_state_dict,
     with_prefix,
 )
-from train_pytorch_model.networks.models import build_model, load_weights
+from train_pytorch_model.networks.models import build_model
+from train_pytorch_model.networks.weights import load_weights
 from train_pytorch_model.words.errors import InvalidModelDirectoryError
 
 LIMIT = 1 << 30
@@ -40,7 +41,7 @@ def fresh() -> nn.Module:
 
 def test_all_weights_are_loaded(tmp_path: Path, state: dict[str, Tensor]) -> None:
     network = fresh()
-    load_weights(network, "resnet18", saved(tmp_path / "model", with_prefix(state)))
+    load_weights(network, "fc", saved(tmp_path / "model", with_prefix(state)))
     for name, value in network.state_dict().items():
         assert torch.equal(value, state[name]), name
 
@@ -51,8 +52,50 @@ def test_weights_of_a_wrapped_network_are_loaded(
 ) -> None:
     inside = {"n_averaged": torch.tensor(3), **{prefix + name: value for name, value in state.items()}}
     network = fresh()
-    load_weights(network, "resnet18", saved(tmp_path / "model", inside))
+    load_weights(network, "fc", saved(tmp_path / "model", inside))
     assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("prefix", ["", "backbone.", "module.encoder_q."])
+def test_a_backbone_without_a_head_is_loaded(tmp_path: Path, state: dict[str, Tensor], prefix: str) -> None:
+    backbone = {prefix + name: value for name, value in state.items() if not name.startswith("fc.")}
+    others = {f"{prefix}fc.0.weight": torch.ones(128, 512), "queue": torch.ones(1)} if prefix else {}
+    network = fresh()
+    head = network.state_dict()["fc.weight"].clone()
+    loaded = load_weights(network, "fc", saved(tmp_path / "model", backbone | others))
+    found = network.state_dict()
+    assert all(torch.equal(found[name], state[name]) for name in state if not name.startswith("fc."))
+    assert torch.equal(found["fc.weight"], head)
+    assert (loaded.num_tensors, loaded.prefix, loaded.file_classes) == (len(backbone), prefix, None)
+
+
+def test_weights_of_a_deeper_network_do_not_pass_for_its_beginning(tmp_path: Path) -> None:
+    deeper = {f"module.{name}": value for name, value in build("resnet34", False, 3).state_dict().items()}
+    with pytest.raises(WeightsError, match=r"layer1\.2\.conv1\.weight is unexpected"):
+        load_weights(fresh(), "fc", saved(tmp_path / "model", deeper))
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"), [(3, "with its last layer of 3"), (7, "without a last layer, which has 7")]
+)
+def test_it_is_said_what_was_loaded(tmp_path: Path, classes: int, said: str) -> None:
+    given = {
+        f"module.{name}": value for name, value in build("resnet18", False, classes).state_dict().items()
+    }
+    loaded = load_weights(fresh(), "fc", saved(tmp_path / "model", given))
+    assert str(loaded) == f"{122 if classes == 3 else 120} tensors under module., {said} classes"
+
+
+def test_a_trained_head_keeps_the_rows_of_known_categories_by_name(
+    tmp_path: Path, untrained: ModelDirectory, state: dict[str, Tensor]
+) -> None:
+    saved(tmp_path / "model", with_prefix(state))
+    trained = replace(untrained, root=tmp_path, categories=("a", "b", "c"))
+    found = build_model(trained, ("c", "x", "a", "b")).state_dict()
+    assert torch.equal(found["fc.weight"][[2, 3, 0]], state["fc.weight"])
+    assert torch.equal(found["fc.bias"][[2, 3, 0]], state["fc.bias"])
+    assert not found["fc.weight"][1].any()
+    assert torch.equal(found["conv1.weight"], state["conv1.weight"])
 
 
 def as_torchvision_wrote_it(architecture: str, network: nn.Module) -> dict[str, Tensor]:
@@ -72,7 +115,7 @@ def test_published_torchvision_weights_are_loaded(tmp_path: Path, architecture: 
     given = build(architecture, False, 3)
     file = saved(tmp_path / "weights.pth", as_torchvision_wrote_it(architecture, given))
     network = build(architecture, False, 3)
-    load_weights(network, architecture, file)
+    load_weights(network, FAMILY_OF[architecture].head, file)
     expected = given.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
 
@@ -83,13 +126,13 @@ def test_a_head_for_other_categories_is_replaced_and_the_other_weights_are_kept(
     before = read_state_dict(untrained.weights_path, LIMIT)
     assert before["fc.weight"].shape == (1000, 512)
     torch.manual_seed(5)
-    network = build_model(untrained, 4)
+    network = build_model(untrained, tuple("abcd"))
     found = network.state_dict()
     assert found["fc.weight"].shape == (4, 512)
     assert found["fc.bias"].shape == (4,)
     assert all(torch.equal(found[name], before[name]) for name in before if not name.startswith("fc."))
     torch.manual_seed(5)
-    again = build_model(untrained, 4)
+    again = build_model(untrained, tuple("abcd"))
     assert torch.equal(again.state_dict()["fc.weight"], found["fc.weight"])
 
 
@@ -100,13 +143,16 @@ def test_a_trained_model_whose_head_does_not_match_its_categories_is_refused(
     saved(tmp_path / "model", with_prefix(build("resnet18", False, 5).state_dict()))
     trained = replace(untrained, root=tmp_path, categories=("a", "b", "c"))
     with pytest.raises(InvalidModelDirectoryError) as raised:
-        build_model(trained, num_classes)
+        build_model(trained, [str(index) for index in range(num_classes)])
     assert "model: its head has 5 classes; index_to_label.csv names 3." in str(raised.value)
 
 
 def test_a_head_for_the_same_number_of_categories_is_kept(untrained: ModelDirectory) -> None:
     before = read_state_dict(untrained.weights_path, LIMIT)
-    assert torch.equal(build_model(untrained, 1000).state_dict()["fc.weight"], before["fc.weight"])
+    assert torch.equal(
+        build_model(untrained, [str(index) for index in range(1000)]).state_dict()["fc.weight"],
+        before["fc.weight"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +211,7 @@ def test_mismatched_weights_are_listed_and_nothing_is_loaded(
     path = saved(tmp_path / "model", with_prefix(state))
     before = copy.deepcopy(resnet18.state_dict())
     with pytest.raises(WeightsError) as raised:
-        load_weights(resnet18, "resnet18", path)
+        load_weights(resnet18, "fc", path)
     assert str(raised.value) == message
     assert all(torch.equal(value, before[name]) for name, value in resnet18.state_dict().items())
 
@@ -175,7 +221,7 @@ def test_the_error_names_the_directory_and_the_architecture(
 ) -> None:
     saved(tmp_path / "model", {"model.x": torch.ones(1)})
     with pytest.raises(InvalidModelDirectoryError) as raised:
-        build_model(replace(untrained, root=tmp_path), 3)
+        build_model(replace(untrained, root=tmp_path), tuple("abc"))
     message = str(raised.value)
     assert message.startswith(
         f'ModelDirectory "Untrained model {tmp_path}" is invalid. Reason: model: conv1.weight is missing; '
@@ -188,5 +234,5 @@ def test_half_precision_weights_are_loaded_in_single_precision(
 ) -> None:
     halves = {name: v.half() if v.is_floating_point() else v for name, v in state.items()}
     network = fresh()
-    load_weights(network, "resnet18", saved(tmp_path / "model", halves))
+    load_weights(network, "fc", saved(tmp_path / "model", halves))
     assert {value.dtype for value in network.parameters()} == {torch.float32}

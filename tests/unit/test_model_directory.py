@@ -86,6 +86,24 @@ def with_an_alias_bomb(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ("best.pth", "--architecture NAME --weights-file best.pth"),
+        ("resnet50", "--architecture resnet50"),
+        ("timm:resnet10t", "--architecture timm:resnet10t"),
+    ],
+)
+def test_a_weights_file_and_the_name_of_an_architecture_are_answered_with_what_was_meant(
+    given: str, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "best.pth").touch()
+    with pytest.raises(InvalidModelDirectoryError) as raised:
+        open_model_directory(Path(given), PORT)
+    assert f"`init-model {options} --output untrained`" in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("make", "reason"),
     [
         (no_directory, "there is no such directory."),

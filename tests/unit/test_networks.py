@@ -11,7 +11,7 @@ from torch import nn
 from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF, build
 from train_pytorch_model.networks.batch_norms import raise_momentum, set_training_mode
 from train_pytorch_model.networks.models import freeze_backbone
-from train_pytorch_model.networks.shapes import build_shapes, min_local_batch
+from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,7 +94,8 @@ def test_depthwise_convolutions_double_the_momentum() -> None:
 def test_shapes_of_every_family_are_known_without_values_or_random_numbers(family: Any) -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    network = build_shapes(family.architectures[0], False, 3)
+    with WithoutMemory():
+        network = build(family.architectures[0], False, 3)
     assert all(parameter.is_meta for parameter in network.parameters())
     side = family.image_size or 64
     assert min_local_batch(network, side, side) == 1

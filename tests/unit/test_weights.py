@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -86,15 +87,22 @@ def test_a_pickled_network_is_refused_with_how_to_save_it(tmp_path: Path) -> Non
         read_state_dict(path, LIMIT)
 
 
-def test_a_training_checkpoint_is_refused_with_where_its_state_dicts_are(tmp_path: Path) -> None:
-    state = {"fc.weight": torch.ones(1)}
-    checkpoint = {"model": state, "optimizer": {"state": {}}, "model_ema": state, "epoch": 3}
-    with pytest.raises(WeightsError) as raised:
-        read_state_dict(saved(tmp_path / "model", checkpoint), LIMIT)
-    assert str(raised.value) == (
-        "it is not a state dict (names to tensors). It holds one under 'model' and 'model_ema':"
-        " torch.save(torch.load(…)['model'], …)."
-    )
+@pytest.mark.parametrize("name", ["state_dict", "model", "net"])
+def test_the_state_dict_in_a_training_checkpoint_is_read(tmp_path: Path, name: str) -> None:
+    others = {"optimizer": {"state": {0: {"step": torch.ones(1)}}}, "epoch": 3, "args": Namespace(lr=0.1)}
+    path = saved(tmp_path / "model", {**others, name: {"model.fc.weight": torch.full((1,), 7.0)}})
+    assert read_state_dict(path, LIMIT) == {"fc.weight": torch.full((1,), 7.0)}
+
+
+def test_the_model_is_read_rather_than_its_average(tmp_path: Path) -> None:
+    path = saved(tmp_path / "model", {"ema": {"x": torch.zeros(1)}, "model": {"x": torch.ones(1)}})
+    assert read_state_dict(path, LIMIT)["x"] == 1
+
+
+def test_a_checkpoint_of_several_networks_is_refused_with_where_they_are(tmp_path: Path) -> None:
+    path = saved(tmp_path / "model", {"student": {"x": torch.ones(1)}, "teacher": {"x": torch.ones(1)}})
+    with pytest.raises(WeightsError, match="several state dicts, under 'student' and 'teacher'"):
+        read_state_dict(path, LIMIT)
 
 
 def test_an_exported_program_is_refused_with_how_to_save_its_weights(tmp_path: Path) -> None:
@@ -110,12 +118,22 @@ def test_an_exported_program_is_refused_with_how_to_save_its_weights(tmp_path: P
     assert read_state_dict(tmp_path / "model", 1 << 20).keys() == {"weight", "bias"}
 
 
+def safetensors_file(path: Path, length: int = 72, end: int = 4) -> Path:
+    """One number under the name `x`, in a header of this length that says where it ends."""
+    header = b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,%d]}}' % end
+    path.write_bytes(length.to_bytes(8, "little") + header.ljust(length) + bytes(4))
+    return path
+
+
 @pytest.mark.parametrize("length", [72, 0x80], ids=["plain", "starts like a pickle"])
-def test_a_safetensors_file_is_refused_with_how_to_convert_it(tmp_path: Path, length: int) -> None:
-    header = b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'.ljust(length)
-    (tmp_path / "model").write_bytes(length.to_bytes(8, "little") + header + bytes(4))
-    with pytest.raises(WeightsError, match=r"^it is a safetensors file, .* torch\.save\(safetensors\.torch"):
-        read_state_dict(tmp_path / "model", LIMIT)
+def test_a_safetensors_file_is_read(tmp_path: Path, length: int) -> None:
+    assert read_state_dict(safetensors_file(tmp_path / "model", length), LIMIT) == {"x": torch.zeros(1)}
+
+
+@pytest.mark.parametrize("end", [3, 8, 1 << 40])
+def test_a_safetensors_file_whose_header_is_wrong_is_refused(tmp_path: Path, end: int) -> None:
+    with pytest.raises(WeightsError, match=r"^it is not a complete safetensors file: "):
+        read_state_dict(safetensors_file(tmp_path / "model", end=end), LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -147,14 +165,15 @@ def test_a_file_not_written_by_torch_save_is_refused(tmp_path: Path, data: bytes
     (tmp_path / "model").write_bytes(data)
     with pytest.raises(WeightsError) as raised:
         read_state_dict(tmp_path / "model", LIMIT)
-    assert str(raised.value).startswith(("it is not a torch.save file", "it holds more than tensors"))
+    refusals = ("it is neither a torch.save nor", "it is not a torch.save file", "it holds more than tensors")
+    assert str(raised.value).startswith(refusals)
     assert "\n" not in str(raised.value)
 
 
 def test_a_truncated_weights_file_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "model", {"a": torch.ones(1000)})
     path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(WeightsError, match=r"^it is not a torch.save file, or is incomplete\.$"):
+    with pytest.raises(WeightsError, match=r"^it is neither .*, or is incomplete\.$"):
         read_state_dict(path, LIMIT)
 
 

@@ -126,7 +126,7 @@ class Model:
         from train_pytorch_model.networks.models import build_model
 
         if self._classifier is None:
-            network = build_model(self._directory, len(self.categories))
+            network = build_model(self._directory, self.categories)
             self._classifier = ImageClassifier(self._spec, network, _device())
         return self._classifier
 

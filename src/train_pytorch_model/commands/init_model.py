@@ -11,6 +11,8 @@ from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.image_classifier.architectures import (
     FAMILIES,
     FAMILY_OF,
+    family_of,
+    is_of_timm,
     unknown_architecture_message,
 )
 from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
@@ -24,16 +26,16 @@ class ModelOptions:
     """What an untrained model is: its architecture, initial weights and recipe."""
 
     architecture: Annotated[str, tyro.conf.arg(metavar="NAME")] = "resnet18"
-    """A torchvision architecture: resnet50, efficientnet_b0, convnext_tiny, vit_b_16 … README lists all."""
+    """One of torchvision's, such as resnet50 (`init-model --list`), or timm:NAME, if timm is installed."""
 
     pretrained: Switch = False
-    """Start from torchvision's best ImageNet weights; downloads them."""
+    """Start from the best ImageNet weights of torchvision, or from timm's; downloads them."""
 
     weights: OptionalName = None
     """Start from the torchvision weights of this name, such as IMAGENET1K_V1; downloads them."""
 
     weights_file: OptionalPath = None
-    """Start from the weights in this file: a state dict saved with torch.save."""
+    """Start from the weights in this file: safetensors, or a state dict or checkpoint of torch.save."""
 
     zero_init_residual: Switch = False
     """ResNet only: initialise every residual block as the identity."""
@@ -45,13 +47,14 @@ class ModelOptions:
 
     def check(self) -> None:
         """Raise `ParameterError` for options that are unknown or do not go together."""
-        if self.architecture not in FAMILY_OF:
+        is_timm = is_of_timm(self.architecture)
+        if self.architecture not in FAMILY_OF and not is_timm:
             raise ParameterError(f"--architecture {unknown_architecture_message(self.architecture)}")
         options = {
             "zero_init_residual": self.zero_init_residual,
             "memory_efficient": self.memory_efficient,
         }
-        own = FAMILY_OF[self.architecture].option
+        own = family_of(self.architecture).option
         for family in FAMILIES:
             if family.option and options[family.option] and family.option != own:
                 raise ParameterError(
@@ -61,6 +64,11 @@ class ModelOptions:
         if self.pretrained + (self.weights is not None) + (self.weights_file is not None) > 1:
             raise ParameterError(
                 "--pretrained, --weights and --weights-file are mutually exclusive. Give one."
+            )
+        if self.weights is not None and is_timm:
+            raise ParameterError(
+                f"--weights {self.weights} is for torchvision's architectures. timm's weights have tags:"
+                " --architecture timm:NAME.TAG --pretrained."
             )
         if self.weights_file is not None and not self.weights_file.is_file():
             raise ParameterError(f"--weights-file {self.weights_file} is not a file. Name an existing file.")
@@ -90,7 +98,7 @@ class ModelOptions:
             "--training-size": training_size,
             "--early-size": self.recipe.early_size,
         }
-        fixed_side = FAMILY_OF[self.architecture].image_size
+        fixed_side = family_of(self.architecture).image_size
         if fixed_side:
             return [
                 f"{flag} {size} does not fit: a {self.architecture} takes {fixed_side} px only."
@@ -111,8 +119,11 @@ class InitModel(ModelOptions):
 
     EXAMPLE: ClassVar[str] = "--architecture resnet18 --pretrained --output untrained"
 
-    output: Path
-    """Model directory to write; must be new or empty."""
+    output: OptionalPath = None
+    """Model directory to write; must be new or empty. Required, but for --list."""
+
+    list: Switch = False
+    """Print the architectures, and write nothing."""
 
     random_seed: int = 1
     """Seed for the initial weights. Any integer."""
@@ -122,8 +133,15 @@ class InitModel(ModelOptions):
 
     def run(self) -> None:
         """Check the options, then write the directory."""
+        if self.list:
+            for family in FAMILIES:
+                print(f"{family.class_name}: {' '.join(family.architectures)}")
+            print("timm, if installed: timm:NAME, any of timm.list_models()")
+            return
         set_up(quiet=self.quiet)
         self.check()
+        if self.output is None:
+            raise ParameterError("--output is required: the model directory to write.")
         check_output(self.output, "output")
         self.write(self.output, self.random_seed, shows_download=not self.quiet)
         logger.info(f"The untrained {self.architecture} is in {self.output}")

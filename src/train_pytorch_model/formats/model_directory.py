@@ -31,6 +31,7 @@ A trained one also has
 import csv
 import functools
 import hashlib
+import importlib.util
 import io
 import re
 from collections import Counter
@@ -51,7 +52,14 @@ from train_pytorch_model.formats.reading import (
     sha256_of,
 )
 from train_pytorch_model.formats.writing import write_yaml
-from train_pytorch_model.image_classifier.architectures import FAMILIES, FAMILY_OF
+from train_pytorch_model.image_classifier.architectures import (
+    FAMILIES,
+    FAMILY_OF,
+    INSTALL_TIMM,
+    TIMM_FAMILY,
+    family_of,
+    is_of_timm,
+)
 from train_pytorch_model.words.errors import InvalidModelDirectoryError, ParameterError
 from train_pytorch_model.words.recipe import Recipe
 
@@ -103,7 +111,7 @@ class ModelDirectory:
     def is_fine_tuned_for(self, categories: Sequence[str]) -> bool:
         """Whether training for these categories is fine-tuning: the weights are trained, but for others."""
         if self.is_trained:  # the designer's may be pretrained as well
-            return self.categories != tuple(categories)
+            return set(self.categories) != set(categories)
         return self.is_pretrained
 
     def error(self, reason: str, hint: str = HINT) -> InvalidModelDirectoryError:
@@ -118,7 +126,19 @@ def open_model_directory(root: Path, port: str) -> ModelDirectory:
     try:
         return _open(root, port)
     except MalformedFileError as error:
-        raise InvalidModelDirectoryError(f"{port} {root}", str(error), HINT) from error
+        raise InvalidModelDirectoryError(f"{port} {root}", str(error), _what_to_do(root)) from error
+
+
+def _what_to_do(root: Path) -> str:
+    """How to make a model directory of what is not one: a weights file or an architecture's name."""
+    name = str(root)
+    if root.is_file():
+        options = f"--architecture NAME --weights-file {name}"
+    elif not root.exists() and (name in FAMILY_OF or is_of_timm(name)):
+        options = f"--architecture {name}"
+    else:
+        return HINT
+    return f"Make an untrained one: `init-model {options} --output untrained`."
 
 
 def _open(root: Path, port: str) -> ModelDirectory:
@@ -173,14 +193,20 @@ def _read_spec(root: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
 
 def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> tuple[str, bool]:
     named = extras.get("module"), extras.get("class")
-    family = next((f for f in FAMILIES if (f.module, f.class_name) == named), None)
+    families = (*FAMILIES, TIMM_FAMILY)
+    family = next((f for f in families if (f.module, f.class_name) == named), None)
     if family is None:
         raise MalformedFileError(
             f"{SPEC} names class {named[1]!r} of module {named[0]!r}. Supported are"
-            f" {', '.join(f.class_name for f in FAMILIES)}; nothing else is ever imported."
+            f" {', '.join(f.class_name for f in families)}; nothing else is ever imported."
         )
-    architecture = init_params.get("model_name")
-    if architecture not in family.architectures:
+    architecture = str(init_params.get("model_name"))
+    if family is TIMM_FAMILY and is_of_timm(architecture):
+        if importlib.util.find_spec("timm") is None:
+            raise MalformedFileError(
+                f"{SPEC} names {architecture}, and timm is not installed: {INSTALL_TIMM}."
+            )
+    elif architecture not in family.architectures:
         raise MalformedFileError(
             f"{SPEC} says model_name {architecture!r}. {family.class_name} has"
             f" {', '.join(family.architectures)}."
@@ -263,7 +289,7 @@ def write_spec(
 
     Return the content of `_meta.yaml`. `recipe` must have mean and std if there are categories.
     """
-    family = FAMILY_OF[architecture]
+    family = family_of(architecture)
     init_params: dict[str, Any] = {
         "model_name": architecture,
         "pretrained": is_pretrained,

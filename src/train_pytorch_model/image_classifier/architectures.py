@@ -7,6 +7,7 @@ table can run.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -98,14 +99,32 @@ FAMILIES = (
 FAMILY_OF: Mapping[str, Family] = {
     architecture: family for family in FAMILIES for architecture in family.architectures
 }
-"""Architecture → its family: every name that can be built."""
+"""Architecture → its family: every name that can be built without timm."""
+
+TIMM = "timm:"
+INSTALL_TIMM = "pip install timm"
+# Their size is in the recipe. They train at that size, which may be the only one.
+TIMM_FAMILY = Family(class_name="timm", module="timm", architectures=(), head="", is_convolutional=False)
+# Names in timm's registry only: by others, timm would read configurations from a folder or the hub.
+_TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?")
+
+
+def is_of_timm(architecture: str) -> bool:
+    """Whether an architecture is one of timm's: `timm:NAME`, or `timm:NAME.TAG` for certain weights of it."""
+    return _TIMM_NAME.fullmatch(architecture) is not None
+
+
+def family_of(architecture: str) -> Family:
+    """The family of an architecture; all of timm's are one. Raises `KeyError` for an unknown name."""
+    return TIMM_FAMILY if is_of_timm(architecture) else FAMILY_OF[architecture]
 
 
 def unknown_architecture_message(architecture: str) -> str:
     """The error message for an unknown architecture."""
     closest = difflib.get_close_matches(architecture, FAMILY_OF, n=1)
     meant = "".join(f" Did you mean {name}?" for name in closest)
-    return f"{architecture} is not known.{meant} Known architectures: {', '.join(FAMILY_OF)}."
+    known = f"Known architectures: {', '.join(FAMILY_OF)}; and timm:NAME, if timm is installed."
+    return f"{architecture} is not known.{meant} {known}"
 
 
 def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
@@ -113,6 +132,8 @@ def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
 
     It maps images (B, 3, H, W), float32, to logits (B, num_classes).
     """
+    if is_of_timm(architecture):
+        return _build_with_timm(architecture, num_classes)
     import torchvision.models  # takes 3 s: not for callers that only need the names
 
     family = FAMILY_OF[architecture]
@@ -120,4 +141,44 @@ def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
     network: nn.Module = torchvision.models.get_model(
         architecture, weights=None, num_classes=num_classes, **options
     )
+    return network
+
+
+def head_of(architecture: str, network: nn.Module) -> str:
+    """The path of the last linear layer within a network that `build` made."""
+    if not is_of_timm(architecture):
+        return FAMILY_OF[architecture].head
+    head = network.get_classifier()  # type: ignore[operator]
+    names: list[str] = [name for name, module in network.named_modules() if module is head]
+    return names[0]
+
+
+class UnsupportedArchitectureError(Exception):
+    """timm is missing, or does not have an architecture that can be trained here; the text says which."""
+
+
+def _build_with_timm(architecture: str, num_classes: int) -> nn.Module:
+    from torch import nn
+
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise UnsupportedArchitectureError(
+            f"it needs timm, which is not installed: {INSTALL_TIMM}."
+        ) from error
+
+    name = architecture.removeprefix(TIMM)
+    if not timm.is_model(name.partition(".")[0]):
+        closest = difflib.get_close_matches(name, timm.list_models(), n=1)
+        meant = "".join(f" Did you mean {TIMM}{close}?" for close in closest)
+        raise UnsupportedArchitectureError(f"timm {timm.__version__} does not know it.{meant}")
+    try:
+        network: nn.Module = timm.create_model(name, num_classes=num_classes)
+    except RuntimeError as error:  # an unknown tag
+        raise UnsupportedArchitectureError(f"timm {timm.__version__}: {error}") from error
+    head = network.get_classifier()  # type: ignore[operator]
+    if not isinstance(head, nn.Linear) or head.bias is None:
+        raise UnsupportedArchitectureError(
+            "it does not end in one linear layer with biases, as is needed here."
+        )
     return network

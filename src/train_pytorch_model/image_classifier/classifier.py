@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from .architectures import FAMILY_OF, build
+from .architectures import build, head_of
 from .normalization import Normalize
 from .spec import ClassifierSpec
 from .weights import fold_extra_head, read_state_dict
@@ -32,7 +32,7 @@ class ImageClassifier:
         """Read the weights of a trained directory. Raises `WeightsError`."""
         network = build(spec.architecture, spec.option, len(spec.categories))
         state = read_state_dict(weights_path, max_bytes(network))
-        network.load_state_dict(fold_extra_head(state, FAMILY_OF[spec.architecture].head))
+        network.load_state_dict(fold_extra_head(state, head_of(spec.architecture, network)))
         return cls(spec, network, device)
 
     @torch.inference_mode()

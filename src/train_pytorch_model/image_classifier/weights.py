@@ -1,17 +1,24 @@
-"""The file `model` of a model directory: a state dict, never a pickled object."""
+"""Files of weights, such as `model` in a model directory: a state dict, never a pickled object."""
 
 import re
 import warnings
 import zipfile
+from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 PREFIX = "model."
 EXTRA_HEAD = "out_linear_model."
+WRAPPERS = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+)  # where training checkpoints hold one; the first counts
 PICKLE_START = b"\x80"  # of torch.save's format before version 1.6
 SAFETENSORS_START = re.compile(rb".{5}\0{3}\{", re.DOTALL)  # the header's length, then the header in JSON
 
@@ -23,7 +30,8 @@ class WeightsError(Exception):
 def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
     """The tensors of a state dict under torchvision's names, without the designer's prefix `model.`.
 
-    Only tensors and plain containers are unpickled. Raises `WeightsError`.
+    The file is of torch.save or of safetensors. A training checkpoint may hold the state dict as one of its
+    entries. Only tensors and plain containers are unpickled. Raises `WeightsError`.
     """
     size = path.stat().st_size
     if size > max_bytes:
@@ -31,18 +39,34 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
     is_zip = zipfile.is_zipfile(path)
     with path.open("rb") as file:
         start = file.read(9)
-        if SAFETENSORS_START.match(start):
-            raise WeightsError(
-                "it is a safetensors file, not a torch.save file. Convert it:"
-                " torch.save(safetensors.torch.load_file(…), …)."
-            )
-        if not is_zip and not start.startswith(PICKLE_START):
-            raise WeightsError("it is not a torch.save file, or is incomplete.")
+    if SAFETENSORS_START.match(start):
+        state: Mapping[str, Tensor] = _read_safetensors(path)
+    elif is_zip or start.startswith(PICKLE_START):
+        state = _state_dict_in(_read_torch(path, is_zip))
+    else:
+        raise WeightsError("it is neither a torch.save nor a safetensors file, or is incomplete.")
+    return {name.removeprefix(PREFIX): value for name, value in state.items()}
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    import safetensors.torch  # not needed by a served model
+
     try:
-        with warnings.catch_warnings():
+        return safetensors.torch.load_file(path)
+    except (safetensors.SafetensorError, KeyError) as error:  # KeyError: a dtype that torch does not have
+        raise WeightsError(f"it is not a complete safetensors file: {error}.") from error
+
+
+def _read_torch(path: Path, is_zip: bool) -> object:
+    try:
+        with (
+            warnings.catch_warnings(),
+            # Options of the program that wrote it, in many checkpoints: attributes only.
+            torch.serialization.safe_globals([Namespace]),
+        ):
             warnings.simplefilter("ignore")  # torch's, about pickles that it then refuses
             # A zip file is memory-mapped: only what is copied into the network is ever read.
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # the unpickler raises whatever a hostile file makes it raise
         reason = " ".join(str(error).split())
         if "Unsupported" in reason or "WeightsUnpickler error" in reason:
@@ -58,25 +82,27 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
         raise WeightsError(
             f"it is not a torch.save file ({type(error).__name__}: {reason[:160]})."
         ) from error
-    if not _is_state_dict(state):
-        raise WeightsError(f"it is not a state dict (names to tensors).{_what_to_do(state)}")
-    return {name.removeprefix(PREFIX): value for name, value in state.items()}
 
 
-def _is_state_dict(value: object) -> bool:
+def _state_dict_in(value: object) -> Mapping[str, Tensor]:
+    """What was read, or the state dict that a training checkpoint holds."""
+    if _is_state_dict(value):
+        return value
+    entries = value if isinstance(value, Mapping) else {}
+    inside = {name: part for name, part in entries.items() if _is_state_dict(part) and len(part)}
+    names = [name for name in WRAPPERS if name in inside] or list(inside)
+    if not names:
+        raise WeightsError("it is not a state dict (names to tensors).")
+    if len(names) > 1 and names[0] not in WRAPPERS:
+        several = " and ".join(repr(name)[:60] for name in names[:5])
+        raise WeightsError(f"it holds several state dicts, under {several}: torch.save(torch.load(…)[…], …).")
+    return inside[names[0]]
+
+
+def _is_state_dict(value: object) -> TypeGuard[Mapping[str, Tensor]]:
     return isinstance(value, Mapping) and all(
         isinstance(name, str) and isinstance(part, Tensor) for name, part in value.items()
     )
-
-
-def _what_to_do(value: object) -> str:
-    """A hint on where a training checkpoint holds state dicts."""
-    if not isinstance(value, Mapping):
-        return ""
-    names = [repr(name)[:60] for name, part in value.items() if _is_state_dict(part) and len(part)]
-    if not names:
-        return ""
-    return f" It holds one under {' and '.join(names[:5])}: torch.save(torch.load(…)[{names[0]}], …)."
 
 
 def write_state_dict(path: Path, state: Mapping[str, Tensor]) -> None:

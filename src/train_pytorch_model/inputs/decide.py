@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from train_pytorch_model.formats.model_directory import ModelDirectory
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.recipe import (
@@ -104,7 +104,7 @@ def _image_size(
 ) -> tuple[tuple[int, int], str]:
     """(height, width) of the images that the model predicts, and the reason for it."""
     recipe = model.recipe
-    fixed_side = FAMILY_OF[model.architecture].image_size
+    fixed_side = family_of(model.architecture).image_size
     if fixed_side is not None:
         size, reason = sides(fixed_side), f"the only size of a {model.architecture}"
         asked = {name: getattr(recipe, name) for name in ("image_size", "training_size", "early_size")}
@@ -143,7 +143,7 @@ def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: s
             )
         return sides(asked)
     is_random_crop = augmentation == "random-resized-crop"
-    is_convolutional = FAMILY_OF[model.architecture].is_convolutional
+    is_convolutional = family_of(model.architecture).is_convolutional
     fraction = max(TRAINING_SHARE, MIN_TRAINING_SIDE / min(size))
     if not is_convolutional or not is_random_crop or fraction >= 1:
         return size
@@ -174,7 +174,7 @@ def _early_size(
         is_short
         and not is_fine_tuned
         and recipe.training_size is None
-        and FAMILY_OF[model.architecture].is_convolutional
+        and family_of(model.architecture).is_convolutional
         and min(training_size) >= MIN_SHRUNK_SIDE
     )
     if not is_shrunk:

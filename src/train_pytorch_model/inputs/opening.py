@@ -9,7 +9,7 @@ import numpy as np
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.advice import (
@@ -224,7 +224,7 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
             f" {image_size}."
         )
     model = open_trained(trained_model)
-    known = model.recipe.image_size or FAMILY_OF[model.architecture].image_size
+    known = model.recipe.image_size or family_of(model.architecture).image_size
     if known is None and image_size is None:
         raise ParameterError(
             f"{model.port} {model.root} does not record its image size; the designer's models never do."

@@ -11,7 +11,6 @@ from torch.optim import SGD
 from train_pytorch_model.data.cutmix import with_cutmix
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep
 from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
@@ -118,7 +117,7 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
         trials.settle_buckets(replicated, plan.min_local_batch)
     elif world.device.type == "cuda" and micro_batch is None:
         take_step = CudaGraphStep(step, trials.compiled)
-    head, body = _lr_factors(network, inputs.model.architecture, factors)
+    head, body = _lr_factors(network, plan.head, factors)
     return Engine(
         plan=replace(plan, head_lr_factor=head, body_lr_factor=body, micro_batch=micro_batch),
         network=network,
@@ -136,7 +135,7 @@ def _make_network(plan: Plan) -> nn.Module:
     # The seed comes first: a new head draws from the generator. Freezing comes before what changes weights or
     # statistics, which leave frozen layers alone; layers are replaced for the CPU last, with their weights.
     torch.manual_seed(derive_seed(config.random_seed, "weights"))
-    network = build_model(inputs.model, len(inputs.categories))
+    network = build_model(inputs.model, inputs.categories)
     if inputs.recipe.freeze_backbone:
         freeze_backbone(network, inputs.model.architecture)
     raise_momentum(network, plan.steps_per_epoch)
@@ -156,10 +155,10 @@ def _make_network(plan: Plan) -> nn.Module:
 
 
 def _lr_factors(
-    network: nn.Module, architecture: str, factors: Mapping[nn.Parameter, float]
+    network: nn.Module, head_name: str, factors: Mapping[nn.Parameter, float]
 ) -> tuple[float, float]:
     """Learning rates of head and backbone, as multiples of the schedule's; 1 for a frozen backbone."""
-    head = next(network.get_submodule(FAMILY_OF[architecture].head).parameters())
+    head = next(network.get_submodule(head_name).parameters())
     body = next(network.parameters())
     return factors.get(head, 1.0), factors.get(body, 1.0) if body.requires_grad else 1.0
 

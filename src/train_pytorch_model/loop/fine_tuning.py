@@ -4,10 +4,11 @@ Batch norms keep the pretrained running statistics, moved a part of the way towa
 and normalize by them in training as well. Normalized by the statistics of a small batch, features would match
 neither what the weights were trained for nor what validation sees.
 
-The head starts from zeros: with a random head, the filters' first steps go in random directions. It has its
-own learning rate. A step with learning rate r moves an image's logits by r times the squared norm of its
-features, whose scale depends on the network. As in normalized least mean squares (Nagumo and Noda, 1967), the
-learning rate is divided by it, so that the head trains equally fast on any network's features.
+The head starts from zeros, but for categories that the weights were trained for (`build_model`): with a
+random head, the filters' first steps go in random directions. It has its own learning rate. A step with
+learning rate r moves an image's logits by r times the squared norm of its features, whose scale depends on
+the network. As in normalized least mean squares (Nagumo and Noda, 1967), the learning rate is divided by it,
+so that the head trains equally fast on any network's features.
 
 The filters' learning rate is capped. A step changes a filter by its learning rate over its squared norm, and
 with frozen statistics nothing corrects a step that is too large: the loss soon becomes NaN.
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model.data.loader import start_decoders
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.image_classifier.architectures import head_of
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, view
 from train_pytorch_model.inputs.opening import TrainingInputs
@@ -35,7 +36,6 @@ from train_pytorch_model.networks.batch_norms import (
     set_running_statistics,
     set_training_mode,
 )
-from train_pytorch_model.networks.models import clear
 from train_pytorch_model.words.config import TrainConfig
 
 # Weight of the new images in batch norm statistics. From ImageNet weights, it gains 7 points on textures and
@@ -67,9 +67,8 @@ def prepare_fine_tuning(
     directory = inputs.model
     if not directory.is_fine_tuned_for(inputs.categories):
         return {}
-    head = model.get_submodule(f"1.{FAMILY_OF[directory.architecture].head}")
-    if directory.is_trained:  # for other categories, even if as many; a pretrained head may fit
-        clear(head)
+    network = model.get_submodule("1")
+    head = network.get_submodule(head_of(directory.architecture, network))
     freeze_statistics(model)
     square = 0.0
     if world.is_main:

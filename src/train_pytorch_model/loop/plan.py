@@ -14,6 +14,7 @@ from train_pytorch_model.data.loader import num_readers
 from train_pytorch_model.data.plan import num_training_steps
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.image_classifier.architectures import head_of
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.inputs.opening import TrainingInputs
@@ -21,8 +22,8 @@ from train_pytorch_model.loop.fine_tuning import STATISTICS_FRACTION, num_sample
 from train_pytorch_model.loop.precision import Precision, choose_precision
 from train_pytorch_model.loop.schedule import PolynomialSchedule
 from train_pytorch_model.networks.batch_norms import batch_norms
-from train_pytorch_model.networks.models import freeze_backbone
-from train_pytorch_model.networks.shapes import build_shapes, min_local_batch
+from train_pytorch_model.networks.models import build_untrained, freeze_backbone
+from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, out_of_range
 from train_pytorch_model.words.wording import counted, parameter
@@ -40,6 +41,8 @@ class Plan:
     world: World
     fingerprint: Mapping[str, str]
     """The run's identity, see `TrainingInputs.fingerprint`."""
+    head: str
+    """The path of the last layer within the network."""
     framings: tuple[Framing, ...]
     """Framing of the training images, by epoch."""
     min_local_batch: int
@@ -103,14 +106,15 @@ class Plan:
 def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan:
     """Decide everything that does not depend on the values of the weights.
 
-    Raises `InvalidDatasetError`, `ParameterError`.
+    Raises `InvalidDatasetError`, `InvalidModelDirectoryError`, `ParameterError`.
     """
     recipe, architecture = inputs.recipe, inputs.model.architecture
     trained = inputs.training, for_training(recipe, inputs.training_framing, inputs.training_framing)
     validated = inputs.validation, for_inference(inputs.framing)
     framings = tuple(inputs.training_framings(config.epochs))
     # The least batch is a matter of shapes, for which a network without values is enough.
-    network = build_shapes(architecture, inputs.model.option, len(inputs.categories))
+    with WithoutMemory():
+        network = build_untrained(inputs.model, len(inputs.categories))
     if recipe.freeze_backbone:
         freeze_backbone(network, architecture)
     smallest = framings[0]
@@ -122,6 +126,7 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
         inputs=inputs,
         world=world,
         fingerprint=inputs.fingerprint(config),
+        head=head_of(architecture, network),
         framings=framings,
         min_local_batch=least,
         keeps_statistics=is_fine_tuned and any(batch_norms(network)) and not recipe.freeze_backbone,
@@ -141,7 +146,10 @@ def describe(plan: Plan) -> dict[str, str]:
     config, inputs, world = plan.config, plan.inputs, plan.world
     recipe, framing = inputs.recipe, inputs.framing
     kind = "pretrained " if inputs.model.is_pretrained else ""
-    kind = "trained " if inputs.model.is_trained else kind
+    kind, known = "trained " if inputs.model.is_trained else kind, ""
+    if inputs.model.is_trained and inputs.model.is_fine_tuned_for(inputs.categories):
+        kept = len(set(inputs.categories) & set(inputs.model.categories))
+        known = f", {kept} of which it knows"
     smoothing, statistics = {}, {}
     if recipe.label_smoothing:
         smoothing = {"Smoothing": f"label smoothing {recipe.label_smoothing:g}, in the training loss only"}
@@ -155,7 +163,7 @@ def describe(plan: Plan) -> dict[str, str]:
     readers = num_readers(world)
     decoding = f"{readers} processes for loading images" if readers else f"{world.cores} threads for decoding"
     return {
-        "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories",
+        "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories{known}",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
         "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason}){_training_sizes(plan)}",
         "Augmenting": _augmentation(inputs),

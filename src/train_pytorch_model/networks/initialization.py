@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.image_classifier.architectures import family_of, head_of
 
 # Norm of each category's weights in the head. The filters' gradients pass through the head: from zeros, the
 # filters start late, which costs 14 points on 300 drawings in 5 epochs; PyTorch's default norm costs 8 points
@@ -43,15 +43,15 @@ def initialize_from_scratch(
     layer before it gets the standard deviation for ReLU (He and others, 2015): MobileNetV3 has one, which
     torchvision initializes with a fifth of that.
     """
-    family = FAMILY_OF[architecture]
-    head = network.get_submodule(family.head)
+    head_name = head_of(architecture, network)
+    head = network.get_submodule(head_name)
     assert isinstance(head, nn.Linear)
     with torch.no_grad():
-        for layer in network.get_submodule(family.head.rpartition(".")[0]).children():
+        for layer in network.get_submodule(head_name.rpartition(".")[0]).children():
             if isinstance(layer, nn.Linear) and layer is not head:
                 _scale(layer.weight, math.sqrt(2 / layer.in_features))
         norm = HEAD_NORM * min(1.0, math.sqrt(HEAD_FEATURES / head.in_features))
-        if family.class_name in LARGE_HEADS:
+        if family_of(architecture).class_name in LARGE_HEADS:
             norm = LARGE_HEAD_NORM
         elif epochs >= MIN_ZERO_HEAD_EPOCHS or epochs * images_per_category >= MIN_ZERO_HEAD_SAMPLES:
             norm = 0.0
@@ -66,7 +66,8 @@ def rescale_filters(network: nn.Module, filter_norm: float) -> None:
     The running statistics are rescaled as well, so the network computes the same as before, up to rounding.
     Filters without such a batch norm stay as they are.
     """
-    layers = [module for module in network.modules() if not list(module.children())]
+    # timm's batch norms contain an activation.
+    layers = [m for m in network.modules() if isinstance(m, _BatchNorm) or not list(m.children())]
     with torch.no_grad():
         for layer, batch_norm in pairwise(layers):
             if not (isinstance(layer, nn.Conv2d) and isinstance(batch_norm, _BatchNorm)):

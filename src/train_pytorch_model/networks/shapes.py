@@ -10,27 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.wording import parameter
 
 
-class _WithoutMemory(TorchFunctionMode):
+class WithoutMemory(TorchFunctionMode):
     """Within it, layers get parameters and buffers on the meta device.
 
-    Unlike `torch.device("meta")`, it leaves other tensors alone: RegNet computes its widths with some.
+    They have shapes but no values, and no random number is drawn. Unlike `torch.device("meta")`, it leaves
+    other tensors alone: RegNet computes its widths with some.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_storage = func in (torch.empty, torch.ones, torch.zeros)
         return func(*args, **{**(kwargs or {}), **({"device": "meta"} if is_storage else {})})
-
-
-def build_shapes(architecture: str, option: bool, num_classes: int) -> nn.Module:
-    """Return a network whose tensors have shapes but no values; no random number is drawn."""
-    with _WithoutMemory():
-        return build(architecture, option, num_classes)
 
 
 def min_local_batch(network: nn.Module, height: int, width: int) -> int:
@@ -65,7 +59,8 @@ def inputs_of_convolutions(
 
     with ExitStack() as hooks:
         for module in network.modules():
-            if isinstance(module, nn.Conv2d) and module.weight.requires_grad:
+            # No subclass: timm has some that pad by themselves.
+            if type(module) is nn.Conv2d and module.weight.requires_grad:
                 hooks.callback(module.register_forward_pre_hook(record).remove)
         _dry_run(network, 2, height, width)
     return sizes

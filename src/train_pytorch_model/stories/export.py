@@ -57,7 +57,7 @@ def export(model: ModelDirectory, spec: ClassifierSpec, kind: Format, output: Pa
     """
     if kind == "onnx":
         _require_onnx()
-    network = build_model(model, len(spec.categories))
+    network = build_model(model, spec.categories)
     program = nn.Sequential(Normalize(spec.mean, spec.std), network, nn.Softmax(dim=1)).eval()
     with _owning_file(output) as unfinished:
         predict = (_write_onnx if kind == "onnx" else _write_torch)(program, spec, unfinished)

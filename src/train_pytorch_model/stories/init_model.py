@@ -8,10 +8,17 @@ from torch import nn
 
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import writing_directory
-from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.image_classifier.architectures import (
+    UnsupportedArchitectureError,
+    build,
+    head_of,
+    is_of_timm,
+)
 from train_pytorch_model.image_classifier.weights import WeightsError, write_state_dict
-from train_pytorch_model.networks.models import load_weights
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.pretrained import fetch, named_weights
+from train_pytorch_model.networks.timm_models import complete_recipe, fetch_from_hub
+from train_pytorch_model.networks.weights import load_weights
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.recipe import Recipe
 from train_pytorch_model.words.seeds import derive_seed
@@ -37,9 +44,17 @@ def initialize(
     `OutputDirectoryError`.
     """
     torch.manual_seed(derive_seed(seed, "weights"))
-    network = build(architecture, option, NUM_CLASSES)
+    try:
+        network = build(architecture, option, NUM_CLASSES)
+    except UnsupportedArchitectureError as error:
+        raise ParameterError(f"{parameter('architecture')} {architecture}: {error}") from error
+    if is_of_timm(architecture):
+        recipe = complete_recipe(recipe, architecture, network)
     if weights_file is not None:
         _load(network, architecture, weights_file, f"{parameter('weights_file')} {weights_file}")
+    elif weights_name is not None and is_of_timm(architecture):
+        file = fetch_from_hub(network)
+        _load(network, architecture, file, f"{file}, from the hub,")
     elif weights_name is not None:
         weights = named_weights(architecture, weights_name)
         file = fetch(weights, shows_download)
@@ -62,6 +77,7 @@ def initialize(
 
 def _load(network: nn.Module, architecture: str, path: Path, title: str) -> None:
     try:
-        load_weights(network, architecture, path)
+        loaded = load_weights(network, head_of(architecture, network), path)
     except (OSError, WeightsError) as error:
         raise ParameterError(f"{title} cannot be used for a {architecture}: {error}") from error
+    logger.info(f"Loaded from {path}: {loaded}")

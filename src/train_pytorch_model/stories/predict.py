@@ -65,7 +65,7 @@ def predict(inputs: ScoringInputs, title: str, world: World) -> Iterator[Predict
     get none. Raises `InvalidModelDirectoryError` if weights do not fit, or probabilities are not finite.
     """
     images, spec = inputs.images, inputs.spec
-    classifier = ImageClassifier(spec, build_model(inputs.model, len(spec.categories)), world.device)
+    classifier = ImageClassifier(spec, build_model(inputs.model, spec.categories), world.device)
     size = f"{spec.framing.height} x {spec.framing.width} px ({inputs.size_reason})"
     logger.info(
         f"{title} {counted(len(images), 'image', 'images')} at {size},"

@@ -23,6 +23,7 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError, 
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.models import divide_head
@@ -45,7 +46,7 @@ def publish(run: Run, state: State, temperature: float, report: str) -> None:
     with ExitStack() as stack:
         try:
             built = stack.enter_context(_folder_of(where, run.token))
-            meta = _build(built, run.plan.inputs, state, temperature, report)
+            meta = _build(built, run.plan, state, temperature, report)
             write_manifest(built, run.plan.fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The model cannot be built in {where}: {error}.") from error
@@ -75,14 +76,13 @@ def _folder_of(where: Path, token: str) -> Iterator[Path]:
         rmtree(folder, ignore_errors=True)
 
 
-def _build(
-    root: Path, inputs: TrainingInputs, state: State, temperature: float, report: str
-) -> Mapping[str, object]:
+def _build(root: Path, plan: Plan, state: State, temperature: float, report: str) -> Mapping[str, object]:
     """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
+    inputs = plan.inputs
     model, decided, categories = inputs.model, inputs.recipe, inputs.categories
     weights = state.best.weights
     if temperature != 1:
-        weights = divide_head(weights, model.architecture, temperature)
+        weights = divide_head(weights, plan.head, temperature)
     write_state_dict(root / MODEL, weights)
     meta = write_spec(
         root,

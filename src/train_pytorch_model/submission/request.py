@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Self
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_yaml
-from train_pytorch_model.image_classifier.architectures import FAMILY_OF, unknown_architecture_message
+from train_pytorch_model.image_classifier.architectures import (
+    FAMILY_OF,
+    is_of_timm,
+    unknown_architecture_message,
+)
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ParameterError
@@ -125,7 +129,10 @@ class Submission:
                 " of that architecture."
             )
         if self.architecture is not None and self.architecture not in FAMILY_OF:
-            yield f"--architecture {unknown_architecture_message(self.architecture)}"
+            message = unknown_architecture_message(self.architecture)
+            if is_of_timm(self.architecture):
+                message = f"{self.architecture} needs timm, which the job's environment does not have."
+            yield f"--architecture {message}"
         if self.pretrained and self.architecture is None:
             yield "--pretrained requires --architecture: a given model has its own weights."
         for flag, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):

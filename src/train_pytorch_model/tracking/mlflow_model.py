@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from train_pytorch_model.image_classifier import scored_columns
+from train_pytorch_model.image_classifier.architectures import is_of_timm
 from train_pytorch_model.image_classifier.scored_columns import (
     ERROR_COLUMN,
     IMAGE_COLUMN,
@@ -17,6 +18,7 @@ from train_pytorch_model.image_classifier.scored_columns import (
     PROBABILITY_PREFIX,
 )
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.tracking import load_image_classifier
 
 SERVING_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pillow")
 # For conda.yaml, from which Azure ML builds the environment of an endpoint. A managed one runs a scoring
@@ -40,6 +42,7 @@ def save_model(root: Path, spec: ClassifierSpec, example: str) -> None:
     from mlflow.types import ColSpec, Schema
 
     weights = root / "model"
+    packages = [*SERVING_PACKAGES, *(["timm"] if is_of_timm(spec.architecture) else [])]
     outputs = [ColSpec("double", PROBABILITY_PREFIX + name) for name in spec.categories]
     with TemporaryDirectory() as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mlflow's, about its own dependencies
@@ -48,11 +51,11 @@ def save_model(root: Path, spec: ClassifierSpec, example: str) -> None:
         written = Path(scratch) / "mlflow_model"
         mlflow.pyfunc.save_model(
             written,
-            loader_module="image_classifier.serving",
-            code_paths=[str(Path(scored_columns.__file__).parent)],
+            loader_module=Path(load_image_classifier.__file__).stem,
+            code_paths=[load_image_classifier.__file__, str(Path(scored_columns.__file__).parent)],
             data_path=str(placeholder),
             model_config=spec.as_mapping(),
-            pip_requirements=[f"{name}=={_public_version(name)}" for name in SERVING_PACKAGES],
+            pip_requirements=[f"{name}=={_public_version(name)}" for name in packages],
             signature=ModelSignature(
                 # None is required: MLflow would raise before the model can answer a table without images.
                 inputs=Schema(

@@ -193,7 +193,7 @@ def filters_of_length(length: float | None) -> Prepare:
     """Start filters before a batch norm at this norm, or with None as the model directory has them."""
 
     def prepare(training: Training) -> nn.Module:
-        given = build_model(training.plan.inputs.model, len(training.plan.inputs.categories)).state_dict()
+        given = build_model(training.plan.inputs.model, training.plan.inputs.categories).state_dict()
         if length is None:
             training.engine.network.load_state_dict(given)
         else:

@@ -17,12 +17,12 @@ from torchvision.transforms import v2
 
 from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare, judged
-from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.image_classifier.architectures import build, head_of
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.loop.early_stopping import Patience
-from train_pytorch_model.networks.models import load_weights
+from train_pytorch_model.networks.weights import load_weights
 from train_pytorch_model.words.recipe import Recipe
 
 HALF = (0.5, 0.5, 0.5)
@@ -96,7 +96,8 @@ def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
     pixels, targets = ours.held_out(inputs, framing, device)
     torch.manual_seed(config.random_seed)
     network = build(inputs.model.architecture, inputs.model.option, len(inputs.categories))
-    load_weights(network, inputs.model.architecture, inputs.model.weights_path)  # a new head stays random
+    head = head_of(inputs.model.architecture, network)
+    load_weights(network, head, inputs.model.weights_path)  # a new head stays random
     model = nn.Sequential(Normalize(peer.mean, peer.std), network).to(device)
     model = model.to(memory_format=torch.channels_last)
     augment = framing.apply if peer.transform is None else peer.transform((framing.height, framing.width))

@@ -1,0 +1,61 @@
+"""What timm knows about its own networks: the images they were made for, and where their weights are."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError
+from train_pytorch_model.words.recipe import Recipe, sides
+from train_pytorch_model.words.wording import parameter
+
+WEIGHTS = "model.safetensors"  # in a repository of the hub
+
+
+def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Recipe:
+    """The recipe with timm's image size and normalization, unless it names others.
+
+    Raises `ParameterError` for a size that the network cannot take.
+    """
+    config: Any = network.pretrained_cfg
+    _, height, width = config["input_size"]
+    size = height if height == width else (height, width)
+    if config["fixed_input_size"]:
+        for name in ("image_size", "training_size", "early_size"):
+            asked = getattr(recipe, name)
+            if asked is not None and sides(asked) != (height, width):
+                raise ParameterError(
+                    f"{parameter(name)} {asked} does not fit: a {architecture} takes {size} px only."
+                )
+    if recipe.image_size is None:
+        recipe = replace(recipe, image_size=size)
+    if recipe.mean is None:
+        recipe = replace(recipe, mean=tuple(config["mean"]), std=tuple(config["std"]))
+    return recipe
+
+
+def fetch_from_hub(network: nn.Module) -> Path:
+    """Return the file of the network's weights in the hub's cache, downloaded unless it is there.
+
+    Raises `FailedToDownloadFilesError`, `ParameterError` if timm names no such file.
+    """
+    import huggingface_hub
+
+    config: Any = network.pretrained_cfg
+    repository = config.get("hf_hub_id")
+    if not repository or config.get("custom_load"):
+        raise ParameterError(
+            f"timm names no {WEIGHTS} on the hub for {config['architecture']}. Name a file with"
+            f" {parameter('weights_file')}, or another tag: timm:NAME.TAG."
+        )
+    try:
+        return Path(huggingface_hub.hf_hub_download(repository, WEIGHTS))
+    except Exception as error:  # of the hub's client, and of the HTTP client that it uses
+        reason = " ".join(str(error).split())[:160]
+        raise FailedToDownloadFilesError(
+            f"{repository}/{WEIGHTS}",
+            f"({reason or type(error).__name__}) Download the file on a machine with network access, and name"
+            f" it with {parameter('weights_file')}; or train from scratch, without pretrained weights, which"
+            " needs more images and epochs.",
+        ) from error

@@ -1,0 +1,137 @@
+"""Load the weights of any file that holds a network's tensors, under any prefix and with any head."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from train_pytorch_model.formats.model_directory import LABEL_MAP
+from train_pytorch_model.image_classifier.classifier import max_bytes
+from train_pytorch_model.image_classifier.weights import WeightsError, fold_extra_head, read_state_dict
+
+MAX_FILE_CLASSES = 22_000  # ImageNet-21k has the largest head among common pretrained weights
+MAX_COPIES = 3  # in a training checkpoint: an average of the weights and the optimizer's state beside them
+COUNTER = ".num_batches_tracked"  # of a batch norm; unused, and absent from weights from before 2018
+OLD_NAMES = (
+    (re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)"), r"\1\2"),  # of a DenseNet
+    (re.compile(r"(mlp\.)linear_1\."), r"\g<1>0."),  # of a vision transformer
+    (re.compile(r"(mlp\.)linear_2\."), r"\g<1>3."),
+)
+"""Pattern of a tensor name in torchvision's older weight files → its replacement in current networks."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What was taken from a weights file."""
+
+    num_tensors: int
+    prefix: str
+    """Of the tensors' names in the file; empty if they are the network's own."""
+    file_classes: int | None
+    """Rows of the last layer in the file; None if it has no such layer."""
+    has_head: bool
+    """Whether the network has the last layer of the file."""
+
+    def __str__(self) -> str:
+        under = f" under {self.prefix}" if self.prefix else ""
+        head = f"with its last layer of {self.file_classes} classes"
+        if not self.has_head:
+            of = f", which has {self.file_classes} classes" if self.file_classes else ": the file has none"
+            head = f"without a last layer{of}"
+        return f"{self.num_tensors} tensors{under}, {head}"
+
+
+def load_weights(
+    network: nn.Module,
+    head: str,
+    path: Path,
+    known: Sequence[str] = (),
+    categories: Sequence[str] = (),
+) -> Loaded:
+    """Load a weights file into a network whose last layer is `head`; return what was loaded.
+
+    If the file's head is of `known` categories, the network's head, of `categories`, takes its rows by name,
+    and has zeros for all others. Otherwise a head that is missing or has another size is skipped. Names of
+    tensors may be those of older torchvision versions, and have a common prefix, such as that of
+    DistributedDataParallel. Raises `WeightsError`.
+    """
+    expected = network.state_dict()
+    weight, bias = head_names = f"{head}.weight", f"{head}.bias"
+    # The file's head may have more classes, such as an untrained network's 1000.
+    cap = max_bytes(network) + MAX_FILE_CLASSES * 2 * 4 * expected[weight].shape[1]
+    state = fold_extra_head(read_state_dict(path, MAX_COPIES * cap), head)
+    state = {_present_name(name): value for name, value in state.items()}
+    state, prefix = _without_prefix(state, expected.keys() - head_names)
+    if not known and not state.keys() & head_names:  # perhaps another head, such as a projection
+        state = {name: value for name, value in state.items() if not name.startswith(f"{head}.")}
+        state |= {name: expected[name] for name in head_names}
+        loaded = Loaded(len(state) - 2, prefix, None, False)
+    else:
+        classes = _num_classes(state, expected, head)
+        is_kept = classes in (None, len(expected[bias]))
+        if known and classes not in (None, len(known)):
+            raise WeightsError(f"its head has {classes} classes; {LABEL_MAP} names {len(known)}.")
+        loaded = Loaded(len(state) - 2 * (not is_kept), prefix, classes, is_kept)
+        if known and classes:
+            state |= {name: _rows_by_name(state[name], known, categories) for name in head_names}
+        elif not is_kept:
+            state |= {name: expected[name] for name in head_names}
+    state = {name: value for name, value in expected.items() if name.endswith(COUNTER)} | state
+    _check_shapes(state, expected)
+    network.load_state_dict(state)
+    return loaded
+
+
+def _present_name(name: str) -> str:
+    for pattern, replacement in OLD_NAMES:
+        name = pattern.sub(replacement, name)
+    return name
+
+
+def _without_prefix(state: dict[str, Tensor], backbone: set[str]) -> tuple[dict[str, Tensor], str]:
+    """The tensors of a network that a module wraps in the file, and the prefix of their names there."""
+    needed = {name for name in backbone if not name.endswith(COUNTER)}
+    any_name = min(needed)
+    prefixes = {name.removesuffix(any_name) for name in state if name.endswith(any_name)}
+    for prefix in sorted(prefixes, key=lambda prefix: (len(prefix), prefix)):
+        part = {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
+        if part.keys() >= needed:
+            return part, prefix
+    return state, ""
+
+
+def _num_classes(state: dict[str, Tensor], expected: dict[str, Tensor], head: str) -> int | None:
+    """The number of classes of the file's head; None for a malformed one, which `_check_shapes` reports."""
+    weight, bias = state.get(f"{head}.weight"), state.get(f"{head}.bias")
+    if weight is None or bias is None or weight.ndim != 2:
+        return None
+    features = expected[f"{head}.weight"].shape[1]
+    return len(weight) if weight.shape[1] == features and bias.shape == weight.shape[:1] else None
+
+
+def _rows_by_name(rows: Tensor, known: Sequence[str], categories: Sequence[str]) -> Tensor:
+    """The rows of these categories; zeros for those that are not known."""
+    zeros = torch.zeros_like(rows[0])
+    row_of = dict(zip(known, rows, strict=True))
+    return torch.stack([row_of.get(category, zeros) for category in categories])
+
+
+def _check_shapes(state: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    problems = [f"{name} is missing" for name in expected if name not in state]
+    problems += [f"{name} is unexpected" for name in state if name not in expected]
+    problems += [
+        f"{name} has shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
+        for name, value in expected.items()
+        if name in state and state[name].shape != value.shape
+    ]
+    problems += [
+        f"{name} has dtype {state[name].dtype}, expected {value.dtype}"
+        for name, value in expected.items()
+        if name in state and state[name].is_floating_point() != value.is_floating_point()
+    ]
+    if problems:
+        more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise WeightsError(f"{'; '.join(problems[:5])}{more}.")
