@@ -13,8 +13,8 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
-from train_pytorch_model.measures.evaluation_directory import Mistake
 from train_pytorch_model.measures.time_budget import EpochTimes, budget_of
+from train_pytorch_model.pages.gallery import Card, Fact, Gallery
 from train_pytorch_model.pages.page import png
 from train_pytorch_model.pages.report_page import DataSet, Report
 from train_pytorch_model.words.config import TrainConfig
@@ -81,15 +81,13 @@ def make_report(
     count = len(categories)
     picture = png(paint("red", 1))
     counts = np.random.default_rng(2).integers(10, 400, count)
-    shown = [
-        (Mistake(f"{categories[0]}/{index}.png", categories[0], categories[1], 0.99, 0.01), picture)
-        for index in range(mistakes)
-    ]
+    facts = [Fact("true", categories[0], "1.0%"), Fact("predicted", categories[1], "99.0%")]
+    shown = [Card([picture], facts, [f"{categories[0]}/{index}.png"]) for index in range(mistakes)]
     config = TrainConfig(epochs=max(len(losses), 4))
     report = Report(
         spec=ClassifierSpec("resnet18", False, tuple(categories), Framing(32, 48, 1.0), HALF, HALF),
         evaluation=evaluation_of(count, images),
-        mistakes=shown,
+        galleries=[Gallery("mistakes", "Most confident mistakes", "3 of 60 images.", shown)],
         calibrated="The probabilities are those of the network.",
         precision="bfloat16",
         config=config,

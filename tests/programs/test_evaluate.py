@@ -110,7 +110,8 @@ def test_the_page_shows_the_mistakes(trained: Trained, mislabelled: Path, tmp_pa
     evaluate(trained.output, mislabelled, tmp_path / "evaluation")
     page = (tmp_path / "evaluation" / "evaluation.html").read_text(encoding="utf-8")
     mistakes = pd.read_csv(tmp_path / "evaluation" / "mistakes.csv")
-    assert page.count("data:image/jpeg;base64,") == len(mistakes)
+    shown = page.partition('<section id="mistakes"')[2].partition("</section>")[0]
+    assert shown.count("data:image/jpeg;base64,") == len(mistakes)
     assert all(f"<bdi>{name}</bdi>" in page for name in mistakes["file_name"])
     assert f"Dataset <bdi>{mislabelled.name}</bdi>" in page
     assert str(tmp_path) not in page

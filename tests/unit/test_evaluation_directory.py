@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import binomtest
 
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
-from train_pytorch_model.measures.evaluation_directory import MAX_PAIRS, Mistake, write_numbers
+from train_pytorch_model.measures.evaluation_directory import MAX_PAIRS, Prediction, write_numbers
 
 # The first category is plain; the others break lines, cells or formats; the last has no image.
 CATEGORIES = ("cat", 'a "quoted", name', "two\nlines", "=1+1", "חתול")
-MISTAKE = Mistake("cat/1,5.png", "cat", "two\nlines", 0.7, 0.1)
+MISTAKE = Prediction("cat/1,5.png", "cat", "two\nlines", 0.7, 0.1)
 
 
 def evaluation_of(targets: list[int], predicted: list[int], num_classes: int) -> Evaluation:
@@ -125,7 +125,9 @@ def test_the_matrix_has_a_row_per_true_and_a_column_per_predicted_category(writt
 
 
 def test_mistakes_are_listed_in_the_order_given(tmp_path: Path) -> None:
-    strange = Mistake("cat/\udcff\r.png", "cat", "dog", 0.6, 0.4, "a cat.png")  # the file name is not UTF-8
+    strange = Prediction(
+        "cat/\udcff\r.png", "cat", "dog", 0.6, 0.4, "a cat.png"
+    )  # the file name is not UTF-8
     evaluation = evaluation_of([0, 0], [1, 1], 2)
     write_numbers(tmp_path, evaluation, ("cat", "dog"), iter([MISTAKE, strange]), left_out=0)
     with (tmp_path / "mistakes.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:

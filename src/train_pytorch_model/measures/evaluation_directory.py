@@ -87,8 +87,8 @@ class ConfusedRow:
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """A row of mistakes.csv: a wrong prediction."""
+class Prediction:
+    """The prediction for an image; the wrong ones are the rows of mistakes.csv."""
 
     file_name: str
     category: str
@@ -105,7 +105,7 @@ def write_numbers(
     root: Path,
     evaluation: Evaluation,
     categories: Sequence[str],
-    mistakes: Iterable[Mistake],
+    mistakes: Iterable[Prediction],
     left_out: int,
 ) -> None:
     """Write the metrics and all tables of the evaluation; `categories` are the names by class index."""
@@ -134,7 +134,7 @@ def write_numbers(
         PER_CLASS: _table(CategoryRow, per_class),
         CALIBRATION: _table(CalibrationBin, bins),
         COVERAGE: _table(Answered, evaluation.coverage.rows),
-        MISTAKES: _table(Mistake, mistakes),
+        MISTAKES: _table(Prediction, mistakes),
         CONFUSION_MATRIX: _confusion_matrix(evaluation, categories),
     }
     for name, rows in tables.items():
@@ -184,13 +184,13 @@ def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int)
     ]
 
 
-def mistake_rows(
-    outcomes: Outcomes, wrong: np.ndarray, images: ImageDirectory, indices: np.ndarray
-) -> list[Mistake]:
-    """The rows of mistakes.csv for the outcomes at `wrong`, of the images at `indices`."""
-    categories, originals = images.categories, images.original_names(indices)
+def prediction_rows(
+    outcomes: Outcomes, rows: np.ndarray, images: ImageDirectory, indices: np.ndarray
+) -> list[Prediction]:
+    """The predictions of the outcomes at `rows`; `indices` are those of the images of all outcomes."""
+    categories, originals = images.categories, images.original_names(indices[rows])
     return [
-        Mistake(
+        Prediction(
             file_name=images.file_names[index],
             category=categories[outcomes.targets[row]],
             predicted=categories[outcomes.predicted[row]],
@@ -198,7 +198,7 @@ def mistake_rows(
             category_probability=float(outcomes.target_probabilities[row]),
             original=original,
         )
-        for row, index, original in zip(wrong, indices.tolist(), originals, strict=True)
+        for row, index, original in zip(rows, indices[rows].tolist(), originals, strict=True)
     ]
 
 

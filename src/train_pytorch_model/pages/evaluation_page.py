@@ -8,18 +8,24 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.measures.coverage import PERCENTS, Coverage
-from train_pytorch_model.measures.evaluation import Confusion, Evaluation, accuracy_in_images
+from train_pytorch_model.measures.evaluation import Confusion, Evaluation, Outcomes, accuracy_in_images
 from train_pytorch_model.measures.evaluation_directory import (
-    Mistake,
+    Prediction,
     confused_rows,
+    prediction_rows,
     worst_first,
 )
 from train_pytorch_model.pages.chart import PERCENT, Chart, Series, line_chart
+from train_pytorch_model.pages.gallery import Card, Fact, Gallery
 from train_pytorch_model.pages.page import png, render_page, shorten, thumbnail
+from train_pytorch_model.words.wording import counted
 
-MAX_MISTAKES = 24  # with their pictures, about 5 kB each
+MAX_MISTAKES = 24  # with their pictures, about 4 kB each
+MAX_UNCERTAIN = 6
+MAX_RIGHT = 6
 MAX_ROWS = 1000  # of the table of categories, with 8 elements each
 MAX_PAIRS = 12
 MAX_TABLE = 20  # categories; more are drawn as a heat map
@@ -35,17 +41,17 @@ def render(
     evaluation: Evaluation,
     spec: ClassifierSpec,
     dataset_name: str,
-    mistakes: Sequence[tuple[Mistake, str]],
+    galleries: Sequence[Gallery],
     left_out: int,
 ) -> str:
-    """Render the page; `mistakes` come with their thumbnails, and `left_out` images could not be read."""
+    """Render the page; `left_out` images could not be read."""
     return render_page(
         "evaluation.html",
         **common_values(evaluation, spec),
         dataset_name=dataset_name,
         absent=without_images(evaluation.per_class.support, spec.categories),
         left_out=left_out,
-        mistakes=mistakes,
+        galleries=galleries,
     )
 
 
@@ -77,9 +83,61 @@ def without_images(counts: np.ndarray, categories: Sequence[str]) -> list[str]:
     return [name for name, count in zip(categories, counts, strict=True) if not count]
 
 
-def with_pictures(mistakes: Sequence[Mistake], root: Path) -> list[tuple[Mistake, str]]:
-    """Pair mistakes with thumbnails of their files below `root`."""
-    return [(mistake, thumbnail(root / mistake.file_name)) for mistake in mistakes]
+def galleries_of(
+    evaluation: Evaluation, outcomes: Outcomes, images: ImageDirectory, indices: np.ndarray, rest: str = ""
+) -> list[Gallery]:
+    """The most confident mistakes, the least certain predictions and some right ones, with their pictures.
+
+    `indices` (N,) are those of the images of the outcomes; `rest` says where all mistakes are.
+    """
+    count, total = len(evaluation.mistakes), counted(evaluation.images, "image", "images")
+    if not count:
+        text = "None: every image was classified correctly."
+    else:
+        text = f"{count:,} of {total} {'was' if count == 1 else 'were'} misclassified."
+        if count > MAX_MISTAKES:
+            text += f" Shown are the {MAX_MISTAKES} with the highest confidence{rest}."
+        text += " The percentages are predicted probabilities. Check for wrong labels too."
+    chosen = {
+        ("mistakes", "Most confident mistakes", text): evaluation.mistakes[:MAX_MISTAKES],
+        (
+            "uncertain",
+            "Least certain predictions",
+            "The images with the lowest confidence, right or wrong. More training images that look like these"
+            " would teach the model most.",
+        ): np.argsort(outcomes.confidences, kind="stable")[:MAX_UNCERTAIN],
+        (
+            "right",
+            "Right predictions",
+            "The most confident one of each category, as examples of what the model has learned.",
+        ): _surest_hits(outcomes)[:MAX_RIGHT],
+    }
+    galleries = []
+    for (id_, title, text), rows in chosen.items():
+        predictions = prediction_rows(outcomes, rows, images, indices)
+        galleries.append(Gallery(id_, title, text, [_card(each, images.root) for each in predictions]))
+    return [gallery for gallery in galleries if gallery.cards or gallery.id == "mistakes"]
+
+
+def _surest_hits(outcomes: Outcomes) -> np.ndarray:
+    """The right prediction of each category with the highest confidence, the highest first."""
+    order = np.argsort(-outcomes.confidences, kind="stable")
+    hits = order[outcomes.target_ranks[order] == 0]
+    _, firsts = np.unique(outcomes.targets[hits], return_index=True)
+    surest: np.ndarray = hits[np.sort(firsts)]
+    return surest
+
+
+def _card(prediction: Prediction, root: Path) -> Card:
+    facts = [
+        Fact("true", prediction.category, f"{prediction.category_probability:.1%}"),
+        Fact("predicted", prediction.predicted, f"{prediction.confidence:.1%}"),
+    ]
+    if prediction.category == prediction.predicted:
+        facts = [Fact("right", prediction.category, f"{prediction.confidence:.1%}")]
+    return Card(
+        [thumbnail(root / prediction.file_name)], facts, [prediction.original or prediction.file_name]
+    )
 
 
 def confusion_view(evaluation: Evaluation, categories: Sequence[str]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import numpy as np
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation
-from train_pytorch_model.measures.evaluation_directory import Mistake
 from train_pytorch_model.measures.time_budget import TimeBudget
 from train_pytorch_model.pages.chart import NUMBER, PERCENT, Chart, Series, line_chart
 from train_pytorch_model.pages.evaluation_page import common_values, without_images
+from train_pytorch_model.pages.gallery import Gallery
 from train_pytorch_model.pages.page import render_page
 from train_pytorch_model.words.config import TrainConfig, display_name
 from train_pytorch_model.words.recipe import DecidedRecipe
@@ -52,8 +52,8 @@ class Report:
     spec: ClassifierSpec
     evaluation: Evaluation
     """Of the resulting model, on the validation images."""
-    mistakes: Sequence[tuple[Mistake, str]]
-    """The most confident ones first, with their thumbnails."""
+    galleries: Sequence[Gallery]
+    """Sections of pictures, after the table of categories."""
     calibrated: str
     """What has been done about the probabilities, as a sentence."""
     precision: str

@@ -11,8 +11,14 @@ from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.measures import evaluation
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
-from train_pytorch_model.measures.evaluation_directory import META_CONTENT, PAGE, mistake_rows, write_numbers
-from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, render, with_pictures
+from train_pytorch_model.measures.evaluation_directory import (
+    META_CONTENT,
+    MISTAKES,
+    PAGE,
+    prediction_rows,
+    write_numbers,
+)
+from train_pytorch_model.pages.evaluation_page import galleries_of, render
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 
 OUTPUT = "output"
@@ -37,11 +43,10 @@ def _write(inputs: ScoringInputs, output: Path, predictions: Iterable[Predicted]
         left_out = report_bad_images(inputs, rejected, root)
         evaluated = evaluation.evaluate(outcomes, len(categories))
 
-        wrong = evaluated.mistakes
-        mistakes = mistake_rows(outcomes, wrong, inputs.images, indices[wrong])
+        mistakes = prediction_rows(outcomes, evaluated.mistakes, inputs.images, indices)
         write_numbers(root, evaluated, categories, mistakes, left_out)
-        pictured = with_pictures(mistakes[:MAX_MISTAKES], inputs.images.root)
-        page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, pictured, left_out)
+        galleries = galleries_of(evaluated, outcomes, inputs.images, indices, f"; all are in {MISTAKES}")
+        page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, galleries, left_out)
         (root / PAGE).write_text(page, encoding="utf-8")
     return evaluated
 

@@ -21,9 +21,8 @@ from train_pytorch_model.measures import calibration, evaluation
 from train_pytorch_model.measures.evaluation_directory import (
     CONFUSION_MATRIX,
     confusion_matrix_csv,
-    mistake_rows,
 )
-from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, with_pictures
+from train_pytorch_model.pages.evaluation_page import galleries_of
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
 from train_pytorch_model.stories.examine import Examined
 from train_pytorch_model.tracking.tracker import Attachment
@@ -68,14 +67,12 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
     _, lost = readable_images(validation, examined.rejected)
     outcomes, indices = examined.outcomes, examined.indices
     evaluated = evaluation.evaluate(outcomes, len(inputs.categories))
-    wrong = evaluated.mistakes[:MAX_MISTAKES]
-    mistakes = mistake_rows(outcomes, wrong, inputs.validation, indices[wrong])
     page = render_report(
         Report(
             spec=inputs.spec,
             evaluation=evaluated,
             calibrated=calibration.describe(examined.temperature),
-            mistakes=with_pictures(mistakes, validation.root),
+            galleries=galleries_of(evaluated, outcomes, inputs.validation, indices),
             precision=plan.precision.name,
             config=plan.config,
             recipe=inputs.recipe,

@@ -1,0 +1,100 @@
+"""Sections of pictures: which images they show, and what is said about them."""
+
+import base64
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.pages import Page
+from tests.painting import paint
+from tests.reports import make_report
+
+from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.measures.evaluation import evaluate, outcomes_of
+from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, galleries_of
+from train_pytorch_model.pages.gallery import Card, Fact, Gallery
+from train_pytorch_model.pages.page import THUMBNAIL_SIDE, thumbnail
+from train_pytorch_model.pages.report_page import render_report
+
+
+def decoded(uri: str) -> Image.Image:
+    """The image of a data URI."""
+    return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
+
+
+def shown_of(tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray) -> Sequence[Gallery]:
+    """The galleries of an evaluation of painted images, such as `a/0.png`; the last one is deleted."""
+    for index, target in enumerate(targets):
+        (tmp_path / "ab"[target]).mkdir(exist_ok=True)
+        paint("red", index).save(tmp_path / "ab"[target] / f"{index}.png")
+    images = open_image_directory(tmp_path, "Dataset")
+    outcomes = outcomes_of(images.class_indices, probabilities)
+    images.path(len(targets) - 1).unlink()
+    return galleries_of(evaluate(outcomes, 2), outcomes, images, np.arange(len(targets)), "; see the table")
+
+
+def test_predictions_are_shown_with_their_pictures(tmp_path: Path) -> None:
+    probabilities = np.array([[0.01, 0.99], [0.8, 0.2], [0.9, 0.1], [0.48, 0.52], [0.3, 0.7]])
+    galleries = {each.id: each for each in shown_of(tmp_path, [0, 0, 0, 1, 1], probabilities)}
+    mistake, uncertain = galleries["mistakes"].cards[0], galleries["uncertain"].cards[0]
+    assert galleries["mistakes"].text.startswith("1 of 5 images was misclassified.")
+    assert (mistake.facts, mistake.files) == (
+        [Fact("true", "a", "1.0%"), Fact("predicted", "b", "99.0%")],
+        ["a/0.png"],
+    )
+    assert mistake.pictures[0].startswith("data:image/")
+    assert (uncertain.facts, uncertain.files) == ([Fact("right", "b", "52.0%")], ["b/3.png"])
+    assert [card.files for card in galleries["right"].cards] == [["a/2.png"], ["b/4.png"]]
+    assert galleries["right"].cards[1].pictures == [""]
+
+
+def test_galleries_say_what_they_leave_out_or_lack(tmp_path: Path) -> None:
+    (mistakes, _, *_rest) = shown_of(
+        tmp_path, [0] * MAX_MISTAKES + [1, 1], np.eye(2)[[1] * MAX_MISTAKES + [0, 1]]
+    )
+    assert f"Shown are the {MAX_MISTAKES} with the highest confidence; see the table." in mistakes.text
+    (tmp_path / "right").mkdir()
+    (mistakes, *_rest) = shown_of(tmp_path / "right", [0, 1], np.eye(2))
+    assert (mistakes.cards, mistakes.text) == ([], "None: every image was classified correctly.")
+
+
+def test_a_gallery_has_a_grid_of_pictures_and_a_link(tmp_path: Path) -> None:
+    paint("red", 1).save(tmp_path / "1.png")
+    picture = thumbnail(tmp_path / "1.png")
+    cards = [
+        Card([picture, picture], [Fact("true", "a", "1.0%"), Fact("predicted", "b")], ["a/1.png", "a/2.png"]),
+        Card([""], [Fact("true", "a")]),
+    ]
+    gallery = Gallery("pairs", "Pairs", "Look at `mistakes.csv`.", cards)
+    page = Page(render_report(make_report(galleries=[gallery])))
+    assert [image["alt"] for image in page.all("img")] == ["Image a/1.png", "Image a/2.png"]
+    assert "true: a (1.0%) predicted: b a/1.png a/2.png" in page.text
+    assert "cannot be shown true: a" in page.text
+    assert "Look at mistakes.csv ." in page.text
+    assert "#pairs" in [link["href"] for link in page.all("a")]
+
+
+@pytest.mark.parametrize("size", [(32, 32), (1000, 600), (7, 3000)])
+def test_a_thumbnail_is_small_and_keeps_the_aspect_ratio(tmp_path: Path, size: tuple[int, int]) -> None:
+    paint("green", 1, size).save(tmp_path / "image.png")
+    shown = decoded(thumbnail(tmp_path / "image.png"))
+    assert max(shown.size) == min(max(size), THUMBNAIL_SIDE)
+    assert shown.width / shown.height == pytest.approx(size[0] / size[1], rel=0.15, abs=0.005)
+    red, green, blue = np.asarray(shown).reshape(-1, 3).mean(axis=0)
+    assert green > max(red, blue)
+
+
+def test_a_thumbnail_has_no_metadata(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "a secret"
+    paint("red", 1).save(tmp_path / "1.jpg", comment="a secret" * 1000, exif=exif)
+    uri = thumbnail(tmp_path / "1.jpg")
+    assert b"secret" not in base64.b64decode(uri.partition(",")[2])
+    assert len(uri) < 3000
+
+
+def test_a_file_that_is_gone_has_no_thumbnail(tmp_path: Path) -> None:
+    assert thumbnail(tmp_path / "gone.png") == ""
