@@ -13,6 +13,7 @@ def decided_recipe(**entries: Any) -> DecidedRecipe:
         "training_size": (32, 48),
         "early_size": (32, 48),
         "crop_fraction": 1.0,
+        "framing": "crop",
         "augmentation": "none",
         "crop_area": 0.08,
         "horizontal_flip": True,

@@ -25,7 +25,12 @@ SPECS: dict[str, dict[str, Any]] = {
     if (spec := yaml.safe_load(path.read_text()))["type"] == "command"
 }
 PIPELINE = yaml.safe_load((COMPONENTS / "pipeline.yaml").read_text())
-NOT_COMPONENTS = {"train", "submit", "quickstart"}  # train has component.yaml, two run on a workstation
+NOT_COMPONENTS = {
+    "fit",
+    "train",
+    "submit",
+    "quickstart",
+}  # train has component.yaml, two run on a workstation
 SAMPLE = {"string": "text", "integer": "1", "number": "0.5", "boolean": "True", "uri_file": "a file/my 1.zip"}
 
 # One process for all files: the client takes seconds to load, and sets up telemetry and logging.

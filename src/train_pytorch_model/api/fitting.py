@@ -10,6 +10,7 @@ from typing import Any, TypedDict, Unpack
 
 from train_pytorch_model.api.model import Model
 from train_pytorch_model.commands.fit import Fit
+from train_pytorch_model.image_classifier.preprocessing import FramingMode
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ParameterError, TrainingError
@@ -39,6 +40,7 @@ class FitOptions(TypedDict, total=False):
     training_size: int | tuple[int, int] | None
     early_size: int | tuple[int, int] | None
     crop_fraction: float | None
+    framing: FramingMode
     augmentation: Augmentation
     crop_area: float
     horizontal_flip: bool | str

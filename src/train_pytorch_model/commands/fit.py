@@ -104,20 +104,20 @@ class Fit(ModelOptions):
         is_published = (self.model / META).exists()
         if not is_published:
             check_output(self.model, OUTPUT, by_writing=rank_of(os.environ) == 0, token=run.token)
-        untrained = open_model_directory(self._untrained(run), UNTRAINED_MODEL)
+        options = {each.name: str(getattr(self, each.name)) for each in fields(ModelOptions)}
+        options |= {"from_scratch": str(self.from_scratch), "seed": str(self.parameters.random_seed)}
+        made_by = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()
+        untrained = open_model_directory(self._untrained(run, made_by), UNTRAINED_MODEL)
         inputs = training_inputs(untrained, training, validation, self.parameters.epochs)
-        inputs = replace(inputs, test=parts.test)
+        inputs = replace(inputs, test=parts.test, made_by=made_by)
         if not is_complete(self.model, inputs, self.parameters, self.fresh):
             check_run(self.model, inputs, self.parameters, self.fresh, name=OUTPUT)
             return inputs
         return None if (self.model / EVALUATION / META).exists() else inputs
 
-    def _untrained(self, run: RunFolder) -> Path:
+    def _untrained(self, run: RunFolder, made_by: str) -> Path:
         """Return the untrained model of these options, made at the first start of the run."""
-        options = {each.name: str(getattr(self, each.name)) for each in fields(ModelOptions)}
-        options |= {"from_scratch": str(self.from_scratch), "seed": str(self.parameters.random_seed)}
-        key = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()[:16]
-        path = run.root / f"{UNTRAINED}{key}"
+        path = run.root / f"{UNTRAINED}{made_by[:16]}"
         if (path / META).exists():
             return path
         model = self

@@ -4,13 +4,14 @@ Apart from PyTorch, for resizing, it imports nothing heavy: on a GPU, every trai
 that imports it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 from train_pytorch_model.data.augmentation import Augment, RecipeAugment
 from train_pytorch_model.data.decode_cache import CachedDecode
 from train_pytorch_model.data.decoder_process import ImageRequest
+from train_pytorch_model.image_classifier.decoding import BOUND
 from train_pytorch_model.image_classifier.pixels import (
     Decode,
     Pixels,
@@ -51,7 +52,7 @@ class Preparation:
         """Pixels to cache of a decoded image of that size."""
         if self.kept is None:
             return height * width
-        if self.augment is None:
+        if self.augment is None or self.kept.mode != "crop":
             return self.kept.num_pixels
         rows, columns = window(height, width, self.kept)
         seen: int = (rows.stop - rows.start) * (columns.stop - columns.start)
@@ -60,9 +61,12 @@ class Preparation:
 
 def for_training(recipe: DecidedRecipe, framing: Framing, largest: Framing) -> Preparation:
     """The preparation by a recipe for an epoch at `framing`; `largest` is that of all epochs."""
-    needs_all = recipe.augmentation == "random-resized-crop"
     augment = RecipeAugment(recipe, framing.height, framing.width)
-    return Preparation(largest.short_side, None if needs_all else largest, augment)
+    kept: Framing | None = largest
+    if recipe.augmentation == "random-resized-crop":  # of the whole image, with pixels to spare
+        height, width = (round(BOUND * side) for side in (largest.height, largest.width))
+        kept = None if largest.mode == "crop" else replace(largest, height=height, width=width)
+    return Preparation(largest.short_side, kept, augment)
 
 
 def for_inference(framing: Framing) -> Preparation:

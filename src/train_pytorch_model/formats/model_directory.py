@@ -33,7 +33,6 @@ import functools
 import hashlib
 import importlib.util
 import io
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +66,6 @@ TYPE = "ModelDirectory"
 SPEC = "model_spec.yaml"
 MODEL = "model"
 LABEL_MAP = "index_to_label.csv"
-TIME_CREATED = re.compile(rb"^time_created:.*$", re.MULTILINE)
 MAX_LABEL_MAP_BYTES = 16 << 20
 NORMALIZER_MODULE = "azureml.designer.core.model.model_spec.builtin_model_meta.pre_processor"
 NORMALIZER_CLASS = "ImageNormalizer"
@@ -97,11 +95,8 @@ class ModelDirectory:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Return the sha256 of the specification and the weights' sha256; computed once. Raises `OSError`.
-
-        A model made again, later, is the same.
-        """
-        spec = TIME_CREATED.sub(b"", (self.root / SPEC).read_bytes())
+        """Return the sha256 of the specification and the weights' sha256; computed once. Raises `OSError`."""
+        spec = (self.root / SPEC).read_bytes()
         return hashlib.sha256(spec + bytes.fromhex(sha256_of(self.weights_path))).hexdigest()
 
     @property

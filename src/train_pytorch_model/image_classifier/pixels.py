@@ -61,6 +61,8 @@ def view(pixels: Pixels, framing: Framing) -> Pixels:
 
 def frame(pixels: Pixels, framing: Framing) -> Pixels:
     """The framed image, as training sees it: the `view` in a fifth of its time, cropped to whole pixels."""
+    if framing.mode != "crop" and pixels.shape[:2] != (framing.height, framing.width):
+        return framing.pad(resize(pixels, *framing.inner_size(*pixels.shape[:2])))
     seen = pixels[window(*pixels.shape[:2], framing)]
     if seen.shape[:2] == (framing.height, framing.width):
         return np.ascontiguousarray(seen)
@@ -70,6 +72,8 @@ def frame(pixels: Pixels, framing: Framing) -> Pixels:
 
 def frame_at_most(pixels: Pixels, framing: Framing) -> Pixels:
     """`frame`, or its window without resizing if that has fewer pixels: it shows as much."""
+    if framing.mode != "crop":
+        return frame(pixels, framing)
     seen = pixels[window(*pixels.shape[:2], framing)]
     is_smaller = seen.shape[0] * seen.shape[1] < framing.num_pixels
     return np.ascontiguousarray(seen) if is_smaller else frame(pixels, framing)

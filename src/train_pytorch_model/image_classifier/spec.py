@@ -26,6 +26,7 @@ class ClassifierSpec:
             "height": self.framing.height,
             "width": self.framing.width,
             "crop_fraction": self.framing.crop_fraction,
+            "framing": self.framing.mode,
             "mean": list(self.mean),
             "std": list(self.std),
         }
@@ -36,7 +37,9 @@ class ClassifierSpec:
             architecture=values["architecture"],
             option=values["option"],
             categories=tuple(values["categories"]),
-            framing=Framing(values["height"], values["width"], values["crop_fraction"]),
+            framing=Framing(
+                values["height"], values["width"], values["crop_fraction"], values.get("framing", "crop")
+            ),
             mean=tuple(values["mean"]),
             std=tuple(values["std"]),
         )

@@ -1,7 +1,7 @@
 """Read image headers before anything expensive starts: image sizes, and files that are not images."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, fields
 from itertools import chain
@@ -47,6 +47,8 @@ class Headers:
 
     common_size: tuple[int, int] | None
     """(height, width) in pixels of nearly all images, upright; None when they differ."""
+    sizes: Mapping[tuple[int, int], int]
+    """(height, width) → how many of the images have it."""
     bad: dict[int, str]
     """Index of an unreadable image → the reason."""
 
@@ -68,7 +70,7 @@ def read_headers(directory: ImageDirectory) -> Headers:
                 sizes[result] += 1
     common = sizes.most_common(1)
     is_common = bool(common) and common[0][1] >= COMMON_SHARE * sizes.total()
-    return Headers(common_size=common[0][0] if is_common else None, bad=bad)
+    return Headers(common_size=common[0][0] if is_common else None, sizes=sizes, bad=bad)
 
 
 def without_bad_images(

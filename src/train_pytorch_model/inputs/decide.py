@@ -1,11 +1,17 @@
 """Decide from the data what a recipe leaves open: sizes, crops, flips, smoothing, normalization."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import family_of
-from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.image_classifier.preprocessing import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Framing,
+    FramingMode,
+)
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.recipe import (
     MIN_IMAGE_SIZE,
@@ -33,6 +39,11 @@ SIDE_MULTIPLE = 16  # networks halve the side four times or more: other sides wa
 EARLY_SHARE = 128 / 224
 MIN_SHRUNK_SIDE = 176
 FULL_SIZE_SHARE = 1 / 5  # of the epochs, at the end of the run
+# A centre crop hides half of an image that is twice as long as the model's input, or more. Photographs, up to
+# 16:9, are cropped: objects in them are larger then, and mostly in the middle.
+ELONGATED = 2.0  # ratio of the aspect ratios
+ELONGATED_SHARE = 0.2  # of the images; of more, all are padded
+NEARLY_ALL = 0.995  # of an image's area: not worth a word
 MIN_PADDED_CROP_SIDE = 32
 # In fewer epochs the network does not overfit, and regularization only slows it down. Measured at 5, 10 and
 # 30 epochs. Random crops, also measured at 15, cost accuracy at 10 epochs and add to it at 15. Smoothing,
@@ -55,11 +66,13 @@ def decide(
     categories: Sequence[str] = (),
     epochs: int = TrainConfig.epochs,
     max_common_side: int = MAX_COMMON_SIDE,
+    sizes: Mapping[tuple[int, int], int] = MappingProxyType({}),
 ) -> tuple[OpenRecipe, str]:
     """The model's recipe with sizes, augmentation and normalization decided, and the reason for the size.
 
-    `common_size` is the (height, width) of nearly all images, None when they differ. `categories` and
-    `epochs` matter for training only. Flips stay "auto" if the pixels have to decide (`chirality`).
+    `common_size` is the (height, width) of nearly all images, None when they differ; `sizes` counts images
+    by it. `categories`, `epochs` and `sizes` matter for training only. Flips stay "auto" if the pixels have
+    to decide (`chirality`).
     """
     recipe = model.recipe
     size, reason = _image_size(model, common_size, max_common_side)
@@ -85,6 +98,7 @@ def decide(
         training_size=training_size,
         early_size=_early_size(model, training_size, augmentation, epochs),
         crop_fraction=recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
+        framing=_framing(model, sizes, size),
         augmentation=augmentation,
         crop_area=recipe.crop_area,
         horizontal_flip=False if not_by_name else recipe.horizontal_flip,
@@ -121,6 +135,28 @@ def _image_size(
     if min(common_size) < MIN_IMAGE_SIZE:
         return sides(DEFAULT_SIZE), f"the images have less than {MIN_IMAGE_SIZE} px on a side"
     return common_size, "the size of the images"
+
+
+def _framing(
+    model: ModelDirectory, sizes: Mapping[tuple[int, int], int], size: tuple[int, int]
+) -> FramingMode:
+    """How images are brought to `size`; a model that says nothing was trained on crops."""
+    if model.recipe.framing != "auto":
+        return model.recipe.framing
+    if model.is_trained:
+        return "crop"
+    aspect = size[1] / size[0]
+    ratios = {image: image[1] / image[0] / aspect for image in sizes}
+    elongated = sum(sizes[image] for image, ratio in ratios.items() if max(ratio, 1 / ratio) >= ELONGATED)
+    return "pad" if elongated > ELONGATED_SHARE * sum(sizes.values()) else "crop"
+
+
+def share_shown(framing: Framing, sizes: Mapping[tuple[int, int], int]) -> str:
+    """What a framing shows of images of these sizes, as the end of a sentence; empty if all of all."""
+    if framing.mode != "crop":
+        return f"; whole images, {'padded' if framing.mode == 'pad' else 'squashed'}"
+    shown = sum(framing.seen(*size) * count for size, count in sizes.items()) / max(1, sum(sizes.values()))
+    return f"; centre crops show {shown:.0%} of an image" if 0 < shown < NEARLY_ALL else ""
 
 
 def _augmentation(recipe: Recipe, size: tuple[int, int], is_common: bool, epochs: int) -> Augmentation:

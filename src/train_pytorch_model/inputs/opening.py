@@ -19,7 +19,7 @@ from train_pytorch_model.inputs.advice import (
     sameness_warnings,
 )
 from train_pytorch_model.inputs.bad_images import BadImage, read_headers, without_bad_images
-from train_pytorch_model.inputs.decide import decide, is_early
+from train_pytorch_model.inputs.decide import decide, is_early, share_shown
 from train_pytorch_model.words.config import TrainConfig, flag
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, bulleted
 from train_pytorch_model.words.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, DecidedRecipe, OpenRecipe, sides
@@ -51,6 +51,8 @@ class OpenedInputs:
     warnings: tuple[str, ...]
     test: ImageDirectory | None = None
     """Images of the same folder that are kept for a test of the trained model."""
+    made_by: str = ""
+    """The options by which `fit` makes the untrained model, again whenever it needs it."""
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -83,14 +85,16 @@ class OpenedInputs:
         recipe = {
             flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
             for name, value in asdict(self.recipe).items()
-            if name != "horizontal_flip"
+            if name != "horizontal_flip" and (name, value) != ("framing", "crop")  # as runs always had it
         }
+        made_by = {"options": self.made_by} if self.made_by else {}
         return {
             "parameters": " ".join(f"{name} {value}" for name, value in config.as_flags().items()),
             "recipe": " ".join(f"{name} {value}" for name, value in recipe.items()),
             "untrained_model": self.model.sha256,
             "training_dataset": self.training.fingerprint(),
             "validation_dataset": self.validation.fingerprint(),
+            **made_by,
         }
 
     def with_flips(self, horizontal_flip: bool, reason: str = "") -> "TrainingInputs":
@@ -130,14 +134,15 @@ def training_inputs(
     training, bad_training = without_bad_images(training, headers.bad)
     validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
     bad_images = (*bad_training, *bad_validation)
-    recipe, size_reason = decide(model, headers.common_size, training.categories, epochs)
+    recipe, size_reason = decide(model, headers.common_size, training.categories, epochs, sizes=headers.sizes)
+    spec = _classifier_spec(model, training.categories, recipe)
     return OpenedInputs(
         model=model,
         training=training,
         validation=validation,
         recipe=recipe,
-        spec=_classifier_spec(model, training.categories, recipe),
-        size_reason=size_reason,
+        spec=spec,
+        size_reason=size_reason + share_shown(spec.framing, headers.sizes),
         bad_images=bad_images,
         warnings=(
             *training.warnings(),
@@ -269,7 +274,7 @@ def _classifier_spec(
         architecture=model.architecture,
         option=model.option,
         categories=categories,
-        framing=Framing(*decided.image_size, decided.crop_fraction),
+        framing=Framing(*decided.image_size, decided.crop_fraction, decided.framing),
         mean=decided.mean,
         std=decided.std,
     )

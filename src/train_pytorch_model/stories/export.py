@@ -40,6 +40,11 @@ TOLERANCE = 1e-4  # largest allowed difference of a probability from PyTorch's
 CHECKED_BATCHES = (1, 3)  # two batch sizes: an export may be specialised to the one it was traced with
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 INPUT, OUTPUT = "images", "probabilities"
+RESIZES = {
+    "crop": "aspect ratio kept, then centre crop",
+    "pad": "aspect ratio kept, then padding with the pixels of the edges",
+    "squash": "aspect ratio not kept",
+}
 
 
 class ExportError(UserError):
@@ -114,7 +119,8 @@ def metadata(spec: ClassifierSpec) -> dict[str, str]:
                 "height": spec.framing.height,
                 "width": spec.framing.width,
                 "crop_fraction": spec.framing.crop_fraction,
-                "resize": "bilinear, antialiased, aspect ratio kept, then centre crop; none at this size",
+                "framing": spec.framing.mode,
+                "resize": f"bilinear, antialiased, {RESIZES[spec.framing.mode]}; none at this size",
                 "mean": spec.mean,
                 "std": spec.std,
                 "normalised": "inside the program",

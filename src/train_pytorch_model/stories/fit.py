@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.formats.manifest import published_fingerprint
+from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.run_folder import EVALUATION
 from train_pytorch_model.inputs.opening import OpenedInputs, evaluation_inputs, open_trained
 from train_pytorch_model.machine.stop_requests import StopRequests
@@ -28,7 +28,7 @@ def fit(
     Called on all processes; the main one alone evaluates, and returns the evaluation. Raises what `train` and
     `evaluate` raise.
     """
-    if published_fingerprint(output) != inputs.fingerprint(config):
+    if not (output / META).exists():
         train(config, inputs, output, world, fresh, stops)
     if not world.is_main or inputs.test is None:
         return None

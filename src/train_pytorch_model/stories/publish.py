@@ -94,6 +94,7 @@ def _build(root: Path, plan: Plan, state: State, temperature: float, report: str
             model.recipe,
             image_size=decided.image_size,
             crop_fraction=decided.crop_fraction,
+            framing=decided.framing,
             mean=decided.mean,
             std=decided.std,
         ),

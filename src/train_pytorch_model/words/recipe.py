@@ -13,6 +13,7 @@ import msgspec
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
+from train_pytorch_model.image_classifier.preprocessing import FramingMode
 from train_pytorch_model.words.errors import ParameterError, bulleted
 
 MAX_IMAGE_SIZE = 4096
@@ -80,6 +81,9 @@ class Recipe:
 
     crop_fraction: Annotated[Positive | None, _metavar("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
+
+    framing: Literal["auto"] | FramingMode = "auto"
+    """How images fit the size: cropped, padded or squashed. auto: cropped; padded if many are elongated."""
 
     augmentation: Literal["auto"] | Augmentation = "auto"
     """Training crops. auto: none in short runs, else padded at a common size, random-resized otherwise."""
@@ -167,6 +171,7 @@ class OpenRecipe:
     training_size: tuple[int, int]
     early_size: tuple[int, int]
     crop_fraction: float
+    framing: FramingMode
     augmentation: Augmentation
     crop_area: float
     horizontal_flip: Literal["auto"] | bool
