@@ -21,6 +21,7 @@ def decided_recipe(**entries: Any) -> DecidedRecipe:
         "cutmix": 0.0,
         "balance_classes": False,
         "freeze_backbone": False,
+        "white_level": 65_535,
         "precision": "auto",
         "mean": HALF,
         "std": HALF,

@@ -55,7 +55,7 @@ def _rates(images: ImageDirectory, threads: int, batch_size: int, has_readers: b
         readers = None
         if has_readers:
             readers = Decoders([preparation.__name__])
-            stack.callback(readers.end)
+            stack.callback(readers.close)
         caches = stack.enter_context(open_caches(plan, ALONE))
         if readers is not None:
             readers.decode(images.path(0), FRAMING.short_side)

@@ -16,7 +16,7 @@ ONCE = {"killed": signal.SIGKILL, "paused": signal.SIGXCPU}  # a pause can count
 right = decoding.decode
 
 
-def decode(file: str, short_side: int) -> Image.Image:
+def decode(file: str, short_side: int, white_level: int) -> Image.Image:
     """Fail as the name says, otherwise decode the image."""
     name = Path(file).stem
     if "crash" in name:
@@ -29,7 +29,7 @@ def decode(file: str, short_side: int) -> Image.Image:
         pass
     if "exhaust" in name:
         bytearray(2 * decoder_process.MEMORY)
-    return right(file, short_side)
+    return right(file, short_side, white_level)
 
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:

@@ -144,9 +144,9 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
     decoded: list[object] = []
     decode = Decoders.decode
 
-    def count(self: Decoders, file: Path, short_side: int) -> Any:
+    def count(self: Decoders, file: Path, short_side: int, white_level: int) -> Any:
         decoded.append(file)
-        return decode(self, file, short_side)
+        return decode(self, file, short_side, white_level)
 
     with (
         patch.object(Decoders, "decode", count),

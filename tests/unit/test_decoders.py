@@ -34,14 +34,14 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Decoders]:
     monkeypatch.setattr(decoder_process, "serve", faulty_decoder.serve)
     these = Decoders()
     yield these
-    these.end()
+    these.close()
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Decoders]:
     these = Decoders()
     yield these
-    these.end()
+    these.close()
 
 
 def written(path: Path, content: bytes = encode(paint("red", 1))) -> Path:
@@ -150,7 +150,7 @@ def test_the_thread_decodes_if_no_process_can_be_started(
     these, path = Decoders(), written(tmp_path / "a.png")
     assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
     assert pids(these) == []
-    these.end()
+    these.close()
 
 
 def test_the_thread_decodes_if_processes_end_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_each_thread_has_one_decoder_and_all_are_ended(tmp_path: Path) -> None:
         assert (pixels == decode_pixels(path, 8)).all()
     running = pids(these)
     assert len(running) in (1, 2)
-    these.end()
+    these.close()
     assert not [pid for pid in running if start_of(pid)]
 
 
@@ -193,7 +193,7 @@ def test_the_death_of_the_server_costs_no_image(tmp_path: Path) -> None:
         found = list(pool.map(lambda _: these.decode(path, 8), range(8)))
     assert all((pixels == decode_pixels(path, 8)).all() for pixels in found)
     assert len(pids(these)) > 1
-    these.end()
+    these.close()
 
 
 def test_decoders_do_not_outlive_their_program(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_decoder_whose_reply_is_not_read_exits_silently(
     these, path = Decoders(), written(tmp_path / "a.png")
     these.decode(path, 8)
     (decoder,) = these._all
-    decoder._connection.send_bytes(pickle.dumps((Draft(8), [ImageRequest(str(path))])))
+    decoder._connection.send_bytes(pickle.dumps((Draft(8, 65_535), [ImageRequest(str(path))])))
     decoder._connection.poll(None)
     assert decoder.end() == 0
     assert capfd.readouterr() == ("", "")

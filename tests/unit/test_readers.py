@@ -49,7 +49,7 @@ def started(serve: Callable[..., None] = decoder_process.serve) -> Iterator[Deco
         try:
             yield readers
         finally:
-            readers.end()
+            readers.close()
 
 
 @pytest.fixture(scope="module")

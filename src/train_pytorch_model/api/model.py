@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from train_pytorch_model.image_classifier.classifier import ImageClassifier
+    from train_pytorch_model.image_classifier.preprocessing import Framing
 
     ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
 
@@ -75,7 +76,7 @@ class Model:
         errors: list[str | None] = []
         probabilities: list[np.ndarray] = []
         batch: list[Image.Image] = []
-        for name, image in _images(images, self._spec.framing.short_side):
+        for name, image in _images(images, self._spec.framing):
             names.append(name)
             errors.append(image if isinstance(image, str) else None)
             if not isinstance(image, str):
@@ -137,7 +138,7 @@ def load(trained_model: str | os.PathLike[str]) -> Model:
 
 
 def _images(
-    images: "ImageLike | Sequence[ImageLike]", short_side: int
+    images: "ImageLike | Sequence[ImageLike]", framing: "Framing"
 ) -> "Iterator[tuple[str, Image.Image | str]]":
     """Yield the name of each image, and the image in RGB or the reason why it cannot be read."""
     from PIL import Image
@@ -153,10 +154,10 @@ def _images(
             yield str(number), Image.fromarray(image).convert("RGB")
         elif os.path.isdir(image):  # noqa: PTH112, also of a name too long
             directory = open_image_directory(Path(image), DATASET)
-            yield from _images([directory.path(index) for index in range(len(directory))], short_side)
+            yield from _images([directory.path(index) for index in range(len(directory))], framing)
         else:
             try:
-                yield str(image), Image.fromarray(read_pixels(image, short_side))
+                yield str(image), Image.fromarray(read_pixels(image, framing.short_side, framing.white_level))
             except UnreadableImageError as error:
                 yield str(image), str(error)
 

@@ -24,6 +24,7 @@ from train_pytorch_model.image_classifier.decoding import (
     MAX_JPEG_PIXELS,
     UnreadableImageError,
     decode,
+    highest_value,
 )
 
 CAPACITY = 3 * MAX_JPEG_PIXELS  # bytes of address space; only the pages that images fill take memory
@@ -50,9 +51,16 @@ class Draft:
     """Decodes only; a `Prepare` that needs no PyTorch."""
 
     short_side: int
+    white_level: int
 
     def __call__(self, request: ImageRequest, _: object) -> np.ndarray:
-        return np.asarray(decode(request.file, self.short_side))
+        return np.asarray(decode(request.file, self.short_side, self.white_level))
+
+
+def highest_value_as_pixel(request: ImageRequest, _: object) -> np.ndarray:
+    """A `Prepare`: the highest value of a grey image as a single pixel (1, 1, 3), the high byte first."""
+    high, low = divmod(highest_value(request.file), 256)
+    return np.array([[[high, low, 0]]], np.uint8)
 
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:

@@ -36,7 +36,7 @@ from train_pytorch_model.data.decoder_process import (
     ImageRequest,
     Prepare,
 )
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels
 
 HAS_PROCESSES = hasattr(os, "memfd_create")  # Linux
@@ -73,14 +73,14 @@ class Decoders:
         """Have processes started from now on keep decoded images in this cache."""
         self._cache, self._writers = cache, itertools.count()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End all processes. No thread may be using one any more."""
         for decoder in self._all:
             decoder.end()
 
-    def decode(self, file: Path, short_side: int) -> Pixels:
+    def decode(self, file: Path, short_side: int, white_level: int = MAX_WHITE) -> Pixels:
         """Like `decode_pixels`. Raises `UnreadableImageError`, also for a crash."""
-        return self._prepare_one(Draft(short_side), ImageRequest(os.fspath(file)))
+        return self.prepare_one(Draft(short_side, white_level), ImageRequest(os.fspath(file)))
 
     def prepare(
         self, prepare: Prepare, requests: Sequence[ImageRequest], slots: np.ndarray
@@ -96,12 +96,12 @@ class Decoders:
         reasons: list[str | None] = []
         for slot, request in zip(slots, requests, strict=True):
             try:
-                reasons.append(_fill(slot, self._prepare_one(prepare, request)))
+                reasons.append(_fill(slot, self.prepare_one(prepare, request)))
             except UnreadableImageError as error:
                 reasons.append(str(error))
         return reasons
 
-    def _prepare_one(self, prepare: Prepare, request: ImageRequest) -> Pixels:
+    def prepare_one(self, prepare: Prepare, request: ImageRequest) -> Pixels:
         """An image's pixels, writable. Raises `UnreadableImageError`, also if it ends its process."""
         death = ""
         for _ in range(ATTEMPTS):

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -94,14 +94,9 @@ def num_readers(world: World) -> int:
     return world.cores
 
 
-@contextmanager
-def start_decoders(world: World) -> Iterator[Decoders]:
+def start_decoders(world: World) -> AbstractContextManager[Decoders]:
     """The decoder processes of a training process, for a `with`; for a GPU they import PyTorch as well."""
-    decoders = Decoders([preparation.__name__] if num_readers(world) else [])
-    try:
-        yield decoders
-    finally:
-        decoders.end()
+    return closing(Decoders([preparation.__name__] if num_readers(world) else []))
 
 
 def start_readers(world: World) -> AbstractContextManager[Decoders | None]:
@@ -131,7 +126,7 @@ class Loader:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._readers is None:
-            self._decoders.end()
+            self._decoders.close()
 
     def batches(self, current: Pass, following: Callable[[], Pass | None] = lambda: None) -> Iterator[Batch]:
         """The batches of a pass, in order.

@@ -35,6 +35,8 @@ class Preparation:
     """Framing applied before caching and augmentation; None for the whole image, as random crops need."""
     augment: Augment | None
     """Random augmentation applied after that; None for validation and scoring."""
+    white_level: int
+    """As in `Framing`."""
 
     def __call__(
         self, request: ImageRequest, remember: CachedDecode, decode: Decode = decode_pixels
@@ -43,7 +45,7 @@ class Preparation:
         return pixels if self.augment is None else self.augment(pixels, Random(request.seed))
 
     def _first(self, file: Path, decode: Decode) -> Pixels:
-        pixels = reduce(decode(file, self.short_side), self.short_side)
+        pixels = reduce(decode(file, self.short_side, self.white_level), self.short_side)
         if self.kept is None:
             return pixels
         return view(pixels, self.kept) if self.augment is None else frame_at_most(pixels, self.kept)
@@ -66,9 +68,9 @@ def for_training(recipe: DecidedRecipe, framing: Framing, largest: Framing) -> P
     if recipe.augmentation == "random-resized-crop":  # of the whole image, with pixels to spare
         height, width = (round(BOUND * side) for side in (largest.height, largest.width))
         kept = None if largest.mode == "crop" else replace(largest, height=height, width=width)
-    return Preparation(largest.short_side, kept, augment)
+    return Preparation(largest.short_side, kept, augment, framing.white_level)
 
 
 def for_inference(framing: Framing) -> Preparation:
     """The preparation for validation and scoring."""
-    return Preparation(framing.short_side, framing, None)
+    return Preparation(framing.short_side, framing, None, framing.white_level)

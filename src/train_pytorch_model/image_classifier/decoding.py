@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, BinaryIO
 
+import numpy as np
 from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
 from .unidentified import HEAD_BYTES, describe
@@ -17,6 +18,7 @@ from .unidentified import HEAD_BYTES, describe
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "GIF")
 MAX_PIXELS = 90_000_000
 MAX_JPEG_PIXELS = 180_000_000  # a JPEG, or a phone's MPO, can be decoded at an eighth of its size
+MAX_WHITE = 65_535  # of 16 bits
 BOUND = 1.5  # decoded short side relative to a framing's `short_side`: leaves room for random crops
 
 # Pillow warns above its limit and refuses twice as much. Ours depends on the format, read from the header.
@@ -56,16 +58,31 @@ def read_size(file: str | os.PathLike[str] | BinaryIO) -> tuple[int, int]:
         return (width, height) if is_turned else (height, width)
 
 
-def decode(file: str | os.PathLike[str] | BinaryIO, short_side: int | None = None) -> Image.Image:
+def decode(
+    file: str | os.PathLike[str] | BinaryIO, short_side: int | None = None, white_level: int = MAX_WHITE
+) -> Image.Image:
     """The upright RGB image, or the first frame of an animation; transparency is dropped.
 
     With `short_side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if its short side then still is
-    `BOUND * short_side`, which costs a fraction of the time and memory. Raises `UnreadableImageError`.
+    `BOUND * short_side`, which costs a fraction of the time and memory. Of 16-bit grey images,
+    `white_level` and larger values become white. Raises `UnreadableImageError`.
     """
     with open_image(file) as image:
         if short_side is not None:
             image.draft(None, limit_size(image.size, short_side))
-        return _upright_rgb(image)
+        return _upright_rgb(image, white_level)
+
+
+def has_16_bits(file: str | os.PathLike[str]) -> bool:
+    """Whether an image is grey with 16 bits, by its header alone. Raises `UnreadableImageError`."""
+    with open_image(file) as image:
+        return _has_16_bits(image)
+
+
+def highest_value(file: str | os.PathLike[str]) -> int:
+    """The highest value of a grey image, before it is scaled. Raises `UnreadableImageError`."""
+    with open_image(file) as image:
+        return int(np.asarray(image).max())
 
 
 def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
@@ -102,12 +119,16 @@ def limit_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     return max(bound, round(width * bound / short)), max(bound, round(height * bound / short))
 
 
-def _upright_rgb(image: Image.Image) -> Image.Image:
+def _upright_rgb(image: Image.Image, white_level: int) -> Image.Image:
     """An opened image, decoded by Pillow, upright and in RGB."""
     image.load()
-    upright = _rgb(image)
+    upright = _rgb(image, white_level)
     turned = _UPRIGHT.get(_orientation(image))
     return upright if turned is None else upright.transpose(turned)
+
+
+def _has_16_bits(image: Image.Image) -> bool:
+    return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
 def _find_png_exif(file: IO[bytes]) -> bytes:
@@ -132,12 +153,11 @@ def _orientation(image: Image.Image) -> int:
     return value if value in _UPRIGHT else 1
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _rgb(image: Image.Image, white_level: int) -> Image.Image:
     if image.mode == "RGB":
         return image
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-        # 16-bit grey: `convert` would clip everything above 255 to white.
-        image = image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
+    if _has_16_bits(image):  # `convert` alone would clip everything above 255 to white
+        image = image.convert("I").point(lambda value: value * (255 / white_level)).convert("L")
     elif image.mode in ("I", "F"):
         raise UnreadableImageError(f"its 32 bit pixels (mode {image.mode}) have no known range")
     elif image.mode in ("P", "PA"):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from .decoding import MAX_WHITE
 from .preprocessing import Framing
 
 
@@ -19,6 +20,7 @@ class ClassifierSpec:
     std: tuple[float, float, float]
 
     def as_mapping(self) -> dict[str, Any]:
+        white = self.framing.white_level
         return {
             "architecture": self.architecture,
             "option": self.option,
@@ -29,6 +31,7 @@ class ClassifierSpec:
             "framing": self.framing.mode,
             "mean": list(self.mean),
             "std": list(self.std),
+            **({} if white == MAX_WHITE else {"white_level": white}),
         }
 
     @classmethod
@@ -38,7 +41,11 @@ class ClassifierSpec:
             option=values["option"],
             categories=tuple(values["categories"]),
             framing=Framing(
-                values["height"], values["width"], values["crop_fraction"], values.get("framing", "crop")
+                values["height"],
+                values["width"],
+                values["crop_fraction"],
+                values.get("framing", "crop"),
+                values.get("white_level", MAX_WHITE),
             ),
             mean=tuple(values["mean"]),
             std=tuple(values["std"]),

@@ -106,6 +106,7 @@ def decide(
         cutmix=cutmix,
         balance_classes=recipe.balance_classes,
         freeze_backbone=recipe.freeze_backbone,
+        white_level=recipe.white_level,
         precision=recipe.precision,
         mean=mean,
         std=std,

@@ -10,6 +10,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
 from train_pytorch_model.image_classifier.architectures import family_of
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.advice import (
@@ -80,12 +81,13 @@ class OpenedInputs:
     def fingerprint(self, config: TrainConfig) -> dict[str, str]:
         """The run's identity: parameters, decided recipe, and the sha256 of the model and of each image list.
 
-        Excludes flips: they are decided later, from the pixels.
+        Excludes flips and white: they are decided later, from the pixels.
         """
         recipe = {
             flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
             for name, value in asdict(self.recipe).items()
-            if name != "horizontal_flip" and (name, value) != ("framing", "crop")  # as runs always had it
+            if name not in ("horizontal_flip", "white_level")
+            and (name, value) != ("framing", "crop")  # as runs always had it
         }
         made_by = {"options": self.made_by} if self.made_by else {}
         return {
@@ -97,9 +99,15 @@ class OpenedInputs:
             **made_by,
         }
 
+    def with_white_level(self, white_level: int) -> "OpenedInputs":
+        """The same inputs, in which this value of 16-bit images is white."""
+        framing = replace(self.framing, white_level=white_level)
+        return replace(self, spec=replace(self.spec, framing=framing))
+
     def with_flips(self, horizontal_flip: bool, reason: str = "") -> "TrainingInputs":
         """The inputs to train with: whether images are mirrored is the last entry to be decided."""
-        recipe = DecidedRecipe(**vars(self.recipe) | {"horizontal_flip": horizontal_flip})
+        last = {"horizontal_flip": horizontal_flip, "white_level": self.framing.white_level}
+        recipe = DecidedRecipe(**vars(self.recipe) | last)
         return TrainingInputs(**vars(self) | {"recipe": recipe, "flip_reason": reason})
 
 
@@ -274,7 +282,12 @@ def _classifier_spec(
         architecture=model.architecture,
         option=model.option,
         categories=categories,
-        framing=Framing(*decided.image_size, decided.crop_fraction, decided.framing),
+        framing=Framing(
+            *decided.image_size,
+            decided.crop_fraction,
+            decided.framing,
+            decided.white_level or MAX_WHITE,
+        ),
         mean=decided.mean,
         std=decided.std,
     )

@@ -112,7 +112,8 @@ def sample_images(inputs: TrainingInputs, count: int, world: World) -> Tensor:
     with start_decoders(world) as decoders:
         for index in np.linspace(0, len(images) - 1, count, dtype=np.int64).tolist():
             with suppress(UnreadableImageError):  # training reports it
-                pixels.append(view(decoders.decode(images.path(index), framing.short_side), framing))
+                decoded = decoders.decode(images.path(index), framing.short_side, framing.white_level)
+                pixels.append(view(decoded, framing))
     if not pixels:
         return torch.empty(0, 3, framing.height, framing.width, dtype=torch.uint8)
     return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)

@@ -15,6 +15,7 @@ from train_pytorch_model.data.plan import num_training_steps
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import head_of
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.inputs.opening import TrainingInputs
@@ -150,7 +151,7 @@ def describe(plan: Plan) -> dict[str, str]:
     if inputs.model.is_trained and inputs.model.is_fine_tuned_for(inputs.categories):
         kept = len(set(inputs.categories) & set(inputs.model.categories))
         known = f", {kept} of which it knows"
-    smoothing, statistics = {}, {}
+    smoothing, white, statistics = {}, {}, {}
     if recipe.label_smoothing:
         smoothing = {"Smoothing": f"label smoothing {recipe.label_smoothing:g}, in the training loss only"}
     if plan.keeps_statistics:
@@ -158,6 +159,9 @@ def describe(plan: Plan) -> dict[str, str]:
             "Batch norms": f"use frozen pretrained statistics, moved {STATISTICS_FRACTION:.0%} towards those"
             f" of {num_sampled(inputs, config.batch_size)} training images"
         }
+    if recipe.white_level != MAX_WHITE:
+        reason = "the recipe says so" if inputs.model.recipe.white_level else "the range that a sample uses"
+        white = {"16 bits": f"0 to {recipe.white_level:,} are black to white ({reason})"}
     processes = counted(world.size, "process", "processes")
     up_to = "up to " if len(inputs.training) % plan.global_batch_size else ""
     readers = num_readers(world)
@@ -168,6 +172,7 @@ def describe(plan: Plan) -> dict[str, str]:
         "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason}){_training_sizes(plan)}",
         "Augmenting": _augmentation(inputs),
         **smoothing,
+        **white,
         "Steps": f"{plan.steps_per_epoch:,} per epoch, {plan.schedule.total_steps:,} in total:"
         f" {up_to}{plan.global_batch_size} images per step = batch size {config.batch_size} x {processes}",
         "Peak LR": f"{plan.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"

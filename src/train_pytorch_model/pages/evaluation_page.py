@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.measures.coverage import PERCENTS, Coverage
 from train_pytorch_model.measures.evaluation import Confusion, Evaluation, Outcomes, accuracy_in_images
@@ -84,7 +85,12 @@ def without_images(counts: np.ndarray, categories: Sequence[str]) -> list[str]:
 
 
 def galleries_of(
-    evaluation: Evaluation, outcomes: Outcomes, images: ImageDirectory, indices: np.ndarray, rest: str = ""
+    evaluation: Evaluation,
+    outcomes: Outcomes,
+    images: ImageDirectory,
+    indices: np.ndarray,
+    rest: str = "",
+    white_level: int = MAX_WHITE,
 ) -> list[Gallery]:
     """The most confident mistakes, the least certain predictions and some right ones, with their pictures.
 
@@ -115,7 +121,9 @@ def galleries_of(
     galleries = []
     for (id_, title, text), rows in chosen.items():
         predictions = prediction_rows(outcomes, rows, images, indices)
-        galleries.append(Gallery(id_, title, text, [_card(each, images.root) for each in predictions]))
+        galleries.append(
+            Gallery(id_, title, text, [_card(each, images.root, white_level) for each in predictions])
+        )
     return [gallery for gallery in galleries if gallery.cards or gallery.id == "mistakes"]
 
 
@@ -128,7 +136,7 @@ def _surest_hits(outcomes: Outcomes) -> np.ndarray:
     return surest
 
 
-def _card(prediction: Prediction, root: Path) -> Card:
+def _card(prediction: Prediction, root: Path, white_level: int) -> Card:
     facts = [
         Fact("true", prediction.category, f"{prediction.category_probability:.1%}"),
         Fact("predicted", prediction.predicted, f"{prediction.confidence:.1%}"),
@@ -136,7 +144,9 @@ def _card(prediction: Prediction, root: Path) -> Card:
     if prediction.category == prediction.predicted:
         facts = [Fact("right", prediction.category, f"{prediction.confidence:.1%}")]
     return Card(
-        [thumbnail(root / prediction.file_name)], facts, [prediction.original or prediction.file_name]
+        [thumbnail(root / prediction.file_name, white_level)],
+        facts,
+        [prediction.original or prediction.file_name],
     )
 
 

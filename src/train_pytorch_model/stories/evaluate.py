@@ -45,7 +45,14 @@ def _write(inputs: ScoringInputs, output: Path, predictions: Iterable[Predicted]
 
         mistakes = prediction_rows(outcomes, evaluated.mistakes, inputs.images, indices)
         write_numbers(root, evaluated, categories, mistakes, left_out)
-        galleries = galleries_of(evaluated, outcomes, inputs.images, indices, f"; all are in {MISTAKES}")
+        galleries = galleries_of(
+            evaluated,
+            outcomes,
+            inputs.images,
+            indices,
+            f"; all are in {MISTAKES}",
+            inputs.spec.framing.white_level,
+        )
         page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, galleries, left_out)
         (root / PAGE).write_text(page, encoding="utf-8")
     return evaluated

@@ -19,7 +19,7 @@ from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.run_folder import METRICS, REPORT, TRAINED_MODEL, write_metrics
 from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs
@@ -95,6 +95,7 @@ def _build(root: Path, plan: Plan, state: State, temperature: float, report: str
             image_size=decided.image_size,
             crop_fraction=decided.crop_fraction,
             framing=decided.framing,
+            white_level=None if decided.white_level == MAX_WHITE else decided.white_level,
             mean=decided.mean,
             std=decided.std,
         ),
@@ -139,6 +140,6 @@ def _example(inputs: TrainingInputs) -> str:
     image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
     for index in range(len(inputs.validation)):
         with suppress(UnreadableImageError):
-            image = decode(inputs.validation.path(index), framing.short_side)
+            image = decode(inputs.validation.path(index), framing.short_side, framing.white_level)
             break
     return base64.b64encode(small_jpeg(image, max(framing.height, framing.width))).decode()

@@ -72,7 +72,9 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
             spec=inputs.spec,
             evaluation=evaluated,
             calibrated=calibration.describe(examined.temperature),
-            galleries=galleries_of(evaluated, outcomes, inputs.validation, indices),
+            galleries=galleries_of(
+                evaluated, outcomes, inputs.validation, indices, white_level=inputs.framing.white_level
+            ),
             precision=plan.precision.name,
             config=plan.config,
             recipe=inputs.recipe,

@@ -9,6 +9,7 @@ from pathlib import Path
 from train_pytorch_model.data.chirality import decide_flips
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import start_readers
+from train_pytorch_model.data.white_level import decide_white_level
 from train_pytorch_model.distributed.world import World, is_lost_connection
 from train_pytorch_model.formats.run_folder import is_azure_job
 from train_pytorch_model.inputs.opening import OpenedInputs
@@ -52,7 +53,7 @@ def train(
     """
     started_at = time.perf_counter()
     with start_readers(world) as readers:  # which load PyTorch while the engine is built
-        plan = make_plan(config, decide_flips(inputs, world), world)
+        plan = make_plan(config, decide_flips(decide_white_level(inputs, world), world), world)
         engine = start_engine(plan, fitting_before(plan, output, fresh))
         show_plan(engine.plan)
         with open_run(engine.plan, output, fresh) as run, stops() as stop:
@@ -135,7 +136,7 @@ def publish_best(
 
 def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     """`--dry-run`: train and validate for a few steps, and write nothing."""
-    engine = start_engine(make_plan(config, decide_flips(inputs, world), world))
+    engine = start_engine(make_plan(config, decide_flips(decide_white_level(inputs, world), world), world))
     plan, state = engine.plan, State(engine.plan)
     show_plan(plan)
     with start_readers(world) as readers, open_batches(plan, readers, DRY_RUN_STEPS) as batches:

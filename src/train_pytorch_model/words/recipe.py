@@ -31,6 +31,7 @@ Side = Annotated[
 ]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1, description="above 0 and at most 1")]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1, description="from 0 to 1")]
+White = Annotated[int, msgspec.Meta(ge=1, le=65535, description="from 1 to 65535")]
 Smoothing = Annotated[float, msgspec.Meta(ge=0, lt=1, description="at least 0 and below 1")]
 
 
@@ -106,6 +107,9 @@ class Recipe:
     freeze_backbone: bool = False
     """Train the last layer only."""
 
+    white_level: Annotated[White | None, _metavar("INT")] = None
+    """Value of 16-bit grey images that is white. By default the highest of 8 to 16 bits that they use."""
+
     precision: PrecisionName = "auto"
     """Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else float32."""
 
@@ -165,7 +169,7 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRecipe:
-    """A recipe decided from names and image headers: only flips may still be open, for pixels to decide."""
+    """A recipe decided from names and image headers. Pixels may decide about flips and white."""
 
     image_size: tuple[int, int]
     training_size: tuple[int, int]
@@ -179,6 +183,7 @@ class OpenRecipe:
     cutmix: float
     balance_classes: bool
     freeze_backbone: bool
+    white_level: int | None
     precision: PrecisionName
     """`auto` is left to the hardware: runs on different hardware have the same recipe."""
     mean: tuple[float, float, float]
@@ -190,6 +195,7 @@ class DecidedRecipe(OpenRecipe):
     """A recipe to train with: nothing is open. Entries mean what they mean in `Recipe`."""
 
     horizontal_flip: bool
+    white_level: int
 
 
 def sides(size: int | tuple[int, int]) -> tuple[int, int]:

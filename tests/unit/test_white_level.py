@@ -1,0 +1,68 @@
+"""16-bit images that use fewer bits: as bright as they are meant to be, wherever the model sees them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.painting import paint_folders
+
+from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.data.white_level import decide_white_level, find_white_level
+from train_pytorch_model.distributed.world import World
+from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE, decode
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs.opening import open_training_inputs
+from train_pytorch_model.words.recipe import Recipe
+
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
+
+
+def write_deep(root: Path, highest: int, count: int = 4, suffix: str = ".png") -> Path:
+    """Two categories of 16-bit images, dark and bright, whose values go up to `highest`."""
+    for category, fraction in (("bright", 1.0), ("dark", 0.3)):
+        (root / category).mkdir(parents=True)
+        for index in range(count):
+            random = np.random.default_rng([highest, index])
+            values = random.integers(0, int(highest * fraction) + 1, (32, 32), dtype=np.uint16)
+            values[0, 0] = int(highest * fraction)
+            Image.fromarray(values).save(root / category / f"{index}{suffix}")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("highest", "level"), [(200, 255), (1023, 1023), (3000, 4095), (4096, 8191), (65535, 65535)]
+)
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".pgm"])
+def test_white_is_the_highest_value_of_as_many_bits_as_the_images_use(
+    tmp_path: Path, highest: int, level: int, suffix: str
+) -> None:
+    images = open_image_directory(write_deep(tmp_path / "images", highest, 2, suffix), "Dataset")
+    assert find_white_level(images) == level
+
+
+def test_images_of_eight_bits_are_not_scaled(tmp_path: Path) -> None:
+    images = open_image_directory(paint_folders(tmp_path / "images", 2), "Dataset")
+    assert find_white_level(images) == MAX_WHITE
+
+
+def test_values_up_to_white_are_scaled_and_larger_ones_are_white(tmp_path: Path) -> None:
+    values = np.array([[0, 1, 2048, 4095, 5000, 65535]], np.uint16)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    pixels = np.asarray(decode(tmp_path / "a.png", white_level=4095))
+    assert pixels[0, :, 0].tolist() == [0, 0, 127, 255, 255, 255]
+    assert np.asarray(decode(tmp_path / "a.png"))[0, :, 0].tolist() == [0, 0, 7, 15, 19, 255]
+
+
+@pytest.mark.parametrize(("asked", "level"), [(None, 4095), (8191, 8191)])
+def test_the_recipe_comes_first(tmp_path: Path, asked: int | None, level: int) -> None:
+    images = write_deep(tmp_path / "images", 4000)
+    recipe = Recipe(white_level=asked)
+    InitModel(output=tmp_path / "untrained", architecture="resnet18", recipe=recipe).run()
+    inputs = open_training_inputs(tmp_path / "untrained", images, images)
+    decided = decide_white_level(inputs, ALONE).with_flips(True)
+    assert decided.recipe.white_level == level
+    assert {f.white_level for f in (decided.framing, *decided.training_framings(2))} == {level}
+    assert ClassifierSpec.from_mapping(decided.spec.as_mapping()) == decided.spec
