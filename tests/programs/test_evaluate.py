@@ -97,12 +97,13 @@ def test_the_main_metrics_are_printed(trained: Trained, mislabelled: Path, tmp_p
     metrics = json.loads((output / "metrics.json").read_text())
     correct = round(metrics["accuracy"] * 11)
     worst = min(metrics["per_class"], key=lambda row: float(row["f1"]))
-    counts = f"{correct} of 11 images, 95% confidence interval "
+    counts = f"{correct} of 11 images, 95% interval "
     assert f"Accuracy             {metrics['accuracy']:7.1%}  {counts}" in ended.stdout
+    assert f"Baseline             {metrics['baseline_accuracy']:7.1%}  always guessing" in ended.stdout
     assert "Top 5" not in ended.stdout  # with three categories it says nothing
     assert f"Balanced accuracy    {metrics['balanced_accuracy']:7.1%}  mean recall" in ended.stdout
     assert f"Loss                 {metrics['loss']:7.3f}  nats\n" in ended.stdout
-    assert f"Worst categories     F1 {worst['f1']:.2f}  {worst['category']!r}: precision" in ended.stdout
+    assert f"Worst categories     F1 {worst['f1']:.2f}  recall {worst['recall']:.2f} of" in ended.stdout
     assert ended.stdout.endswith(f"The evaluation is in {output}/evaluation.html\n")
 
 

@@ -61,6 +61,7 @@ def test_metrics_are_one_json_object(written: Path) -> None:
         {
             "images": 6,
             "left_out": 2,
+            "baseline_accuracy": 0.5,
             "accuracy": 4 / 6,
             "top5_accuracy": 1,
             "balanced_accuracy": (2 / 3 + 1 + 1 + 0) / 4,

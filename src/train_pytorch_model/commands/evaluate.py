@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 from train_pytorch_model.commands.processes import options_of, run_on_images
 from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.inputs.opening import ScoringInputs, open_evaluation_inputs
-from train_pytorch_model.machine.console import logger
-from train_pytorch_model.measures.evaluation import TOP_K, Evaluation, accuracy_in_images
+from train_pytorch_model.machine.console import logger, paragraph
+from train_pytorch_model.measures.evaluation import TOP_K, Evaluation
 from train_pytorch_model.measures.evaluation_directory import PAGE, worst_first
+from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
+from train_pytorch_model.words.wording import counted
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
@@ -55,6 +57,7 @@ class Evaluate:
         evaluation = evaluate(inputs, self.output, world)
         if evaluation is None:
             return
+        paragraph(verdict(evaluation, inputs.spec.categories))
         for line in summary(evaluation, inputs.spec.categories):
             logger.info(line)
         logger.info(f"The evaluation is in {self.output}/{PAGE}")
@@ -62,7 +65,12 @@ class Evaluate:
 
 def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a table of the main metrics; `categories` holds the names by class index."""
-    yield f"Accuracy             {evaluation.accuracy:7.1%}  {accuracy_in_images(evaluation)}"
+    low, high = evaluation.accuracy_interval
+    yield (
+        f"Accuracy             {evaluation.accuracy:7.1%}  {evaluation.correct:,} of {evaluation.images:,}"
+        f" images, 95% interval {low:.1%} to {high:.1%}"
+    )
+    yield f"Baseline             {baseline_of(evaluation):7.1%}  {describe_baseline(evaluation, categories)}"
     if len(categories) > TOP_K:  # otherwise it is always 100 %
         yield f"Top 5 accuracy       {evaluation.top5:7.1%}"
     yield f"Balanced accuracy    {evaluation.balanced_accuracy:7.1%}  mean recall of the categories"
@@ -74,8 +82,5 @@ def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
     present = [row for row in worst_first(evaluation, categories) if row.support]
     for index, row in enumerate(present[:NUM_WORST]):
         title = "Worst categories" if index == 0 else ""
-        precision = "never predicted" if row.precision is None else f"precision {row.precision:.2f}"
-        yield (
-            f"{title:21}F1 {row.f1:.2f}  {row.category!r}: {precision}, recall {row.recall:.2f},"
-            f" {row.support:,} images"
-        )
+        images = counted(row.support, "image", "images")
+        yield f"{title:21}F1 {row.f1:.2f}  recall {row.recall:.2f} of {images}: {row.category!r}"

@@ -28,11 +28,12 @@ from train_pytorch_model.inputs.opening import (
     training_inputs,
     with_same_categories,
 )
-from train_pytorch_model.machine.console import logger, set_up
+from train_pytorch_model.machine.console import logger, paragraph, set_up
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.measures.evaluation import Evaluation
 from train_pytorch_model.measures.evaluation_directory import PAGE
+from train_pytorch_model.measures.verdict import verdict
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import FailedToDownloadFilesError
 
@@ -138,13 +139,15 @@ class Fit(ModelOptions):
     def _show(self, evaluation: Evaluation, categories: Sequence[str]) -> None:
         """Log the evaluation, and what to do next."""
         logger.info(f"On {evaluation.images:,} test images, which training has not seen:")
+        paragraph(verdict(evaluation, categories))
         for line in summary(evaluation, categories):
             logger.info(f"  {line}")
         logger.info(f"The model is in {self.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:")
         for command in activation_commands():
             logger.info(f"  {command}")
         model = shlex.quote(str(self.model))
+        logger.info("  # FOLDER: new images")
         logger.info(
             f"  python -m train_pytorch_model score --trained-model {model} --dataset FOLDER"
-            " --scored-dataset scores   # FOLDER: new images"
+            " --scored-dataset scores"
         )

@@ -6,6 +6,7 @@
                              images, left_out                   images evaluated; images that cannot be read
                              accuracy, top5_accuracy, balanced_accuracy
                              accuracy_interval                  [lower, upper] bound of the 95 % interval
+                             baseline_accuracy                  of always guessing the largest category
                              loss                               mean cross entropy, in nats
                              macro_precision, macro_recall, macro_f1
                              weighted_precision, weighted_recall, weighted_f1
@@ -51,6 +52,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.measures.coverage import Answered
 from train_pytorch_model.measures.evaluation import Averages, CalibrationBin, Evaluation, Outcomes, PerClass
+from train_pytorch_model.measures.verdict import baseline_of
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
 METRICS = "metrics.json"
@@ -116,6 +118,7 @@ def write_numbers(
         "left_out": left_out,
         "accuracy": evaluation.accuracy,
         "accuracy_interval": evaluation.accuracy_interval,
+        "baseline_accuracy": baseline_of(evaluation),
         "top5_accuracy": evaluation.top5,
         "balanced_accuracy": evaluation.balanced_accuracy,
         "loss": evaluation.loss,

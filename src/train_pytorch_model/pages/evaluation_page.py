@@ -19,6 +19,7 @@ from train_pytorch_model.measures.evaluation_directory import (
     prediction_rows,
     worst_first,
 )
+from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
 from train_pytorch_model.pages.chart import PERCENT, Chart, Series, line_chart
 from train_pytorch_model.pages.gallery import Card, Fact, Gallery
 from train_pytorch_model.pages.page import png, render_page, shorten, thumbnail
@@ -62,6 +63,8 @@ def common_values(evaluation: Evaluation, spec: ClassifierSpec) -> dict[str, Any
         "evaluation": evaluation,
         "spec": spec,
         "accuracy_in_images": accuracy_in_images(evaluation),
+        "verdict": verdict(evaluation, spec.categories),
+        "baseline": (baseline_of(evaluation), describe_baseline(evaluation, spec.categories)),
         "confusion": confusion_view(evaluation, spec.categories),
         "pairs": confused_rows(evaluation, spec.categories, MAX_PAIRS),
         "rows": worst_first(evaluation, spec.categories)[:MAX_ROWS],

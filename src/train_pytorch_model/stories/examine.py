@@ -12,7 +12,7 @@ from train_pytorch_model.loop.state import ImageResults, State
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
 from train_pytorch_model.measures import evaluation
 from train_pytorch_model.measures.calibration import Temperature, calibrate, describe, fit_temperature
-from train_pytorch_model.measures.evaluation import Outcomes
+from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
 from train_pytorch_model.words.wording import reason_of
 
 TITLE = "Report"
@@ -24,6 +24,8 @@ class Examined:
 
     outcomes: Outcomes
     """Of all validation images, in their order, by the model as it is published."""
+    evaluation: Evaluation
+    """Of these outcomes."""
     indices: np.ndarray
     """(N,), int64: the indices of these images in the given validation dataset."""
     rejected: dict[int, str]
@@ -73,6 +75,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         outcomes = calibrate(outcomes, logits, temperature.value)
     return Examined(
         outcomes=outcomes,
+        evaluation=evaluation.evaluate(outcomes, len(engine.plan.inputs.categories)),
         indices=indices[order],
         rejected={index: reason for results in results_of_all for index, reason in results.rejected.items()},
         temperature=temperature,

@@ -17,7 +17,7 @@ from train_pytorch_model.inputs.bad_images import readable_images
 from train_pytorch_model.loop.plan import Plan, describe
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.measures import calibration, evaluation
+from train_pytorch_model.measures import calibration
 from train_pytorch_model.measures.evaluation_directory import (
     CONFUSION_MATRIX,
     confusion_matrix_csv,
@@ -65,8 +65,7 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
     inputs, progress = plan.inputs, state.progress
     training, validation = state.images["training"], state.images["validation"]
     _, lost = readable_images(validation, examined.rejected)
-    outcomes, indices = examined.outcomes, examined.indices
-    evaluated = evaluation.evaluate(outcomes, len(inputs.categories))
+    evaluated, outcomes, indices = examined.evaluation, examined.outcomes, examined.indices
     page = render_report(
         Report(
             spec=inputs.spec,

@@ -25,6 +25,7 @@ from train_pytorch_model.machine.console import logger, paragraph, progress_bar,
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.measures.evaluation import TOP_K
 from train_pytorch_model.measures.time_budget import duration
+from train_pytorch_model.measures.verdict import verdict
 from train_pytorch_model.stories.examine import Examined, examine
 from train_pytorch_model.stories.publish import publish
 from train_pytorch_model.stories.report import report_on, stopped_early
@@ -57,17 +58,21 @@ def train(
         engine = start_engine(plan, fitting_before(plan, output, fresh))
         show_plan(engine.plan)
         with open_run(engine.plan, output, fresh) as run, stops() as stop:
-            state = train_epochs(engine, run, readers, stop)
+            state, examined = train_epochs(engine, run, readers, stop)
     wait_until_published(world)
     best = state.best
     paragraph(
         f"Trained in {duration(time.perf_counter() - started_at)}. Best epoch: {best.epoch}, validation"
         f" loss {best.metrics.loss:.4f}, accuracy {best.metrics.top1:.1%}."
     )
+    if examined:
+        paragraph(verdict(examined.evaluation, plan.inputs.categories))
     paragraph(state.budget().verdict)
 
 
-def train_epochs(engine: Engine, run: Run, readers: Decoders | None, stop: StopRequests) -> State:
+def train_epochs(
+    engine: Engine, run: Run, readers: Decoders | None, stop: StopRequests
+) -> tuple[State, Examined | None]:
     """Train the remaining epochs, and publish the best one's model with the report."""
     plan, state = engine.plan, State(engine.plan)
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
@@ -113,7 +118,7 @@ def train_epochs(engine: Engine, run: Run, readers: Decoders | None, stop: StopR
         if examined:
             tracker.conclude(examined.metrics)
     publish_best(run, state, examined, pages[0].text if pages else "", saver.unsaved)
-    return state
+    return state, examined
 
 
 def publish_best(
