@@ -17,6 +17,17 @@ def paint(category: str, index: int, size: tuple[int, int] = (32, 32)) -> Image.
     return Image.fromarray((np.asarray(COLOURS[category]) + noise).clip(0, 255).astype(np.uint8))
 
 
+def paint_scene(index: int, size: tuple[int, int] = (96, 64)) -> Image.Image:
+    """An RGB image of size (width, height) with coarse shapes and fine detail, as a photograph has."""
+    random, pixels = np.random.default_rng([7, index]), np.full((size[1], size[0], 3), 128.0)
+    for side in (2, 3, 5, 8, 13, 21, 34):
+        waves = random.normal(0, 120 / side, (side, side, 3)).astype(np.float32)
+        for channel in range(3):
+            plane = Image.fromarray(waves[:, :, channel]).resize(size, Image.Resampling.BICUBIC)
+            pixels[:, :, channel] += np.asarray(plane)
+    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+
 def encode(image: Image.Image, kind: str = "PNG") -> bytes:
     """The image as a file of that format."""
     buffer = io.BytesIO()

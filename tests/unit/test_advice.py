@@ -1,6 +1,7 @@
 """What is said about unusual inputs before training or evaluating begins."""
 
 from pathlib import Path
+from shutil import copy
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from tests.painting import paint_folders
 
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.manifest import write_manifest
+from train_pytorch_model.inputs import twins
 from train_pytorch_model.inputs.advice import imbalance_warning, learning_warnings
 from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_training_inputs
 from train_pytorch_model.words.recipe import Recipe
@@ -32,19 +34,39 @@ def test_unusual_data_is_warned_about(tmp_path: Path) -> None:
 
 def test_validating_on_training_images_is_a_warning(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
-    images, copied, other = (paint_folders(tmp_path / name, 2, ("blue", "red")) for name in "abc")
+    images, copied, other = (paint_folders(tmp_path / name, 4, ("blue", "red")) for name in "abc")
+    (copied / "red/3.png").write_bytes((copied / "red/3.png").read_bytes() + b"0")
     for file in other.glob("*/*"):
         file.write_bytes(file.read_bytes() + b"0")  # other images of the same names
 
     def overlap_warnings(validation: Path) -> list[str]:
         warnings = open_training_inputs(model, images, validation).warnings
-        return [warning for warning in warnings if "memorises its training images" in warning]
+        return [warning for warning in warnings if "memorizes its training images" in warning]
 
     (same,) = overlap_warnings(tmp_path / "b/../a")
     assert same.startswith("Training and validation dataset are the same directory: ")
     (alike,) = overlap_warnings(copied)
-    assert alike.startswith("Training and validation dataset hold the same images: ")
+    assert alike.startswith("7 of 8 validation images are also among the training images: ")
     assert overlap_warnings(other) == []
+
+
+def test_large_data_sets_are_sampled_for_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(twins, "MAX_COMPARED", 3)
+    images, copied = (paint_folders(tmp_path / name, 4, ("blue", "red")) for name in "ab")
+    warnings = open_training_inputs(write_model(tmp_path / "model"), images, copied).warnings
+    assert any(warning.startswith("At least 3 of 8 validation images are also among") for warning in warnings)
+
+
+def test_identical_files_in_two_categories_are_a_warning(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    images, other = (
+        paint_folders(tmp_path / name, 4, ("blue", "red"), first=10 * ord(name)) for name in "ab"
+    )
+    copy(images / "blue/970.png", images / "red/again.png")
+    copy(images / "red/971.png", other / "blue/980.png")
+    warnings = open_training_inputs(model, images, other).warnings
+    assert "2 images have an identical file in another category." in warnings
+    assert any(warning.startswith("1 of 8 validation images are also among") for warning in warnings)
 
 
 def test_more_validation_than_training_images_are_a_warning(tmp_path: Path) -> None:
@@ -60,7 +82,7 @@ def test_more_validation_than_training_images_are_a_warning(tmp_path: Path) -> N
 def test_freezing_a_random_backbone_is_a_warning(tmp_path: Path, is_pretrained: bool) -> None:
     recipe = Recipe(freeze_backbone=True, mean=HALF, std=HALF)
     model = write_model(tmp_path / "model", recipe, is_pretrained)
-    training, validation = (paint_folders(tmp_path / name, 2, first=ord(name)) for name in "ab")
+    training, validation = (paint_folders(tmp_path / name, 2, first=10 * ord(name)) for name in "ab")
     warnings = open_training_inputs(model, training, validation).warnings
     said = "Only the last layer is trained, and the weights before it are random."
     assert [warning.startswith(said) for warning in warnings] == ([] if is_pretrained else [True])

@@ -1,18 +1,17 @@
 """Warnings about inputs that can be used, but do not teach or show what their user expects of them."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_by_type_inference
+from train_pytorch_model.inputs.twins import IdenticalFiles
 from train_pytorch_model.words.errors import MAX_LISTED_PROBLEMS
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.wording import counted, parameter
 
 IMBALANCE = 10  # largest to smallest category; from this ratio on, rare categories are hardly learned
-NUM_COMPARED = 16  # files whose sizes are compared to detect a copied directory
 FEW_TRAINING_IMAGES = 500  # per category on average; with fewer, training from scratch learns little
 
 
@@ -62,22 +61,31 @@ def naming_warnings(categories: Sequence[str]) -> Iterator[str]:
         )
 
 
-def sameness_warnings(training: ImageDirectory, validation: ImageDirectory) -> Iterator[str]:
-    """Yield a warning if the datasets hold the same images, or are likely to be swapped."""
+def sameness_warnings(
+    training: ImageDirectory, validation: ImageDirectory, identical: IdenticalFiles
+) -> Iterator[str]:
+    """Yield warnings if the data sets hold the same images, contradict each other, or are likely swapped."""
     overfit = (
-        "validation then measures how well the model memorises its training images, not how good it is."
-        " `split` divides a directory."
+        "validation then measures how well the model memorizes its training images, not how good it is."
+        " `split` keeps copies together."
     )
+    at_least = "At least " if identical.is_sample else ""
     is_same = training.root.samefile(validation.root)
     if is_same and np.intersect1d(training.rows, validation.rows).size:
         yield f"Training and validation dataset are the same directory: {overfit}"
-    elif not is_same and _are_copies(training, validation):
-        yield f"Training and validation dataset hold the same images: {overfit}"
-    elif len(validation) > len(training):
+    elif identical.shared:
+        images = counted(len(validation), "validation image is", "validation images are")
+        yield f"{at_least}{identical.shared:,} of {images} also among the training images: {overfit}"
+    if len(validation) > len(training):
         yield (
             f"More images to validate on ({len(validation):,}) than to train on ({len(training):,}): are"
             f" {parameter('training_dataset')} and {parameter('validation_dataset')} swapped?"
         )
+    categories = np.concatenate([training.class_indices, validation.class_indices])
+    first, other = categories[identical.pairs].T
+    if contradicting := int(np.count_nonzero(first != other)):
+        copies = counted(contradicting, "image has", "images have")
+        yield f"{at_least}{copies} an identical file in another category."
 
 
 def familiarity_warnings(model: ModelDirectory, images: ImageDirectory) -> Iterator[str]:
@@ -93,13 +101,3 @@ def familiarity_warnings(model: ModelDirectory, images: ImageDirectory) -> Itera
             "These images have the names of the validation images that chose the model's epoch. If they are"
             " the same, the accuracy is optimistic: evaluate on other images."
         )
-
-
-def _are_copies(one: ImageDirectory, other: ImageDirectory) -> bool:
-    """Whether two directories list the same images, and a sample of the files agrees in size."""
-    if len(one) != len(other) or one.fingerprint() != other.fingerprint():
-        return False
-    indices = np.linspace(0, len(one) - 1, NUM_COMPARED, dtype=np.int64).tolist()
-    with suppress(OSError):
-        return all(one.path(index).stat().st_size == other.path(index).stat().st_size for index in indices)
-    return False

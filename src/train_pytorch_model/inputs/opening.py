@@ -21,6 +21,7 @@ from train_pytorch_model.inputs.advice import (
 )
 from train_pytorch_model.inputs.bad_images import BadImage, read_headers, without_bad_images
 from train_pytorch_model.inputs.decide import decide, is_early, share_shown
+from train_pytorch_model.inputs.twins import IdenticalFiles, find_identical
 from train_pytorch_model.words.config import TrainConfig, flag
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, bulleted
 from train_pytorch_model.words.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, DecidedRecipe, OpenRecipe, sides
@@ -49,6 +50,7 @@ class OpenedInputs:
     """Describes the trained model."""
     size_reason: str
     bad_images: tuple[BadImage, ...]
+    identical: IdenticalFiles
     warnings: tuple[str, ...]
     test: ImageDirectory | None = None
     """Images of the same folder that are kept for a test of the trained model."""
@@ -142,6 +144,7 @@ def training_inputs(
     training, bad_training = without_bad_images(training, headers.bad)
     validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
     bad_images = (*bad_training, *bad_validation)
+    identical = find_identical(training, validation)
     recipe, size_reason = decide(model, headers.common_size, training.categories, epochs, sizes=headers.sizes)
     spec = _classifier_spec(model, training.categories, recipe)
     return OpenedInputs(
@@ -152,12 +155,13 @@ def training_inputs(
         spec=spec,
         size_reason=size_reason + share_shown(spec.framing, headers.sizes),
         bad_images=bad_images,
+        identical=identical,
         warnings=(
             *training.warnings(),
             *naming_warnings(training.categories),
             *learning_warnings(training.class_counts(), model),
             *validation.warnings(),
-            *sameness_warnings(training, validation),
+            *sameness_warnings(training, validation, identical),
         ),
     )
 
