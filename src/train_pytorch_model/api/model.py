@@ -18,7 +18,6 @@ from train_pytorch_model.measures.evaluation_directory import PAGE
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
-    import torch
     from PIL import Image
 
     from train_pytorch_model.image_classifier.classifier import ImageClassifier
@@ -105,12 +104,13 @@ class Model:
         Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
         """
         from train_pytorch_model.distributed.world import World
+        from train_pytorch_model.image_classifier.device import best_device
         from train_pytorch_model.stories.evaluate import evaluate
 
         inputs = open_evaluation_inputs(self.root, Path(folder))
         with TemporaryDirectory() as temporary:
             root = Path(temporary, "evaluation") if output is None else Path(output)
-            numbers = evaluate(inputs, root, World(0, 1, 0, 1, _device()))
+            numbers = evaluate(inputs, root, World(0, 1, 0, 1, best_device()))
             assert numbers is not None  # on the main process
             return Evaluated(numbers, (root / PAGE).read_text(encoding="utf-8"))
 
@@ -124,11 +124,12 @@ class Model:
 
     def _loaded(self) -> "ImageClassifier":
         from train_pytorch_model.image_classifier.classifier import ImageClassifier
+        from train_pytorch_model.image_classifier.device import best_device
         from train_pytorch_model.networks.models import build_model
 
         if self._classifier is None:
             network = build_model(self._directory, self.categories)
-            self._classifier = ImageClassifier(self._spec, network, _device())
+            self._classifier = ImageClassifier(self._spec, network, best_device())
         return self._classifier
 
 
@@ -160,12 +161,6 @@ def _images(
                 yield str(image), Image.fromarray(read_pixels(image, framing.short_side, framing.white_level))
             except UnreadableImageError as error:
                 yield str(image), str(error)
-
-
-def _device() -> "torch.device":
-    import torch
-
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _framed(page: str) -> str:

@@ -232,7 +232,9 @@ class _PendingBatch:
 def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
     """The same batches on a device; a GPU receives each one while it still computes the previous one."""
     if device.type != "cuda":
-        yield from batches
+        for batch in batches:
+            images, targets = batch.images.to(device), batch.targets.to(device)
+            yield replace(batch, images=images, targets=targets)
         return
     copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     ahead: deque[tuple[Batch, torch.cuda.Event]] = deque()

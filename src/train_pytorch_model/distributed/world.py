@@ -19,6 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from train_pytorch_model.distributed.lost_ranks import Peer, find_failures
+from train_pytorch_model.image_classifier.device import best_device
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.words.errors import LostRankError
 
@@ -159,10 +160,9 @@ def join_world() -> Iterator[World]:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    has_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", local_rank) if has_gpu else torch.device("cpu")
+    device = best_device(local_rank)
     world = World(rank, size, local_rank, local_size, device)
-    if has_gpu:
+    if device.type == "cuda":
         torch.cuda.set_device(device)
     torch.set_num_threads(world.cores)
     if size == 1:

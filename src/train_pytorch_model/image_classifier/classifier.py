@@ -42,7 +42,7 @@ class ImageClassifier:
         # By default cuDNN may use TF32, whose 10-bit mantissas change probabilities by 1e-3.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             logits: Tensor = self._model(images)
-        return logits.double().softmax(dim=1).numpy(force=True)
+        return logits.cpu().double().softmax(dim=1).numpy(force=True)
 
     def classify(self, images: Sequence[Image.Image]) -> np.ndarray:
         """Probabilities (number of images, categories), float64, of RGB images of any size."""

@@ -18,6 +18,7 @@ from PIL import Image
 
 from .classifier import BATCH_SIZE, ImageClassifier
 from .decoding import UnreadableImageError
+from .device import best_device
 from .pixels import read_pixels
 from .scored_columns import ERROR_COLUMN, IMAGE_COLUMN, LABEL_COLUMN, NAME_COLUMN, PROBABILITY_PREFIX
 from .spec import ClassifierSpec
@@ -128,6 +129,5 @@ def _refuse(reason: str) -> Any:
 
 
 def _load_pyfunc(path: str, model_config: dict[str, Any]) -> ServedClassifier:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = ClassifierSpec.from_mapping(model_config)
-    return ServedClassifier(ImageClassifier.load(spec, Path(path), device))
+    return ServedClassifier(ImageClassifier.load(spec, Path(path), best_device()))

@@ -1,6 +1,6 @@
 """The engine of a run: network, optimizer and step, built once from a plan."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,8 +43,8 @@ class Engine:
     optimizer: SGD
     scaler: GradScaler
     take_step: Step
-    generator: torch.Generator
-    """The default generator of the device, from which layers such as dropout draw."""
+    seed_layers: Callable[[int], object]
+    """Seeds the device's generator, from which layers such as dropout draw."""
 
     @property
     def world(self) -> World:
@@ -64,7 +64,7 @@ class Engine:
         """
         inputs = self.plan.inputs
         seed = derive_seed(self.plan.config.random_seed, "noise", epoch, step, self.world.rank)
-        self.generator.manual_seed(seed)
+        self.seed_layers(seed)
         cutmix = inputs.recipe.cutmix
         return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
 
@@ -125,7 +125,7 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
         optimizer=optimizer,
         scaler=scaler,
         take_step=take_step,
-        generator=_generator_of(world.device),
+        seed_layers=_seeder_of(world.device),
     )
 
 
@@ -163,5 +163,10 @@ def _lr_factors(
     return factors.get(head, 1.0), factors.get(body, 1.0) if body.requires_grad else 1.0
 
 
-def _generator_of(device: torch.device) -> torch.Generator:
-    return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+def _seeder_of(device: torch.device) -> Callable[[int], object]:
+    if device.type == "cuda":
+        return torch.cuda.default_generators[device.index].manual_seed
+    if device.type == "cpu":
+        return torch.default_generator.manual_seed
+    seed: Callable[[int], object] = torch.get_device_module(device).manual_seed
+    return seed

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.image_classifier.device import exact_device
 from train_pytorch_model.loop.read_later import read_later
 from train_pytorch_model.measures.evaluation import TOP_K, Outcomes
 
@@ -29,19 +30,20 @@ class Sums:
     """The running sums of a pass, on the device: adding never waits for it."""
 
     def __init__(self, device: torch.device) -> None:
-        self.values = torch.zeros(4, dtype=torch.float64, device=device)
+        self.values = torch.zeros(4, dtype=torch.float64, device=exact_device(device))
         """Loss, top-1 hits, top-5 hits, images: float64 for exact counts and a loss that does not drift."""
 
     @torch.no_grad()
     def add(self, loss_sum: Tensor, logits: Tensor, targets: Tensor) -> None:
         """Add a batch: the sum of its losses, logits (B, C), targets (B,) or their probabilities (B, C)."""
         ranks = _ranks(logits, targets if targets.ndim == 1 else targets.argmax(dim=1))
+        device = self.values.device
         self.values += torch.stack(
             [
-                loss_sum.detach().double(),
-                (ranks == 0).sum().double(),
-                (ranks < TOP_K).sum().double(),
-                torch.full((), len(targets), dtype=torch.float64, device=logits.device),
+                loss_sum.detach().to(device).double(),
+                (ranks == 0).sum().to(device).double(),
+                (ranks < TOP_K).sum().to(device).double(),
+                torch.full((), len(targets), dtype=torch.float64, device=device),
             ]
         )
 
@@ -65,11 +67,12 @@ class OutcomeRows:
     """The outcome of each image of a pass, 40 bytes each on the device: adding never waits for it."""
 
     def __init__(self, device: torch.device) -> None:
-        self._rows = [torch.empty(5, 0, dtype=torch.float64, device=device)]
+        self._rows = [torch.empty(5, 0, dtype=torch.float64, device=exact_device(device))]
 
     @torch.no_grad()
     def add(self, logits: Tensor, targets: Tensor) -> None:
         """Add a batch of logits (B, C) and targets (B,)."""
+        logits, targets = logits.to(self._rows[0].device), targets.to(self._rows[0].device)
         probabilities = logits.double().softmax(dim=1)  # (B, C)
         predicted = logits.argmax(dim=1)  # the first on ties
         chosen = torch.stack([predicted, targets], dim=1)  # (B, 2)

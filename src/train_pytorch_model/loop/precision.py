@@ -53,6 +53,8 @@ def choose_precision(requested: str, device: torch.device) -> Precision:
         if capability >= FLOAT16_CAPABILITY:
             return Precision(torch.float16, f"{name} computes it in hardware, but not bfloat16")
         return Precision(torch.float32, f"{name} has neither bfloat16 nor float16")
+    if device.type != "cpu":
+        return Precision(torch.float32, f"others are not measured on {device.type}")
     if _cpu_has_bfloat16():
         return Precision(torch.bfloat16, "this CPU computes it in hardware")
     return Precision(torch.float32, "this CPU has no bfloat16")
