@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -68,14 +69,23 @@ def note(event, details):
 sys.addaudithook(note)
 """
 
+# Run by the interpreter before the program: a worker has a bug, and no space for a file about it.
+BUG = """
+import os, resource, socket
+
+if "RANK" in os.environ:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    socket.gethostname = lambda: 1 / 0
+"""
+
 AGENT = """
 import sys
 from train_pytorch_model.distributed.launcher import start_workers
 from train_pytorch_model.machine.launch import Agent
 
 if __name__ == "__main__":
-    node_rank, port, *arguments = sys.argv[1:]
-    agent = Agent(1, num_nodes=2, node_rank=int(node_rank), master_addr="127.0.0.1", master_port=int(port))
+    nodes, node_rank, port, *arguments = sys.argv[1:]
+    agent = Agent(3 - int(nodes), int(nodes), int(node_rank), master_addr="127.0.0.1", master_port=int(port))
     sys.exit(start_workers(agent, ["train", *arguments]))
 """
 
@@ -154,7 +164,7 @@ def test_the_agents_of_two_nodes_connect_and_train_together(
     port = str(free_port())
     nodes = [
         subprocess.Popen(
-            [sys.executable, "-c", AGENT, str(node_rank), port, *command],
+            [sys.executable, "-c", AGENT, "2", str(node_rank), port, *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -193,3 +203,20 @@ def test_torchrun_scores_and_evaluates_with_two_processes_as_one_does(
     for name in ("score-{}/scores.csv", "score-{}/bad_images.csv", "evaluate-{}/metrics.json"):
         of_one, of_two = ((tmp_path / name.format(size)).read_text() for size in (1, 2))
         assert of_two == of_one
+
+
+def test_a_bug_in_a_worker_is_reported_without_space_for_temporary_files(
+    folders: Path,
+    float32_resnet18: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = tmp_path_factory.mktemp("site")
+    (site / "sitecustomize.py").write_text(BUG)
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    command = ["-c", AGENT, "1", "0", "0", *arguments(folders, float32_resnet18, tmp_path / "trained")]
+    ended = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count("ZeroDivisionError: division by zero\n") >= 1
+    assert re.search(r"\nRank [01] ended with exit code 1\.\n$", ended.stderr)

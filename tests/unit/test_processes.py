@@ -1,5 +1,6 @@
 """Inputs are opened before PyTorch is loaded, unless a launcher has started several processes."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,12 +9,15 @@ from typing import Any
 import pytest
 import torch
 import tyro
+from torch.distributed import DistNetworkError
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 
 from train_pytorch_model.commands.processes import options_of, run_in_processes
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
+from train_pytorch_model.distributed import launcher
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.machine.launch import Agent, LaunchError
+from train_pytorch_model.machine.launch import LAUNCHER, Agent, LaunchError
 from train_pytorch_model.machine.priority import SWITCH_S
 from train_pytorch_model.stories import processes as stories
 from train_pytorch_model.words.config import TrainConfig
@@ -119,3 +123,19 @@ def test_the_options_of_a_command_become_those_of_its_workers() -> None:
     assert list(options_of(train.parameters)) == [
         *("--warmup-step-number", "2", "--learning-rate", "1e-07", "--random-seed", "-3")
     ]
+
+
+def test_processes_that_cannot_meet_are_reported_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without a loopback interface, which only the administrator can take away."""
+
+    def fail(*_: object) -> Any:
+        raise RendezvousConnectionError("See inner exception.") from DistNetworkError(
+            "Network is\nunreachable"
+        )
+
+    monkeypatch.setattr(launcher, "elastic_launch", lambda *_: fail)
+    with pytest.raises(
+        LaunchError, match=r"cannot meet on this machine, .* loopback .*: Network is unreachable"
+    ):
+        launcher.start_workers(Agent(2), COMMAND)
+    assert LAUNCHER not in os.environ

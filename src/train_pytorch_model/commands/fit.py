@@ -72,7 +72,7 @@ class Fit(ModelOptions):
         if self.output:
             return self.output
         folder = self.folder if self.folder.name.strip(".") else self.folder.resolve()
-        return folder.with_name(f"{folder.name}-model")
+        return folder.parent / f"{folder.name}-model"
 
     def run(self, stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests) -> None:
         """Train the model, unless that is done, and evaluate it on images held out from training."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.errors import ParameterError
 
-_DATA = ("training_dataset", "validation_dataset", "dataset", "input")
+_DATA = ("training_dataset", "validation_dataset", "dataset", "input", "folder")
 _OUTPUT = ("trained_model", "scored_dataset", "output")
 _MODEL = ("untrained_model", "trained_model", "architecture")
 NAMES: Mapping[str, Sequence[str]] = {
@@ -61,14 +61,16 @@ def hints(arguments: Iterable[str], verb: str, options: Mapping[str, Sequence[st
             yield f"{option} is not an option: {REMARKS[name]}"
             continue
         meant = NAMES.get(name, (name,))
-        if here := [flag(each) for each in meant if each in options[verb]]:
+        if "folder" in meant and "folder" in options[verb]:
+            yield f"{option} is not an option here: name the folder alone."
+        elif here := [flag(each) for each in meant if each in options[verb]]:
             yield f"{option} is {' or '.join(here)} here."
-            continue
-        for each in meant:
-            if verbs := [other for other in options if each in options[other]]:
-                called = option if each == name else f"{option} is {flag(each)} here, which"
-                yield f"{called} is not an option of {verb}, but of {' and '.join(verbs)}."
-                break
+        else:
+            for each in meant:
+                if verbs := [other for other in options if each in options[other]]:
+                    called = option if each == name else f"{option} is {flag(each)} here, which"
+                    yield f"{called} is not an option of {verb}, but of {' and '.join(verbs)}."
+                    break
 
 
 def missing_verb(first: str, verbs: Sequence[str], prog: str) -> ParameterError:

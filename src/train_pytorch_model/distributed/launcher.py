@@ -6,11 +6,13 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 
+from torch.distributed import DistError
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from train_pytorch_model.machine.launch import LAUNCHER, PROGRAM, Agent
+from train_pytorch_model.machine.launch import LAUNCHER, PROGRAM, Agent, LaunchError
 
 # Its report of a failed worker would duplicate ours. The second logger has its own level.
 ITS_LOGGERS = ("torch.distributed.elastic", "torch.distributed.elastic.agent.server.api")
@@ -18,7 +20,7 @@ REPORTED = (2, 3, 4)  # exit statuses of errors that the rank has printed itself
 
 
 def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
-    """Start this node's workers and wait for them; return the exit status.
+    """Start this node's workers and wait for them; return the exit status. Raises `LaunchError`.
 
     Without restarts: a restarted process group would read the addresses of the previous one.
     """
@@ -44,6 +46,14 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
         return _report(error)
     except SignalException as error:
         return 128 + int(error.sigval)
+    except (RendezvousError, DistError) as error:
+        where = (
+            "on this machine, as if it had no loopback interface"
+            if is_one_node
+            else f"at {config.rdzv_endpoint}"
+        )
+        reason = " ".join(str(error.__cause__ or error).split())[:300]
+        raise LaunchError(f"The processes of the run cannot meet {where}: {reason}") from error
     finally:
         del os.environ[LAUNCHER]  # it must not reach processes that are started later
     return 0

@@ -13,7 +13,7 @@ from train_pytorch_model.distributed.launcher import start_workers
 from train_pytorch_model.distributed.world import World, join_world
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.machine.launch import Agent, Worker, decide
+from train_pytorch_model.machine.launch import LAUNCHER, Agent, Worker, decide
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.priority import short_switch_interval
 
@@ -36,6 +36,8 @@ def run_story(
     part = decide(os.environ, torch.cuda.device_count())
     if part.note:
         logger.info(part.note)
+    if LAUNCHER in os.environ:  # which needs no file with this process's error, and fails if /tmp is full
+        os.environ.pop("TORCHELASTIC_ERROR_FILE", None)
     if isinstance(part, Worker):
         _work(part, story, open_inputs, opened, options)
     elif opened is not None or open_inputs() is not None:
