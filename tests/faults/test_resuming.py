@@ -11,7 +11,6 @@ import pytest
 from tests.faults.trials import (
     Bench,
     Ended,
-    Injection,
     Result,
     checkpoints_of,
     result_of,
@@ -109,27 +108,6 @@ def test_a_run_resumes_with_another_number_of_processes_and_warns(
     )
     assert "Resumed     in epoch 2, after 8 of 15 images\n" in ended.stdout
     assert [json.loads(record)["epoch"] for record in result_of(output).metrics] == [1, 2]
-
-
-def test_a_restarted_azure_job_finds_its_checkpoints_in_outputs(
-    bench: Bench, undisturbed: Undisturbed, tmp_path: Path, output: Path
-) -> None:
-    """Only outputs/ survives the restart: the trained model has a new folder."""
-    as_a_job: list[Injection] = [
-        ("as_an_azure_job", {"folder": str(tmp_path)}),
-        ("constants", {"stories__train__UPLOADED_EVERY_S": 0.0}),
-    ]
-    kill = ("signal_at_step", {"number": 5, "signals": [signal.SIGKILL]})
-    assert bench.train(output, injections=[*as_a_job, kill]).statuses == [-signal.SIGKILL]
-    run = tmp_path / "outputs" / "train_pytorch_model"
-    assert len(list((run / "checkpoints").glob("*.json"))) == 2
-    other = tmp_path / "elsewhere" / "trained"
-    ended = bench.train(other, injections=as_a_job)
-    assert ended.statuses == [0], ended
-    assert "Resumed     in epoch 2" in ended.stdout
-    assert result_of(other) == undisturbed(1)
-    assert not run.exists()
-    assert not output.exists()
 
 
 def flip(path: Path) -> None:

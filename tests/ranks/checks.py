@@ -224,7 +224,7 @@ def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     training = start_training(config, inputs, world)
     with (
         uncached(training.plan) as batches,
-        Saver(Path("nowhere"), 1e9, training.engine, training.state, StopRequests()) as saver,
+        Saver(Path("nowhere"), 1e9, training.engine, training.state, StopRequests(), print) as saver,
     ):
         try:
             training.train(batches, lambda done: saver.after_step(done.loss_sum))

@@ -226,7 +226,7 @@ def test_an_epoch_resumed_in_its_validation_leaves_out_the_same_images(training:
 def test_a_rollback_keeps_the_elapsed_time_and_halves_the_learning_rate(
     training: Training, tmp_path: Path
 ) -> None:
-    with Saver(tmp_path, 1e9, training.engine, training.state, StopRequests()) as saver:
+    with Saver(tmp_path, 1e9, training.engine, training.state, StopRequests(), print) as saver:
         training.state.progress.run_s = 3600.0
         training.state.progress.steps_done = 2
         saver.roll_back(NotFiniteError("A loss"))

@@ -1,5 +1,6 @@
 """When checkpoints are written after epochs: rarely if epochs are short, and always after the last one."""
 
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from tests.trainings import start_training
 
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop import saving
+from train_pytorch_model.loop.checkpoints.checkpoint import save_checkpoint
 from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, Saver
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.words.config import TrainConfig
@@ -45,7 +47,9 @@ def test_epochs_are_written_some_time_apart_and_the_last_one_always_is(
     training = start_training(TrainConfig(epochs=9), inputs)
     state, folder = training.state, tmp_path / "checkpoints"
     saved = []
-    with Saver(folder, every_s, training.engine, state, StopRequests()) as saver:
+    with Saver(
+        folder, every_s, training.engine, state, StopRequests(), partial(save_checkpoint, folder)
+    ) as saver:
         for end in ends:
             clock.now[0] = end
             state.progress.epoch = 10 if end == ends[-1] else 2

@@ -144,6 +144,8 @@ def check_run(
     """
     is_main = rank_of(os.environ) == 0
     run = RunFolder.beside(output)
+    if is_main and not fresh and run.restore_from_output():
+        logger.info(f"The checkpoint is the copy in {output}")
     check_output(output, name, by_writing=is_main, token=run.token)
     if is_main and not run.root.exists():
         check_output(run.root, name)

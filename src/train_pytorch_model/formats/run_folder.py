@@ -9,9 +9,10 @@
                             status.json     how a failed run ended
                             untrained-…/    the untrained model that `fit` has made
 
-In an Azure ML job, which keeps outputs/ and restores it after a restart, the folder is
-outputs/train_pytorch_model/ instead. Beside it, error_info.json says what went wrong, in the designer's
-terms, whatever the verb.
+In an Azure ML job, the folder is outputs/train_pytorch_model/ instead: Azure uploads it as it changes, and
+may restore it when it restarts the job on another node. In case it does not, `_run` in the output, which is a
+mounted storage, holds a copy of the config and the checkpoints until the model is published. Beside the
+folder, error_info.json says what went wrong, in the designer's terms, whatever the verb.
 """
 
 import json
@@ -27,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from train_pytorch_model.formats.reading import MalformedFileError, read_json
+from train_pytorch_model.formats.reading import INCOMPLETE, MalformedFileError, read_json
 from train_pytorch_model.formats.writing import write_durably
 from train_pytorch_model.words.errors import OutputDirectoryError, UserError
 from train_pytorch_model.words.wording import parameter
@@ -41,6 +42,7 @@ ERROR_INFO = "error_info.json"
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
 LOCK = "lock"
+COPY = "_run"
 TRAINED_MODEL = "trained_model"
 UNTRAINED = "untrained-"
 
@@ -55,11 +57,13 @@ class RunFolder:
     """The folder of one run; it exists after `make`."""
 
     root: Path
+    output: Path | None = None
+    """Where a copy is kept, in an Azure ML job."""
 
     @classmethod
     def beside(cls, trained_model: Path) -> "RunFolder":
         if is_azure_job():
-            return cls(OUTPUTS / "train_pytorch_model")
+            return cls(OUTPUTS / "train_pytorch_model", trained_model)
         # It may be `..`, or even `/`; a link is not followed.
         output = Path(os.path.abspath(trained_model))  # noqa: PTH100
         return cls(output.parent / f"{output.name}.run")
@@ -132,7 +136,7 @@ class RunFolder:
         try:
             if fresh or not self.has_checkpoints:
                 self.metrics_path.unlink(missing_ok=True)
-                if not self._is_of(fingerprint, fresh):
+                if fresh or not self.is_of(fingerprint):
                     for path in (self.mlflow_run, self._micro_batch):
                         path.unlink(missing_ok=True)
                 if self.checkpoints.exists():
@@ -142,6 +146,23 @@ class RunFolder:
         except OSError as error:
             raise self._unwritable(error) from error
         return token
+
+    def copy_to_output(self, token: str) -> None:
+        """Keep a copy of the checkpoints in the output of an Azure ML job. Raises `OSError`."""
+        if self.output:
+            self.output.mkdir(parents=True, exist_ok=True)
+            (self.output / INCOMPLETE).write_text(token)
+            copy_run(self.root, self.output / COPY)
+
+    def restore_from_output(self) -> bool:
+        """Fetch the copy in the output if it has a newer checkpoint. Raises `OutputDirectoryError`."""
+        if not self.output or _newest(self.output / COPY) <= _newest(self.root):
+            return False
+        try:
+            copy_run(self.output / COPY, self.root)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return True
 
     def keep(
         self, fingerprint: Mapping[str, str], token: str, history: Sequence[Mapping[str, float]]
@@ -154,7 +175,7 @@ class RunFolder:
 
     def read_micro_batch(self, fingerprint: Mapping[str, str], fresh: bool) -> int | None:
         """How many images at once fit into memory, if this run has run out of it before; else None."""
-        if not self._is_of(fingerprint, fresh):
+        if fresh or not self.is_of(fingerprint):
             return None
         try:
             return max(1, int(self._micro_batch.read_text()))
@@ -190,9 +211,9 @@ class RunFolder:
             (self.root / CONFIG).unlink(missing_ok=True)
             self.root.rmdir()
 
-    def _is_of(self, fingerprint: Mapping[str, str], fresh: bool) -> bool:
+    def is_of(self, fingerprint: Mapping[str, str]) -> bool:
         """Whether the folder was left by an earlier start of this run."""
-        return not fresh and self._config().fingerprint == dict(fingerprint)
+        return self._config().fingerprint == dict(fingerprint)
 
     def _write_config(self, fingerprint: Mapping[str, str], token: str) -> None:
         config = {"token": token, "fingerprint": dict(fingerprint)}
@@ -209,10 +230,31 @@ class RunFolder:
         return self.root / "micro_batch"
 
     def _config(self) -> _Config:
-        try:
-            return read_json(self.root / CONFIG, _Config)
-        except MalformedFileError:
-            return _Config()
+        for folder in (self.root, *([self.output / COPY] if self.output else [])):
+            with suppress(MalformedFileError):
+                return read_json(folder / CONFIG, _Config)
+        return _Config()
+
+
+def copy_run(source: Path, target: Path) -> None:
+    """Make `target` hold the config and the checkpoints of the folder `source`. Raises `OSError`.
+
+    Manifests come last, so that a copy that was interrupted has no checkpoint whose tensors are missing.
+    """
+    files = sorted((source / CHECKPOINTS).iterdir(), key=lambda path: path.suffix == ".json")
+    (target / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    for path in (source / CONFIG, *files):
+        copy = target / path.relative_to(source)
+        if not copy.exists() or copy.stat().st_size != path.stat().st_size:
+            shutil.copyfile(path, copy)
+    for path in (target / CHECKPOINTS).iterdir():
+        if not (source / CHECKPOINTS / path.name).exists():
+            path.unlink()
+
+
+def _newest(folder: Path) -> str:
+    """The name of the newest checkpoint in a run's folder; empty if there is none."""
+    return max((path.name for path in folder.glob(f"{CHECKPOINTS}/*.json")), default="")
 
 
 def write_metrics(path: Path, history: Sequence[Mapping[str, Any]]) -> None:

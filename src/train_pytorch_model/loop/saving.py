@@ -1,6 +1,7 @@
 """When a run is saved, when it stops and how it resumes; the same on all processes."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from train_pytorch_model.distributed.world import EXIT_DELAY_S, is_lost_connection
 from train_pytorch_model.loop.agreement import Agreed, Agreement
-from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.snapshot import Snapshot, check, gather, restore, scatter, take_snapshot
 from train_pytorch_model.loop.state import State
@@ -38,9 +39,16 @@ class Saver:
     """Keeps the last good state of a run: in memory on every process, in files on the main one."""
 
     def __init__(
-        self, folder: Path, every_s: float, engine: Engine, state: State, stop: StopRequests
+        self,
+        folder: Path,
+        every_s: float,
+        engine: Engine,
+        state: State,
+        stop: StopRequests,
+        save: Callable[[Checkpoint], None],
     ) -> None:
-        self._folder, self._every_s = folder, every_s
+        """`save` writes a checkpoint into the folder, in a thread; it raises `OSError`."""
+        self._folder, self._every_s, self._save = folder, every_s, save
         self._engine, self._state, self._world, self._stop = engine, state, engine.world, stop
         self._agreement = Agreement(self._world)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -159,7 +167,7 @@ class Saver:
         is_written = self._finish_writing(wait)
         if self.unsaved is not None and self._writing is None:
             self._in_writing, self.unsaved = self.unsaved, None
-            self._writing = self._writer.submit(save_checkpoint, self._folder, self._in_writing)
+            self._writing = self._writer.submit(self._save, self._in_writing)
             is_written = self._finish_writing(wait)
         return is_written
 

@@ -1,18 +1,20 @@
 """A run, which knows who it is: its fingerprint, its token, and its folder beside the output."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.formats.run_folder import TRAINED_MODEL, RunFolder
+from train_pytorch_model.formats.run_folder import TRAINED_MODEL, RunFolder, copy_run, is_azure_job
 from train_pytorch_model.formats.run_lock import run_lock
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.tracking.earlier_start import EarlierStart
+from train_pytorch_model.words.wording import counted
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,14 @@ class Run:
     folder: RunFolder
     token: str
     """Identifies this run in what it leaves elsewhere; empty on all processes but the main one."""
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint. Raises `OSError`; a copy that cannot be written is only a warning."""
+        save_checkpoint(self.folder.checkpoints, checkpoint)
+        try:
+            self.folder.copy_to_output(self.token)
+        except OSError as error:
+            logger.warning(f"{self.output} does not take a copy of the checkpoints: {error}.")
 
     def keep_history(self, state: State) -> None:
         """Write the metrics of the completed epochs; a failure is only a warning."""
@@ -72,6 +82,8 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
             folder.make()
             stack.callback(folder.remove_if_empty)
             stack.enter_context(run_lock(folder.root, logger.info))
+            if is_azure_job() and not fresh and not folder.has_checkpoints:
+                _recover(folder, plan.fingerprint)
             # Once more: another command may just have written it.
             check_output(output, TRAINED_MODEL, by_writing=False, token=folder.token)
             token = folder.begin(plan.fingerprint, fresh)
@@ -79,3 +91,21 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
         yield Run(plan, output, folder, token)
     if plan.world.is_main:
         folder.remove()
+
+
+def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
+    """Fetch what an earlier start of this Azure ML job has uploaded, which is no longer on this machine."""
+    earlier = EarlierStart.find()
+    if earlier is None:
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        for downloaded in map(RunFolder, earlier.download(folder.root, Path(scratch))):
+            if downloaded.is_of(fingerprint) and downloaded.has_checkpoints:
+                copy_run(downloaded.root, folder.root)
+                logger.info("The checkpoint is one that an earlier start of this job has uploaded.")
+                return
+    logger.warning(
+        f"The job's run in MLflow has {counted(earlier.num_epochs, 'epoch', 'epochs')} already, but there is"
+        f" no checkpoint of this training in {folder.root}, in {folder.output} or among the run's artifacts."
+        " It starts again at epoch 1, and MLflow keeps the first numbers of each epoch."
+    )

@@ -79,7 +79,7 @@ def train_epochs(
     with (
         open_batches(plan, readers) as batches,
         _tracker(run) as tracker,
-        Saver(run.folder.checkpoints, every_s, engine, state, stop) as saver,
+        Saver(run.folder.checkpoints, every_s, engine, state, stop, run.save) as saver,
     ):
         if saver.resume():
             paragraph(progress_of(state), "Resumed")
