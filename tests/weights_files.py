@@ -1,11 +1,29 @@
 """Weights files for tests."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 
 def saved(path: Path, value: object, **options: Any) -> Path:
     torch.save(value, path, **options)
     return path
+
+
+def fake_hub(
+    patch: pytest.MonkeyPatch, cache: Path, repository: str = "", weights: Path | None = None
+) -> None:
+    """Take the Hugging Face hub away, and put this file of weights into its cache."""
+    from huggingface_hub import constants
+
+    patch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    patch.setattr(constants, "HF_HUB_OFFLINE", True)
+    if weights is not None:
+        commit, root = "0" * 40, cache / f"models--{repository.replace('/', '--')}"
+        (root / "refs").mkdir(parents=True)
+        (root / "refs" / "main").write_text(commit)
+        (root / "snapshots" / commit).mkdir(parents=True)
+        shutil.copy(weights, root / "snapshots" / commit / "model.safetensors")

@@ -1,0 +1,96 @@
+"""A network of timm: killed, resumed, trained further, scored, exported and served like the others."""
+
+import shutil
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+import yaml
+
+from tests.faults.trials import Bench, result_of
+from tests.programs.program import run_process, run_program
+from tests.programs.test_score import PREDICT
+from train_pytorch_model.commands.init_model import InitModel
+from train_pytorch_model.image_classifier.decoding import decode
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.words.recipe import Recipe
+
+KILL = ("signal_at_step", {"number": 5, "signals": [signal.SIGKILL]})  # in the second of two epochs
+NAMES = ["test_efficientnet", "test_vit"]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def timm_bench(
+    request: pytest.FixtureRequest, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> Bench:
+    untrained = tmp_path_factory.mktemp("untrained") / request.param
+    recipe = Recipe(precision="float32")
+    InitModel(output=untrained, architecture=f"timm:{request.param}", recipe=recipe).run()
+    return replace(bench, untrained=untrained)
+
+
+@pytest.fixture(scope="module")
+def trained(timm_bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of which the training was killed once."""
+    output = tmp_path_factory.mktemp("killed") / "trained"
+    assert timm_bench.train(output, injections=[KILL]).statuses == [-signal.SIGKILL]
+    ended = timm_bench.start(output, in_earnest=True).wait()  # which writes the MLflow model, too
+    assert ended.status == 0, ended.stderr
+    assert "Resumed" in ended.stdout
+    return output
+
+
+def scores(model: Path, images: Path, output: Path) -> pd.DataFrame:
+    ended = run_program("score", "--trained-model", model, "--dataset", images, "--scored-dataset", output)
+    assert ended.status == 0, ended.stderr
+    return pd.read_parquet(output / "_data.parquet").filter(like="Scored Probabilities")
+
+
+def test_a_killed_run_resumes_to_the_same_model(timm_bench: Bench, trained: Path, tmp_path: Path) -> None:
+    assert timm_bench.train(tmp_path / "undisturbed").status == 0
+    assert result_of(trained) == result_of(tmp_path / "undisturbed")
+
+
+def test_an_export_computes_the_scores(timm_bench: Bench, trained: Path, tmp_path: Path) -> None:
+    output, images = tmp_path / "model.onnx", timm_bench.folders / "validation"
+    ended = run_program("export", "--trained-model", trained, "--format", "onnx", "--output", output)
+    assert ended.status == 0, ended.stderr
+    framing = Framing(160, 160, 1.0)
+    pixels = [framing.apply(decode(path)) for path in sorted(images.glob("*/*"))]
+    session = onnxruntime.InferenceSession(output, providers=["CPUExecutionProvider"])
+    (probabilities,) = session.run(["probabilities"], {"images": np.stack(pixels).transpose(0, 3, 1, 2)})
+    expected = scores(trained, images, tmp_path / "scores")
+    np.testing.assert_allclose(probabilities, expected, atol=2e-3)  # decoded in two ways
+
+
+def test_the_served_model_predicts_the_scores_and_requires_timm(
+    timm_bench: Bench, trained: Path, tmp_path: Path
+) -> None:
+    images, output = timm_bench.folders / "validation", tmp_path / "scores"
+    expected = scores(trained, images, output)
+    ended = run_process(sys.executable, "-c", PREDICT, trained, images, output)
+    assert ended.status == 0, ended.stderr
+    served = pd.read_json(output / "predicted.json").filter(like="Scored Probabilities")
+    np.testing.assert_allclose(np.asarray(served), np.asarray(expected), atol=1e-5)
+    assert "timm==" in (trained / "requirements.txt").read_text()
+
+
+def test_it_is_trained_further_for_more_categories_with_a_frozen_backbone(
+    timm_bench: Bench, trained: Path, tmp_path: Path
+) -> None:
+    for part in ("training", "validation"):
+        shutil.copytree(timm_bench.folders / part, tmp_path / part)
+        shutil.copytree(tmp_path / part / "red", tmp_path / part / "another")
+    shutil.copytree(trained, tmp_path / "model")
+    spec = yaml.safe_load((tmp_path / "model" / "model_spec.yaml").read_text())
+    spec["recipe"]["freeze_backbone"] = True
+    (tmp_path / "model" / "model_spec.yaml").write_text(yaml.safe_dump(spec))
+    further = replace(timm_bench, folders=tmp_path, untrained=tmp_path / "model")
+    ended = further.train(tmp_path / "further")
+    assert ended.status == 0, ended.stderr
+    assert "4 categories, 3 of which it knows" in ended.stdout
