@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -30,6 +31,13 @@ def decode(file: str, short_side: int, white_level: int) -> Image.Image:
     if "exhaust" in name:
         bytearray(2 * decoder_process.MEMORY)
     return right(file, short_side, white_level)
+
+
+def serve_nobody(connection: Connection, *_: object) -> None:
+    """Replace `decoder_process.serve` where a process starts, but ends at each request."""
+    reduction.recv_handle(connection)
+    connection.send_bytes(b"ready")
+    connection.recv_bytes()
 
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:

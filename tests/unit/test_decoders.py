@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.faults import faulty_decoder
+from tests.logs import warnings_in
 from tests.painting import encode, paint
 
 from train_pytorch_model.data import decoder_process
@@ -116,7 +117,7 @@ def test_reasons_equal_those_of_decoding_in_this_process(
 def test_a_crash_costs_one_image_and_nothing_else(faulty: Decoders, tmp_path: Path) -> None:
     with pytest.raises(UnreadableImageError, match=r"^its decoder crashed \(SIGSEGV\)$"):
         faulty.decode(written(tmp_path / "crash.png"), 8)
-    assert pids(faulty) == []
+    assert len(pids(faulty)) == 1  # which has shown that a good image can be decoded here
     good = written(tmp_path / "good.png")
     assert (faulty.decode(good, 8) == decode_pixels(good, 8)).all()
 
@@ -158,6 +159,19 @@ def test_the_thread_decodes_if_processes_end_at_once(tmp_path: Path, monkeypatch
     these, path = Decoders(), written(tmp_path / "a.png")
     assert (these.decode(path, 8) == decode_pixels(path, 8)).all()
     assert pids(these) == []
+
+
+def test_images_are_not_blamed_where_no_process_can_decode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(decoder_process, "serve", faulty_decoder.serve_nobody)
+    these = Decoders()
+    paths = [written(tmp_path / f"{number}.png", encode(paint("red", number))) for number in range(6)]
+    found = [these.decode(path, 8) for path in paths]
+    assert all((pixels == decode_pixels(path, 8)).all() for pixels, path in zip(found, paths, strict=True))
+    (warning,) = warnings_in(caplog)
+    assert "cannot work here (its decoder crashed (status 0))" in warning
+    these.close()
 
 
 def test_an_image_that_crashed_its_decoder_is_not_decoded_in_this_process(

@@ -72,7 +72,8 @@ def serve(connection: Connection, folder: Path, cache: SharedCache | None, write
     os.chdir(folder)  # to which names of files are relative
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)  # the other cores have processes of their own
-    with suppress(EOFError, ConnectionError):  # the other end is closed, for instance at a signal
+    # The other end is closed, for instance at a signal, or there is no memory: that process will notice.
+    with suppress(EOFError, OSError):
         pixels = np.frombuffer(mmap.mmap(reduction.recv_handle(connection), CAPACITY), np.uint8)
         remember: CachedDecode = uncached
         if cache is not None:
@@ -102,8 +103,9 @@ def _answer(
 
 
 def _limit_memory() -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    _limit("RLIMIT_AS", pages * os.sysconf("SC_PAGE_SIZE") + MEMORY)
+    with suppress(OSError):  # without /proc there is no limit
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        _limit("RLIMIT_AS", pages * os.sysconf("SC_PAGE_SIZE") + MEMORY)
 
 
 def _limit_computing() -> None:

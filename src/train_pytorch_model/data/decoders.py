@@ -23,9 +23,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import reduction
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from types import ModuleType
 
 import numpy as np
+from PIL import Image
 
 from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.decode_cache import SharedCache, uncached
@@ -38,18 +40,19 @@ from train_pytorch_model.data.decoder_process import (
 )
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels
+from train_pytorch_model.machine.console import logger
 
 HAS_PROCESSES = hasattr(os, "memfd_create")  # Linux
-ATTEMPTS = (
-    2  # something else may have killed the first process, or a pause of its machine counted as computing
-)
+ATTEMPTS = 2  # something else may have killed the first process, or a pause counted as computing
+NO_MEMORY = "MemoryError"  # the reason that a process gives
 KEPT_BYTES = 16 << 20  # of shared memory that a process may keep after a request
 
 
 class Decoders:
     """A process for each calling thread, started with its first image.
 
-    Where there can be none (macOS, Windows, a limit on processes), the thread does the work itself.
+    Where there can be none (macOS, Windows, a limit on processes), or where one cannot decode even an image
+    that is known to be good, the thread does the work itself.
     """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
@@ -59,6 +62,7 @@ class Decoders:
         self._all: list[_Decoder] = []  # to end them; `append` and `remove` are atomic
         self._starting = threading.Lock()
         self._is_possible = HAS_PROCESSES
+        self._has_worked = False
         if self._is_possible:
             from multiprocessing import forkserver  # not on Windows
 
@@ -66,8 +70,8 @@ class Decoders:
             try:
                 with _without_main_module():
                     forkserver.ensure_running()
-            except OSError:
-                self._is_possible = False
+            except OSError as error:
+                self._give_up(str(error))
 
     def share(self, cache: SharedCache | None) -> None:
         """Have processes started from now on keep decoded images in this cache."""
@@ -90,10 +94,12 @@ class Decoders:
         if decoder is not None:
             try:
                 answers = decoder.answer(prepare, requests)
-                return [_fill(slot, pixels) for slot, pixels in zip(slots, answers, strict=True)]
+                reasons = [_fill(slot, pixels) for slot, pixels in zip(slots, answers, strict=True)]
+                self._has_worked |= None in reasons
+                return reasons
             except _DeadError:  # any of these images may be the cause: retry them one by one
                 self._forget(decoder)
-        reasons: list[str | None] = []
+        reasons = []
         for slot, request in zip(slots, requests, strict=True):
             try:
                 reasons.append(_fill(slot, self.prepare_one(prepare, request)))
@@ -103,7 +109,7 @@ class Decoders:
 
     def prepare_one(self, prepare: Prepare, request: ImageRequest) -> Pixels:
         """An image's pixels, writable. Raises `UnreadableImageError`, also if it ends its process."""
-        death = ""
+        reason = death = ""
         for _ in range(ATTEMPTS):
             decoder = self._decoder()
             if decoder is None:
@@ -115,12 +121,42 @@ class Decoders:
                 (answer,) = [pixels if isinstance(pixels, str) else pixels.copy() for pixels in answers]
             except _DeadError as error:
                 self._forget(decoder)
-                death = str(error)
+                reason = death = str(error)
             else:
-                if isinstance(answer, str):
-                    raise UnreadableImageError(answer)
-                return answer
-        raise UnreadableImageError(death)
+                if not isinstance(answer, str):
+                    self._has_worked = True
+                    return answer
+                reason = answer
+                break
+        is_suspect = reason in (death, NO_MEMORY) and not self._has_worked
+        if is_suspect and not self._can_decode():  # the image is not to blame
+            self._give_up(reason)
+            return np.require(prepare(request, uncached), requirements=["W"])
+        raise UnreadableImageError(reason)
+
+    def _can_decode(self) -> bool:
+        """Whether a process decodes an image that is known to be good."""
+        decoder = self._decoder()
+        if decoder is None:
+            return False
+        with NamedTemporaryFile(suffix=".png") as file:
+            Image.new("RGB", (8, 8)).save(file, "PNG")
+            file.flush()
+            try:
+                (answer,) = decoder.answer(Draft(8, MAX_WHITE), [ImageRequest(file.name)])
+                return not isinstance(answer, str)
+            except _DeadError:
+                self._forget(decoder)
+                return False
+
+    def _give_up(self, reason: str) -> None:
+        """Have threads do the work from now on, and say so once."""
+        if self._is_possible:
+            logger.warning(
+                f"Images are decoded by threads: processes that would do it cannot work here ({reason})."
+                " An image that crashes a decoder ends the program."
+            )
+        self._is_possible = False
 
     def _decoder(self) -> "_Decoder | None":
         """This thread's process; None where there can be none."""
@@ -129,8 +165,8 @@ class Decoders:
             try:
                 # It is unknown how far an ended process had written, so its successor only reads the cache.
                 decoder = _Decoder(self._cache, next(self._writers), self._starting)
-            except (OSError, EOFError):
-                self._is_possible = False
+            except (OSError, EOFError) as error:
+                self._give_up(str(error) or "they end at once")
                 return None
             self._all.append(decoder)
             self._of_thread.decoder = decoder
