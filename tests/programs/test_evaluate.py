@@ -54,7 +54,9 @@ def test_metrics_agree_with_the_scores(trained: Trained, mislabelled: Path, tmp_
     )
 
     scores = pd.read_csv(scored / "scores.csv")
-    probabilities = scores[[f"Scored Probabilities_{name}" for name in CATEGORIES]].to_numpy()
+    probabilities = pd.read_parquet(scored / "_data.parquet")[
+        [f"Scored Probabilities_{name}" for name in CATEGORIES]
+    ].to_numpy()
     true, predicted = scores["category"], scores["Scored Labels"]
     metrics = json.loads((output / "metrics.json").read_text())
     precision, recall, f1, support = precision_recall_fscore_support(

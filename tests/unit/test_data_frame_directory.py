@@ -60,8 +60,8 @@ def test_the_table_has_the_columns_of_the_rows_then_probabilities_then_labels(tm
 def test_the_csv_has_the_file_names_too(tmp_path: Path) -> None:
     assert (write(tmp_path) / "scores.csv").read_text("utf-8") == (
         "file_name,category,id,Scored Probabilities_größe,Scored Probabilities_b,Scored Labels\n"
-        "image/0.png,b,7,0.25,0.75,b\n"
-        "image/1.png,größe,8,0.5,0.5,größe\n"
+        "image/0.png,b,7,0.250000,0.750000,b\n"
+        "image/1.png,größe,8,0.500000,0.500000,größe\n"
     )
 
 
@@ -166,7 +166,7 @@ def test_nested_and_missing_values_are_written(tmp_path: Path) -> None:
 def test_file_names_that_are_not_utf8_are_written_to_the_csv_as_bytes(tmp_path: Path) -> None:
     with writing_scores(tmp_path, ("id",), CATEGORIES) as writer:
         writer.write(["caf\udce9.png"], [{"id": 1}], PROBABILITIES[:1])
-    assert b"caf\xe9.png,1,0.25,0.75,b\n" in (tmp_path / "scores.csv").read_bytes()
+    assert b"caf\xe9.png,1,0.250000,0.750000,b\n" in (tmp_path / "scores.csv").read_bytes()
 
 
 def test_file_names_with_line_breaks_stay_one_cell(tmp_path: Path) -> None:
@@ -194,10 +194,20 @@ def test_the_csv_can_have_the_most_probable_categories_only(tmp_path: Path) -> N
         writer.write(["y.png"], [{"id": 2}], np.asarray([[0.25, 0.25, 0.5]]))
     assert (tmp_path / "scores.csv").read_text() == (
         "file_name,id,Top 1,Top 1 Probability,Top 2,Top 2 Probability,Scored Labels\n"
-        "x.png,1,b,0.5,c,0.3,b\n"
-        "y.png,2,c,0.5,a,0.25,c\n"  # the first one on a tie
+        "x.png,1,b,0.500000,c,0.300000,b\n"
+        "y.png,2,c,0.500000,a,0.250000,c\n"  # the first one on a tie
     )
     assert pq.read_table(tmp_path / "_data.parquet").num_columns == 5
+
+
+def test_the_csv_has_original_names_and_six_digits(tmp_path: Path) -> None:
+    with writing_scores(tmp_path, ("id",), ("a", "b"), has_originals=True) as writer:
+        writer.write(["x.png"], [{"id": 1}], np.asarray([[1 / 3, 2 / 3]]), ["b/daisy.png"])
+    assert (tmp_path / "scores.csv").read_text().splitlines() == [
+        "file_name,original,id,Scored Probabilities_a,Scored Probabilities_b,Scored Labels",
+        "x.png,b/daisy.png,1,0.333333,0.666667,b",
+    ]
+    assert pq.read_table(tmp_path / "_data.parquet").to_pylist()[0]["Scored Probabilities_a"] == 1 / 3
 
 
 def test_a_top_k_above_the_number_of_categories_lists_all(tmp_path: Path) -> None:
@@ -205,7 +215,7 @@ def test_a_top_k_above_the_number_of_categories_lists_all(tmp_path: Path) -> Non
         writer.write(["x.png"], [{}], np.asarray([[0.25, 0.75]]))
     assert (tmp_path / "scores.csv").read_text().splitlines() == [
         "file_name,Top 1,Top 1 Probability,Top 2,Top 2 Probability,Scored Labels",
-        "x.png,b,0.75,a,0.25,b",
+        "x.png,b,0.750000,a,0.250000,b",
     ]
 
 

@@ -1,7 +1,7 @@
 """`evaluate`: measure a trained model on labelled images."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -30,7 +30,8 @@ class Evaluate:
     """Trained model directory, as written by train."""
 
     dataset: Path
-    """Labelled images, ideally held out from training: one folder per category, or an ImageDirectory."""
+    """Labelled images, ideally held out from training: one folder per category, an archive
+    of that, or an ImageDirectory."""
 
     output: Path
     """Directory for evaluation.html, metrics.json and CSV tables; must be new or empty."""
@@ -42,8 +43,8 @@ class Evaluate:
         """Evaluate, and print the main metrics."""
         run_on_images(
             self._evaluate,
-            lambda: open_evaluation_inputs(self.trained_model, self.dataset),
-            ["evaluate", *options_of(self)],
+            lambda dataset: open_evaluation_inputs(self.trained_model, dataset),
+            lambda dataset: ["evaluate", *options_of(replace(self, dataset=dataset))],
             trained_model=self.trained_model,
             dataset=self.dataset,
             output=self.output,

@@ -7,10 +7,11 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from train_pytorch_model.datasets.conversion import unpacked
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
+from train_pytorch_model.inputs.opening import DATASET, OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import set_up
 from train_pytorch_model.machine.launch import LAUNCHER, is_alone, rank_of
 from train_pytorch_model.machine.process_table import end_with_parent
@@ -71,8 +72,8 @@ def _end_with_launcher() -> None:
 
 def run_on_images(
     story: "Callable[[ScoringInputs, World], None]",
-    open_inputs: Callable[[], ScoringInputs],
-    arguments: Sequence[str],
+    open_inputs: Callable[[Path], ScoringInputs],
+    arguments: Callable[[Path], Sequence[str]],
     *,
     trained_model: Path,
     dataset: Path,
@@ -80,21 +81,26 @@ def run_on_images(
     output_name: str,
     quiet: bool,
 ) -> None:
-    """Run the story of a verb that predicts the images of `dataset` and writes about them to `output`."""
+    """Run the story of a verb that predicts the images of `dataset` and writes about them to `output`.
+
+    An archive is unpacked for that; the inputs and the arguments of the workers depend on the dataset's path.
+    """
     is_main = rank_of(os.environ) == 0
     set_up(is_main, quiet)
     check_apart(output, output_name, dataset, "dataset")
 
     def open_and_check() -> ScoringInputs:
-        inputs = open_inputs()
+        inputs = open_inputs(path)
         check_output(output, output_name, by_writing=is_main)
         return inputs
 
     def story_on_this_host(inputs: ScoringInputs, world: "World") -> None:
-        model, images = on_this_host(inputs.model, trained_model), on_this_host(inputs.images, dataset)
+        model = on_this_host(inputs.model, trained_model)
+        images = on_this_host(inputs.images, path if path.is_dir() else path.parent)
         story(replace(inputs, model=model, images=images), world)
 
-    run_in_processes(story_on_this_host, open_and_check, arguments, {})
+    with unpacked(dataset, DATASET, output, output_name) as path:
+        run_in_processes(story_on_this_host, open_and_check, arguments(path), {})
 
 
 def on_this_host(directory: D, root: Path) -> D:

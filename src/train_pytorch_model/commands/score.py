@@ -1,6 +1,7 @@
-"""`score`: predict the category of every image in a directory."""
+"""`score`: predict the category of images."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -8,8 +9,10 @@ from train_pytorch_model.commands.processes import options_of, run_on_images
 from train_pytorch_model.commands.program import OptionalInt, Switch
 from train_pytorch_model.inputs.opening import ScoringInputs, open_scoring_inputs
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.words.errors import ParameterError, out_of_range
+from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range
 from train_pytorch_model.words.wording import counted
+
+MAX_SHOWN = 32  # characters of a name, so that a row fits into 80
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """Predict the category of every image in a directory.
+    """Predict the category of every image in a directory or an archive, or of one image.
 
     Uses all GPUs by default. Also runs under torchrun and as an Azure ML job."""
 
@@ -27,7 +30,7 @@ class Score:
     """Trained model directory, as written by train."""
 
     dataset: Path
-    """Images, labelled or not: one folder per category, an ImageDirectory, or a folder of images."""
+    """Images, labelled or not: a folder at any depth, an ImageDirectory, an archive, or a single image."""
 
     scored_dataset: Path
     """Directory for _data.parquet and scores.csv; must be new or empty."""
@@ -44,8 +47,8 @@ class Score:
             raise ParameterError(out_of_range("Top k", "greater than 0", "--top-k", self.top_k))
         run_on_images(
             self._score,
-            lambda: open_scoring_inputs(self.trained_model, self.dataset),
-            ["score", *options_of(self)],
+            lambda dataset: open_scoring_inputs(self.trained_model, dataset),
+            lambda dataset: ["score", *options_of(replace(self, dataset=dataset))],
             trained_model=self.trained_model,
             dataset=self.dataset,
             output=self.scored_dataset,
@@ -59,8 +62,32 @@ class Score:
         scored = score(inputs, self.scored_dataset, self.top_k, world)
         if scored is None:
             return
+        for line in table_of(scored.first):
+            logger.info(line)
+        if scored.images > len(scored.first):
+            logger.info(f"  … and {scored.images - len(scored.first):,} more")
         if scored.labelled:
             labelled = counted(scored.labelled, "image", "images")
             logger.info(f"Accuracy {scored.correct / scored.labelled:.1%}: {scored.correct:,} of {labelled}")
+        if scored.unknown:
+            number = counted(sum(scored.unknown.values()), "image is", "images are")
+            names = [f"{name!r}: {count:,}" for name, count in scored.unknown.items()]
+            logger.warning(
+                f"{number} of a category that the model does not know, and not part of the accuracy:"
+                f"{bulleted(names)}"
+            )
         images = counted(scored.images, "image", "images")
         logger.info(f"The scores of {images} are in {self.scored_dataset}/scores.csv")
+
+
+def table_of(predictions: Sequence[tuple[str, str, float]]) -> Iterator[str]:
+    """Yield a line for each (file, predicted category, probability), with the ends of long names."""
+    rows = [(_end_of(name), _end_of(category), probability) for name, category, probability in predictions]
+    name_width = max((len(name) for name, _, _ in rows), default=0)
+    category_width = max((len(category) for _, category, _ in rows), default=0)
+    for name, category, probability in rows:
+        yield f"  {name:{name_width}}  {category:{category_width}}  {probability:6.1%}"
+
+
+def _end_of(name: str) -> str:
+    return name if len(name) <= MAX_SHOWN else f"…{name[1 - MAX_SHOWN :]}"

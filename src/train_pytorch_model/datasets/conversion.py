@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from train_pytorch_model.formats import schema
-from train_pytorch_model.formats.archive import KINDS, unpack
+from train_pytorch_model.formats.archive import KINDS, extract, unpack
 from train_pytorch_model.formats.automl import MLTABLE, SUFFIX, annotations_of, read_annotations
 from train_pytorch_model.formats.copying import UnreadableFileError, copy_file, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import (
@@ -143,13 +143,38 @@ def _open_annotations(path: Path, labels: Labels, root: Path) -> Source:
 
 
 def _open_archive(path: Path, folder: Path, output: Path) -> Source:
-    try:
+    with _naming(output, OUTPUT):
         unpacked = unpack(path, folder)
+    return Source(images_of(unpacked.listing, path, PORT), unpacked.folder, True, unpacked.damaged)
+
+
+@contextmanager
+def unpacked(path: Path, port: str, output: Path, output_name: str) -> Iterator[Path]:
+    """Yield a folder with the content of an archive, beside the output; any other path as it is.
+
+    Raises `InvalidDatasetError` for an archive that is refused, `UnfinishedOutputError` if there is no space.
+    """
+    if not path.name.lower().endswith(tuple(KINDS.split(", "))) or not path.is_file():
+        yield path
+        return
+    with _folder_beside(output) as folder:
+        try:
+            with _naming(output, output_name):
+                inner, _ = extract(path, folder)
+        except MalformedFileError as error:
+            raise InvalidDatasetError(f'{port} "{path}"', str(error)) from error
+        yield inner
+
+
+@contextmanager
+def _naming(output: Path, name: str) -> Iterator[None]:
+    """Name the output that cannot be written for lack of space to unpack."""
+    try:
+        yield
     except OSError as error:
         raise UnfinishedOutputError(
-            f"{parameter(OUTPUT)} {output} cannot be finished, and nothing is left of it: {error}."
+            f"{parameter(name)} {output} cannot be finished, and nothing is left of it: {error}."
         ) from error
-    return Source(images_of(unpacked.listing, path, PORT), unpacked.folder, True, unpacked.damaged)
 
 
 @contextmanager

@@ -79,6 +79,15 @@ def unpack(path: Path, root: Path, limits: Limits = LIMITS) -> Unpacked:
 
     Raises `MalformedFileError` for an archive that is refused, and `OSError` if writing fails.
     """
+    folder, content = extract(path, root, limits)
+    if any((folder / name).is_file() for name in DIRECTORY_FILES):
+        raise MalformedFileError("it already contains an ImageDirectory. Unpack it; no conversion is needed.")
+    listing = read_plain_folders(folder)
+    return Unpacked(folder, replace(listing, ignored={**content.ignored, **listing.ignored}), content.damaged)
+
+
+def extract(path: Path, root: Path, limits: Limits = LIMITS) -> tuple[Path, "_Content"]:
+    """Like `unpack`, without listing: return the innermost folder that holds everything."""
     content = _Content(root, limits)
     try:
         _unpack(path, content)
@@ -86,11 +95,7 @@ def unpack(path: Path, root: Path, limits: Limits = LIMITS) -> Unpacked:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the data
             raise
         raise MalformedFileError(f"it is damaged or cut short: {one_line(error)}.") from error
-    folder = _inside_outer_folders(root)
-    if any((folder / name).is_file() for name in DIRECTORY_FILES):
-        raise MalformedFileError("it already contains an ImageDirectory. Unpack it; no conversion is needed.")
-    listing = read_plain_folders(folder)
-    return Unpacked(folder, replace(listing, ignored={**content.ignored, **listing.ignored}), content.damaged)
+    return _inside_outer_folders(root), content
 
 
 class _Content:

@@ -40,6 +40,8 @@ META_CONTENT: Mapping[str, Any] = {
     "schema": "schema/_schema.json",
 }
 CSV = "scores.csv"
+FILE_NAME = "file_name"
+ORIGINAL = "original"
 # Each row group costs a kilobyte of memory per column until the file is closed: with one per batch and 1,000
 # categories, a million images would take 14 GB.
 ROW_GROUP_BYTES = 64 << 20
@@ -53,18 +55,23 @@ _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
 
 @contextmanager
 def writing_scores(
-    root: Path, columns: Sequence[str], categories: Sequence[str], top_k: int | None = None
+    root: Path,
+    columns: Sequence[str],
+    categories: Sequence[str],
+    top_k: int | None = None,
+    has_originals: bool = False,
 ) -> "Iterator[ScoreWriter]":
     """Open the Parquet file and `scores.csv` for batches of scored rows; then write schema and samples.
 
-    With `top_k`, the CSV has only that many most probable categories per row. Input columns with the names of
-    scores, from an earlier scoring, are left out.
+    With `top_k`, the CSV has only that many most probable categories per row, and if it `has_originals`, the
+    files' names before they were copied. Input columns with the names of scores, from an earlier scoring, are
+    left out.
     """
     with (
         (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape") as csv_file,
         ExitStack() as parquet_file,
     ):
-        writer = ScoreWriter(root, columns, categories, top_k, csv_file, parquet_file)
+        writer = ScoreWriter(root, columns, categories, top_k, has_originals, csv_file, parquet_file)
         yield writer
         writer.write_row_group()
     (root / "schema").mkdir()
@@ -81,6 +88,7 @@ class ScoreWriter:
         columns: Sequence[str],
         categories: Sequence[str],
         top_k: int | None,
+        has_originals: bool,
         csv_file: TextIO,
         parquet_file: ExitStack,
     ) -> None:
@@ -92,6 +100,7 @@ class ScoreWriter:
         self._categories = categories
         self._probabilities = [PROBABILITY_PREFIX + name for name in categories]
         self._top_k = top_k
+        self._has_originals = has_originals
         self._csv_file, self._parquet_file = csv_file, parquet_file
         self._parquet: pq.ParquetWriter | None = None  # opened by the first rows, which have the types
         self._waiting: list[pa.Table] = []  # until they fill a row group
@@ -100,13 +109,15 @@ class ScoreWriter:
         if top_k is not None:
             places = range(1, min(top_k, len(categories)) + 1)
             scores = [name for place in places for name in (f"Top {place}", f"Top {place} Probability")]
-        write_rows(csv_file, [["file_name", *self._columns, *scores, LABEL_COLUMN]])
+        names = [FILE_NAME, ORIGINAL] if has_originals else [FILE_NAME]
+        write_rows(csv_file, [[*names, *self._columns, *scores, LABEL_COLUMN]])
 
     def write(
         self,
         file_names: Sequence[str],
         rows: Sequence[Mapping[str, Any]],
         probabilities: np.ndarray,
+        originals: Sequence[str] = (),
     ) -> None:
         """Write a batch of scored rows: their files, their other columns, (B, categories) probabilities.
 
@@ -131,8 +142,9 @@ class ScoreWriter:
             self.write_row_group()
         self.samples += table.slice(0, schema.NUM_SAMPLES - len(self.samples)).to_pylist()
         others = zip(*(column.to_pylist() for column in columns), strict=True) if columns else repeat(())
-        each = zip(file_names, others, self._csv_scores(probabilities), labels, strict=bool(columns))
-        write_rows(self._csv_file, ([name, *other, *score, label] for name, other, score, label in each))
+        names = zip(file_names, originals, strict=True) if self._has_originals else zip(file_names)
+        each = zip(names, others, self._csv_scores(probabilities), labels, strict=bool(columns))
+        write_rows(self._csv_file, ([*name, *other, *score, label] for name, other, score, label in each))
 
     def write_row_group(self) -> None:
         """Write the waiting tables, if any."""
@@ -140,13 +152,13 @@ class ScoreWriter:
             self._parquet.write_table(pa.concat_tables(self._waiting))
             self._waiting, self._waiting_bytes = [], 0
 
-    def _csv_scores(self, probabilities: np.ndarray) -> list[list[Any]]:
+    def _csv_scores(self, probabilities: np.ndarray) -> list[list[str]]:
+        """Return the cells of each row. Six digits are enough to read; the Parquet file has all."""
         if self._top_k is None:
-            scores: list[list[Any]] = probabilities.tolist()
-            return scores
+            return [[f"{value:.6f}" for value in row] for row in probabilities.tolist()]
         places = np.argsort(-probabilities, axis=1, kind="stable")[:, : self._top_k]
         return [
-            [text for index in row for text in (self._categories[index], float(scores[index]))]
+            [text for index in row for text in (self._categories[index], f"{scores[index]:.6f}")]
             for row, scores in zip(places, probabilities, strict=True)
         ]
 

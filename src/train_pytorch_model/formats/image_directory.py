@@ -144,8 +144,16 @@ class ImageDirectory(Listing):
 
         Raises `InvalidDatasetError` for a row that cannot be read.
         """
-        for row in self.read_listed_rows():
-            yield {name: row.get(name) for name in self.columns}
+        for _, row in self.read_rows_with_originals():
+            yield row
+
+    def read_rows_with_originals(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Like `read_rows`, each with the file's name before it was copied; empty if unknown."""
+        is_copy = (self.root / META).exists()
+        reference = schema.image_column(self.read_schema())[1] if is_copy else ""
+        for name, row in zip(self.file_names, self.read_listed_rows(), strict=False):
+            original = _original(row.get(reference), name) if is_copy else ""
+            yield original, {column: row.get(column) for column in self.columns}
 
     def read_listed_rows(self) -> Iterator[dict[str, Any]]:
         """Yield the images' full rows of the image list; for plain folders, those that convert would write.

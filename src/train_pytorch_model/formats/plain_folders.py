@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,9 +59,7 @@ def read_plain_folders(root: Path) -> Listing:
     categories = sorted(folders, key=natural_order)
     check_category_names(categories)
     if not categories:
-        names = PackedNames.pack(sorted(loose, key=natural_order))
-        class_indices = np.full(len(names), UNLABELLED, dtype=np.int32)
-        return Listing(names, class_indices, categories=(), columns=("id",), ignored=dict(ignored))
+        return list_unlabelled(loose, ignored)
     if loose:
         ignored[LOOSE] = len(loose)
     packer, counts = Packer(), []
@@ -81,8 +80,30 @@ def read_plain_folders(root: Path) -> Listing:
     )
 
 
-def _list_folder(root: Path, folder: Path, ignored: Counter[str]) -> tuple[list[str], list[str]]:
-    """Folders (of the root only) and image files; everything else is counted."""
+def read_images_at_any_depth(root: Path) -> Listing:
+    """List the images of a folder and of the folders in it, unlabelled. Raises `MalformedFileError`."""
+    ignored: Counter[str] = Counter()
+    names: list[str] = []
+    folders = [root]
+    while folders:
+        folder = folders.pop()
+        inner, files = _list_folder(root, folder, ignored, with_folders=True)
+        folders += [folder / name for name in inner]
+        names += [(folder / name).relative_to(root).as_posix() for name in files]
+    return list_unlabelled(names, ignored)
+
+
+def list_unlabelled(names: Iterable[str], ignored: Mapping[str, int]) -> Listing:
+    """Return images without categories, in natural order."""
+    packed = PackedNames.pack(sorted(names, key=natural_order))
+    class_indices = np.full(len(packed), UNLABELLED, dtype=np.int32)
+    return Listing(packed, class_indices, categories=(), columns=("id",), ignored=dict(ignored))
+
+
+def _list_folder(
+    root: Path, folder: Path, ignored: Counter[str], with_folders: bool = False
+) -> tuple[list[str], list[str]]:
+    """Folders (of the root only, unless `with_folders`) and image files; everything else is counted."""
     folders: list[str] = []
     links: list[str] = []
     files: list[str] = []
@@ -94,7 +115,7 @@ def _list_folder(root: Path, folder: Path, ignored: Counter[str]) -> tuple[list[
                 elif is_hidden(entry.name):
                     ignored["hidden entries"] += 1
                 elif entry.is_dir(follow_symlinks=False):
-                    if folder == root:
+                    if folder == root or with_folders:
                         folders.append(entry.name)
                     else:
                         ignored[NESTED] += 1

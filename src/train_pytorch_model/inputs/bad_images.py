@@ -1,7 +1,7 @@
 """Read image headers before anything expensive starts: image sizes, and files that are not images."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, fields
 from itertools import chain
@@ -51,6 +51,10 @@ class Headers:
     """(height, width) → how many of the images have it."""
     bad: dict[int, str]
     """Index of an unreadable image → the reason."""
+
+
+LeaveOut = Callable[[ImageDirectory, dict[int, str]], tuple[ImageDirectory, list[BadImage]]]
+"""`without_bad_images` or `readable_images`."""
 
 
 def read_headers(directory: ImageDirectory) -> Headers:

@@ -19,7 +19,14 @@ from train_pytorch_model.inputs.advice import (
     naming_warnings,
     sameness_warnings,
 )
-from train_pytorch_model.inputs.bad_images import BadImage, read_headers, without_bad_images
+from train_pytorch_model.inputs.any_depth import open_images_at_any_depth
+from train_pytorch_model.inputs.bad_images import (
+    BadImage,
+    LeaveOut,
+    read_headers,
+    readable_images,
+    without_bad_images,
+)
 from train_pytorch_model.inputs.decide import decide, is_early, share_shown
 from train_pytorch_model.inputs.twins import IdenticalFiles, find_identical
 from train_pytorch_model.words.config import TrainConfig, flag
@@ -201,11 +208,16 @@ class ScoringInputs:
     size_reason: str
     bad_images: tuple[BadImage, ...]
     warnings: tuple[str, ...]
+    leave_out: LeaveOut
+    """What happens to images that cannot be read: for scoring, there may be any number of them."""
 
 
 def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
     """Open both. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
-    return _scoring_inputs(open_trained(trained_model), open_image_directory(dataset, DATASET))
+    model = open_trained(trained_model)
+    images, warnings = open_images_at_any_depth(dataset, DATASET)
+    inputs = _scoring_inputs(model, images, readable_images)
+    return replace(inputs, warnings=(*warnings, *inputs.warnings))
 
 
 def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
@@ -263,10 +275,12 @@ def open_trained(path: Path) -> ModelDirectory:
     return model
 
 
-def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:
+def _scoring_inputs(
+    model: ModelDirectory, images: ImageDirectory, leave_out: LeaveOut = without_bad_images
+) -> ScoringInputs:
     warnings = images.warnings()
     headers = read_headers(images)
-    images, bad_images = without_bad_images(images, headers.bad)
+    images, bad_images = leave_out(images, headers.bad)
     # A model of the designer does not record its image size: the designer scores images at their own size.
     recipe, size_reason = decide(model, headers.common_size, max_common_side=MAX_IMAGE_SIZE)
     return ScoringInputs(
@@ -276,6 +290,7 @@ def _scoring_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInp
         size_reason=size_reason,
         bad_images=tuple(bad_images),
         warnings=tuple(warnings),
+        leave_out=leave_out,
     )
 
 

@@ -20,7 +20,7 @@ from train_pytorch_model.data.plan import plan_validation
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
-from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, without_bad_images, write_bad_images
+from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, write_bad_images
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.networks.models import build_model
@@ -119,7 +119,7 @@ def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Pat
     `rejected` images were found while predicting, and are added to those found before. Raises
     `InvalidDatasetError` if they are too many.
     """
-    _, late = without_bad_images(inputs.images, rejected)
+    _, late = inputs.leave_out(inputs.images, rejected)
     bad_images = [*inputs.bad_images, *late]
     if bad_images:
         logger.warning(left_out(bad_images))

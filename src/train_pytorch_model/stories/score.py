@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.data_frame_directory import META_CONTENT, writing_scores
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.listing import comparable
+from train_pytorch_model.formats.listing import UNLABELLED, comparable
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.inputs.opening import ScoringInputs
@@ -19,15 +20,22 @@ from train_pytorch_model.words.errors import InvalidDatasetError
 
 OUTPUT = "scored_dataset"
 TITLE = "Scoring"
+UNKNOWN = -1
+NUM_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The number of images scored, of those with a category that the model knows, and of the correct ones."""
+    """What came out of scoring."""
 
     images: int
     labelled: int
+    """Images with a category that the model knows."""
     correct: int
+    unknown: dict[str, int]
+    """A category that the model does not know → the number of its images."""
+    first: list[tuple[str, str, float]]
+    """(file, predicted category, its probability) of at most `NUM_SHOWN` images."""
 
 
 def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World) -> Scored | None:
@@ -45,12 +53,15 @@ def _write(
     inputs: ScoringInputs, output: Path, top_k: int | None, predictions: Iterable[Predicted]
 ) -> Scored:
     images, categories = inputs.images, inputs.spec.categories
-    rows = enumerate(images.read_rows())
+    targets = _targets(images, categories)
+    rows = enumerate(images.read_rows_with_originals())
+    has_originals = any(original for original, _ in islice(images.read_rows_with_originals(), 1))
     rejected: dict[int, str] = {}
     correct = labelled = 0
+    first: list[tuple[str, str, float]] = []
     with (
         writing_directory(output, META_CONTENT, OUTPUT) as root,
-        writing_scores(root, images.columns, categories, top_k) as writer,
+        writing_scores(root, images.columns, categories, top_k, has_originals) as writer,
     ):
         for batch in predictions:
             rejected |= batch.rejected
@@ -58,26 +69,31 @@ def _write(
                 continue
             names = [images.file_names[index] for index in batch.indices]
             read_rows = [next(row for number, row in rows if number == index) for index in batch.indices]
+            originals, values = zip(*read_rows, strict=True)
             try:
-                writer.write(names, read_rows, batch.probabilities)
+                writer.write(names, values, batch.probabilities, originals)
             except MalformedFileError as error:
                 raise InvalidDatasetError(images.title, str(error)) from error
-            known, right = _count_correct(images, categories, batch)
-            labelled, correct = labelled + known, correct + right
-        # Images rejected now are added to those rejected before; too many of them leave no output at all.
+
+            predicted = batch.probabilities.argmax(axis=1)
+            labelled += int((targets[batch.indices] != UNKNOWN).sum())
+            correct += int((targets[batch.indices] == predicted).sum())
+            shown = zip(names, predicted, batch.probabilities.max(axis=1), strict=True)
+            first += [
+                (name, categories[index], float(probability))
+                for name, index, probability in islice(shown, NUM_SHOWN - len(first))
+            ]
+        # Images rejected now are added to those rejected before; if all are, nothing is left.
         report_bad_images(inputs, rejected, root)
-    return Scored(len(images) - len(rejected), labelled, correct)
+    counts = np.bincount(images.class_indices[(targets == UNKNOWN) & (images.class_indices != UNLABELLED)])
+    unknown = {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}
+    return Scored(len(images) - len(rejected), labelled, correct, unknown, first)
 
 
-def _count_correct(images: ImageDirectory, categories: tuple[str, ...], batch: Predicted) -> tuple[int, int]:
-    """The number of images whose category the model knows, and of those it got right, matched by name."""
-    if not images.categories:
-        return 0, 0
-    targets: np.ndarray = images.class_indices[batch.indices]
-    true_names = [comparable(images.categories[target]) for target in targets.tolist()]
-    predicted = [comparable(categories[index]) for index in batch.probabilities.argmax(axis=1)]
-    known = set(map(comparable, categories))
-    return (
-        sum(name in known for name in true_names),
-        sum(name == other for name, other in zip(true_names, predicted, strict=True)),
-    )
+def _targets(images: ImageDirectory, categories: tuple[str, ...]) -> np.ndarray:
+    """(N,), int64: the index of each image's category in the model, matched by name, or `UNKNOWN`."""
+    index_of = {comparable(name): index for index, name in enumerate(categories)}
+    known = [index_of.get(comparable(name), UNKNOWN) for name in images.categories]
+    known.append(UNKNOWN)  # for images without a category, whose index is -1
+    targets: np.ndarray = np.array(known)[images.class_indices]
+    return targets
