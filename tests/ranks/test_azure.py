@@ -16,6 +16,7 @@ from tests.painting import paint_folders
 from tests.ports import free_port
 from tests.programs.program import assert_refused, run_program, train_arguments
 from tests.tracking_server import Door, tracking_server
+from train_pytorch_model.tracking.description import RunDescription
 from train_pytorch_model.tracking.mlflow_run import EXPERIMENT
 from train_pytorch_model.tracking.tracker import MlflowTracker
 from train_pytorch_model.words.config import TrainConfig
@@ -201,7 +202,7 @@ def test_a_job_that_is_restarted_sends_no_epoch_twice_and_changes_no_parameter(
     enter_job(monkeypatch, tmp_path, variables(server, run))
     for epochs in (1, 3):
         params = {**PARAMS, "processes": epochs}  # the restart has other machines
-        with MlflowTracker(params, tmp_path / "mlflow_run") as tracker:
+        with MlflowTracker(RunDescription("trained", params), tmp_path / "mlflow_run") as tracker:
             for epoch in range(1, epochs + 1):
                 tracker.log({"epoch": epoch, "step": 4 * epoch, "Learning rate": 0.1 / epoch})
     assert logged(server, run) == {"Learning rate": [1, 2, 3]}

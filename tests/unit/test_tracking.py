@@ -18,11 +18,18 @@ import pytest
 from tests.logs import warnings_in
 
 from train_pytorch_model.tracking import tracker as module
+from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
 from train_pytorch_model.tracking.mlflow_run import MlflowRun
 from train_pytorch_model.tracking.tracker import MlflowTracker
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:sqlalchemy", "ignore::Warning:mlflow")  # not ours
 
+DESCRIPTION = RunDescription(
+    "trained",
+    {"epochs": 2},
+    {"output": "trained", "architecture": "resnet18", "command": "x" * 5000},
+    [UsedDataSet("flowers", "training", "0123456789" * 6 + "abcd", 7)],
+)
 RECORD = {"epoch": 1, "step": 4, "Train loss": 0.5, "Learning rate": 0.1}
 
 
@@ -118,7 +125,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @contextmanager
 def tracking(tmp_path: Path) -> Iterator[MlflowTracker]:
-    with MlflowTracker({"epochs": 2}, tmp_path / "mlflow_run") as tracker:
+    with MlflowTracker(DESCRIPTION, tmp_path / "mlflow_run") as tracker:
         yield tracker
 
 
@@ -152,6 +159,7 @@ def test_a_run_sends_its_epochs_and_ends(
         (2, 0.5),
     ]
     assert server.statuses[-1] == "FINISHED"
+    assert f"  http://127.0.0.1:{server.server_port}/#/experiments/7/runs/r1" in caplog.text
     assert (tmp_path / "mlflow_run").read_text() == "r1"
 
 
@@ -243,7 +251,8 @@ def test_metrics_that_the_server_missed_are_sent_at_the_end(
 OPEN_A_RUN = """
 from pathlib import Path
 from train_pytorch_model.tracking.mlflow_run import MlflowRun
-MlflowRun({}, Path("mlflow_run"), 1_000)
+from train_pytorch_model.tracking.description import RunDescription
+MlflowRun(RunDescription("trained", {}), Path("mlflow_run"), 1_000)
 """
 
 
@@ -264,17 +273,24 @@ def test_a_local_database_has_the_run(tmp_path: Path, caplog: pytest.LogCaptureF
     run = mlflow.MlflowClient().get_run(run_id)
     assert (run.info.status, run.data.params) == ("FINISHED", {"epochs": "2"})
     assert run.data.metrics["Learning rate"] == 0.1
+    assert run.info.run_name == "trained"
+    assert DESCRIPTION.tags.items() <= run.data.tags.items()
+    assert run.inputs is not None
+    (used,) = run.inputs.dataset_inputs
+    assert (used.dataset.name, used.tags[0].value) == ("flowers", "training")
+    assert json.loads(used.dataset.profile or "") == {"images": 7, "sha256": DESCRIPTION.data_sets[0].sha256}
+    assert f"/#/experiments/{run.info.experiment_id}/runs/{run_id}" in caplog.text
     file = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="a file.txt")
     assert Path(file).read_text(encoding="utf-8") == "größer"
 
 
 def test_a_deleted_run_is_replaced_by_a_new_one(tmp_path: Path) -> None:
     for _ in range(2):
-        MlflowRun({}, tmp_path / "mlflow_run", 1_000)
+        MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
         run_id = (tmp_path / "mlflow_run").read_text()
         mlflow.MlflowClient().get_run(run_id)
     mlflow.MlflowClient().delete_run(run_id)
-    MlflowRun({}, tmp_path / "mlflow_run", 1_000)
+    MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
     assert (tmp_path / "mlflow_run").read_text() != run_id
 
 
@@ -283,7 +299,7 @@ def test_a_database_that_cannot_be_written_fails_at_once(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}")
     with pytest.raises(IsADirectoryError) as caught:  # MLflow itself retries for minutes
-        MlflowRun({}, tmp_path / "mlflow_run", 1_000)
+        MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
     assert caught.value.filename == str(tmp_path)
 
 
@@ -298,5 +314,5 @@ def test_a_process_killed_while_it_creates_the_database_leaves_none(
             time.sleep(0.001)
         process.send_signal(signal.SIGKILL)
     assert not database.exists()
-    MlflowRun({}, tmp_path / "mlflow_run", 1_000)
+    MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
     assert len(mlflow.MlflowClient().search_experiments()) == 2

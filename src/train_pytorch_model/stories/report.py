@@ -14,7 +14,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.run_folder import REPORT
 from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.bad_images import readable_images
-from train_pytorch_model.loop.plan import Plan, describe
+from train_pytorch_model.loop.plan import Plan, describe, params_of
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.measures import calibration
@@ -25,6 +25,7 @@ from train_pytorch_model.measures.evaluation_directory import (
 from train_pytorch_model.pages.evaluation_page import galleries_of
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
 from train_pytorch_model.stories.examine import Examined
+from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
 from train_pytorch_model.tracking.tracker import Attachment
 from train_pytorch_model.words.wording import counted, reason_of
 
@@ -119,6 +120,22 @@ def _versions(world: World) -> dict[str, str]:
     if world.device.type == "cuda":
         versions |= {"CUDA": str(torch.version.cuda), "GPU": torch.cuda.get_device_name(world.device)}
     return versions
+
+
+def describe_run(plan: Plan, output: Path) -> RunDescription:
+    """What MLflow shows of the run: like the report, folders without their paths."""
+    inputs = plan.inputs
+    tags = {
+        "output": _name(output),
+        "version": __version__,
+        "architecture": inputs.model.architecture,
+        "command": " ".join(_command(plan, output)),
+    }
+    data_sets = [
+        UsedDataSet(_name(images.root), context, plan.fingerprint[f"{context}_dataset"], len(images))
+        for context, images in (("training", inputs.training), ("validation", inputs.validation))
+    ]
+    return RunDescription(_name(output), params_of(plan), tags, data_sets)
 
 
 def _command(plan: Plan, output: Path) -> list[str]:

@@ -17,7 +17,7 @@ from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine, start_engine
 from train_pytorch_model.loop.epoch import train_epoch, validate
-from train_pytorch_model.loop.plan import Plan, describe, make_plan, params_of, warnings_of
+from train_pytorch_model.loop.plan import Plan, describe, make_plan, warnings_of
 from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, NotFiniteError, Saver
 from train_pytorch_model.loop.state import EpochReport, State
 from train_pytorch_model.loop.view import epoch_view
@@ -28,7 +28,7 @@ from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.measures.verdict import verdict
 from train_pytorch_model.stories.examine import Examined, examine
 from train_pytorch_model.stories.publish import publish
-from train_pytorch_model.stories.report import report_on, stopped_early
+from train_pytorch_model.stories.report import describe_run, report_on, stopped_early
 from train_pytorch_model.stories.run import Run, fitting_before, open_run
 from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
 from train_pytorch_model.words.config import TrainConfig
@@ -211,4 +211,4 @@ def wait_until_published(world: World) -> None:
 def _tracker(run: Run) -> MlflowTracker | NoTracker:
     if not run.plan.world.is_main:
         return NoTracker()
-    return MlflowTracker(params_of(run.plan), run.folder.mlflow_run)
+    return MlflowTracker(describe_run(run.plan, run.output), run.folder.mlflow_run)

@@ -3,6 +3,7 @@
 Importing this module imports mlflow, which takes a second of computing: only the tracker's thread does so.
 """
 
+import json
 import logging
 import os
 import time
@@ -11,9 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import mlflow
-from mlflow.entities import Metric, Param
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+
+from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
 
 EXPERIMENT = "train_pytorch_model"
+UI = "http://127.0.0.1:5000"  # where `mlflow ui` listens by default
+MAX_DIGEST = 36  # characters, MLflow's limit
 LAST_METRIC = "Learning rate"  # one that every epoch logs
 
 for name in ("mlflow", "alembic"):  # a new store logs every migration
@@ -23,17 +29,29 @@ for name in ("mlflow", "alembic"):  # a new store logs every migration
 class MlflowRun:
     """A run to log to, and the epochs it has. Every method may raise anything."""
 
-    def __init__(self, params: Mapping[str, str], run_id_path: Path, started_ms: int) -> None:
+    def __init__(self, description: RunDescription, run_id_path: Path, started_ms: int) -> None:
         """Open the run that the environment or an earlier start, in `run_id_path`, names; else create one."""
         _prepare_database()
         self._client = mlflow.MlflowClient()
         named = os.environ.get("MLFLOW_RUN_ID")
         self._is_ours = not named
-        self._run_id = named or self._reopen(_read_text(run_id_path)) or self._create(started_ms)
+        self._run_id = (
+            named or self._reopen(_read_text(run_id_path)) or self._create(description.name, started_ms)
+        )
         with suppress(OSError):
             run_id_path.write_text(self._run_id)
-        self._log_params(params)
+        self._describe(description)
         self.query_epochs()
+
+    @property
+    def where(self) -> str:
+        """The address of the run's page, for the log; empty if MLflow does not know it, as in Azure."""
+        store, page = mlflow.get_tracking_uri(), f"#/experiments/{self._experiment_id}/runs/{self._run_id}"
+        if store.startswith(("http://", "https://")):
+            return f"The run in MLflow:\n  {store.rstrip('/')}/{page}"
+        if store.startswith(("sqlite:", "file:")):
+            return f"The run in MLflow, once `mlflow ui` is running:\n  {UI}/{page}"
+        return ""
 
     def query_epochs(self) -> None:
         """Ask the store which epochs the run has: a call that failed may have arrived all the same."""
@@ -70,7 +88,7 @@ class MlflowRun:
                 return run_id
         return ""
 
-    def _create(self, started_ms: int) -> str:
+    def _create(self, run_name: str, started_ms: int) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
         experiment = self._client.get_experiment_by_name(name)
         experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID") or (
@@ -78,13 +96,25 @@ class MlflowRun:
             if experiment
             else self._client.create_experiment(name, artifact_location=_location_beside_database())
         )
-        return str(self._client.create_run(experiment_id, start_time=started_ms).info.run_id)
+        run = self._client.create_run(experiment_id, start_time=started_ms, run_name=run_name)
+        return str(run.info.run_id)
 
-    def _log_params(self, params: Mapping[str, str]) -> None:
+    def _describe(self, description: RunDescription) -> None:
         """Log parameters that the run lacks: none can be changed, and a resumed job may have other values."""
-        known = self._client.get_run(self._run_id).data.params
-        missing = [Param(name, value) for name, value in params.items() if name not in known]
-        self._client.log_batch(self._run_id, params=missing)
+        run = self._client.get_run(self._run_id)
+        self._experiment_id, known = run.info.experiment_id, run.data.params
+        params = [Param(name, str(value)) for name, value in description.params.items() if name not in known]
+        tags = [RunTag(name, value) for name, value in description.tags.items()]
+        self._client.log_batch(self._run_id, params=params, tags=tags)
+        with suppress(mlflow.MlflowException):  # a server that does not know of data sets
+            self._client.log_inputs(self._run_id, datasets=list(map(_input, description.data_sets)))
+
+
+def _input(used: UsedDataSet) -> DatasetInput:
+    profile = json.dumps({"images": used.images, "sha256": used.sha256})
+    source = json.dumps({"uri": used.name})
+    dataset = Dataset(used.name, used.sha256[:MAX_DIGEST], "local", source, profile=profile)
+    return DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, used.context)])
 
 
 def _prepare_database() -> None:

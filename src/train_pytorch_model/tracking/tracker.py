@@ -13,9 +13,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.tracking.description import RunDescription
 from train_pytorch_model.words.wording import reason_of
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ class MlflowTracker:
     which logs all its epochs again; those that the run already has are not sent twice.
     """
 
-    def __init__(self, params: Mapping[str, Any], run_id_path: Path) -> None:
-        self._params = {name: str(value) for name, value in params.items()}
+    def __init__(self, description: RunDescription, run_id_path: Path) -> None:
+        self._description = description
         self._run_id_path = run_id_path
         self._started_ms = _now_ms()
         # Neither grows beyond one record per epoch, each of a few numbers.
@@ -129,6 +130,8 @@ class MlflowTracker:
             self._send_attachments(run)
             if self._ends_as:
                 run.end(self._ends_as)
+            if self._ends_as == "FINISHED" and run.where:
+                logger.info(run.where)
         except Exception as error:  # servers, networks and client libraries raise all kinds
             self._warn_of_metrics(reason_of(error))
 
@@ -144,7 +147,7 @@ class MlflowTracker:
         from train_pytorch_model.tracking.mlflow_run import MlflowRun
 
         if self._run is None:
-            self._run = MlflowRun(self._params, self._run_id_path, self._started_ms)
+            self._run = MlflowRun(self._description, self._run_id_path, self._started_ms)
         elif self._num_failures:
             self._run.query_epochs()
         while self._unsent:
