@@ -17,7 +17,7 @@ from tests.programs.program import run_process, run_program
 from tests.programs.test_score import PREDICT
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.image_classifier.decoding import decode
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.inputs.opening import open_scoring_inputs
 from train_pytorch_model.words.recipe import Recipe
 
 KILL = ("signal_at_step", {"number": 5, "signals": [signal.SIGKILL]})  # in the second of two epochs
@@ -60,12 +60,13 @@ def test_an_export_computes_the_scores(timm_bench: Bench, trained: Path, tmp_pat
     output, images = tmp_path / "model.onnx", timm_bench.folders / "validation"
     ended = run_program("export", "--trained-model", trained, "--format", "onnx", "--output", output)
     assert ended.status == 0, ended.stderr
-    framing = Framing(160, 160, 1.0)
+    framing = open_scoring_inputs(trained, images).spec.framing
+    assert (framing.height, framing.width) == (160, 160)
     pixels = [framing.apply(decode(path)) for path in sorted(images.glob("*/*"))]
     session = onnxruntime.InferenceSession(output, providers=["CPUExecutionProvider"])
     (probabilities,) = session.run(["probabilities"], {"images": np.stack(pixels).transpose(0, 3, 1, 2)})
     expected = scores(trained, images, tmp_path / "scores")
-    np.testing.assert_allclose(probabilities, expected, atol=2e-3)  # decoded in two ways
+    np.testing.assert_allclose(probabilities, expected, atol=1e-4)
 
 
 def test_the_served_model_predicts_the_scores_and_requires_timm(
