@@ -3,6 +3,7 @@
 import atexit
 import inspect
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 from pathlib import Path
 from types import FrameType
@@ -31,6 +33,7 @@ from train_pytorch_model.words.errors import (
     DISK_IS_FULL,
     LostRankError,
     ModuleOutOfMemoryError,
+    ParameterError,
     UnfinishedOutputError,
     UserError,
 )
@@ -113,6 +116,9 @@ def _parse_verb(
     """Parse a verb's options; also say what was probably meant by those that it lacks."""
     if name not in commands:
         raise missing_verb(name, list(commands), prog)
+    for option, value in pairwise(["", *arguments]):
+        if not value or re.fullmatch("--[a-z-]+=", value):
+            raise ParameterError(f"{value[:-1] or option or name} is empty. Is a shell variable not set?")
     try:
         return _parse(commands[name], f"{prog} {name}", arguments)
     except SystemExit as end:

@@ -19,6 +19,7 @@ from train_pytorch_model.formats.image_directory import (
     writing_image_directory,
 )
 from train_pytorch_model.formats.label_table import TABLE_SUFFIXES, TABLES, read_table, table_in
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, readable_images, write_bad_images
@@ -77,7 +78,7 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
         if os.path.isdir(path):  # noqa: PTH112, False for a name too long, where Path raises
             yield _open_folder(path, labels)
         elif not os.path.isfile(path):  # noqa: PTH113, the same
-            raise InvalidDatasetError(title, "there is no such file or directory.", HINT)
+            raise InvalidDatasetError(title, explain_missing(path, "file or directory"), HINT)
         elif path.name in TABLES or path.suffix.lower() in TABLE_SUFFIXES:
             yield _open_table(path, labels, path)
         elif path.name == MLTABLE:

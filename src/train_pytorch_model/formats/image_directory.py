@@ -41,6 +41,7 @@ from train_pytorch_model.formats.listing import (
     comparable,
     is_utf8,
 )
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.plain_folders import SUFFIXES, NestedDataSetError, read_plain_folders
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError, read_json, read_yaml
@@ -232,7 +233,7 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
     """
     title = f'{port} "{root}"'
     if not os.path.exists(root):  # noqa: PTH110, False for a name too long, where Path.exists raises
-        raise InvalidDatasetError(title, "there is no such directory.", HINT)
+        raise InvalidDatasetError(title, explain_missing(root), HINT)
     if not root.is_dir():
         is_image = root.suffix.lower() in SUFFIXES
         hint = "Put the image into a folder, and name the folder." if is_image else FILE_HINT

@@ -33,6 +33,7 @@ import functools
 import hashlib
 import importlib.util
 import io
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.reading import (
     MalformedFileError,
     file_inside,
@@ -137,8 +139,8 @@ def _what_to_do(root: Path) -> str:
 
 
 def _open(root: Path, port: str) -> ModelDirectory:
-    if not root.exists():
-        raise MalformedFileError("there is no such directory.")
+    if not os.path.exists(root):  # noqa: PTH110, False for a name too long, where Path.exists raises
+        raise MalformedFileError(explain_missing(root))
     if not root.is_dir():
         raise MalformedFileError("it is a file, not a directory.")
     meta = read_meta(root, TYPE)

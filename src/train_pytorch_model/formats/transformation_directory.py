@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from train_pytorch_model.formats.image_operations import OPERATIONS, Operation
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import META, MalformedFileError, file_inside, read_json, read_meta
 from train_pytorch_model.formats.writing import write_json
@@ -73,7 +74,7 @@ def write_transformation(path: Path, operations: Sequence[Operation], name: str)
 
 def _list_in(path: Path) -> list[Any]:
     if not path.exists():
-        raise MalformedFileError("there is no such directory or file.")
+        raise MalformedFileError(explain_missing(path, "directory or file"))
     if not path.is_dir():
         return read_json(path, list[Any])
     meta = read_meta(path, TYPE)
