@@ -22,6 +22,7 @@ def decided_recipe(**entries: Any) -> DecidedRecipe:
         "balance_classes": False,
         "freeze_backbone": False,
         "white_level": 65_535,
+        "background": (255, 255, 255),
         "precision": "auto",
         "mean": HALF,
         "std": HALF,

@@ -17,7 +17,7 @@ ONCE = {"killed": signal.SIGKILL, "paused": signal.SIGXCPU}  # a pause can count
 right = decoding.decode
 
 
-def decode(file: str, short_side: int, white_level: int) -> Image.Image:
+def decode(file: str, short_side: int, colours: decoding.Colours) -> Image.Image:
     """Fail as the name says, otherwise decode the image."""
     name = Path(file).stem
     if "crash" in name:
@@ -30,7 +30,7 @@ def decode(file: str, short_side: int, white_level: int) -> Image.Image:
         pass
     if "exhaust" in name:
         bytearray(2 * decoder_process.MEMORY)
-    return right(file, short_side, white_level)
+    return right(file, short_side, colours)
 
 
 def serve_nobody(connection: Connection, *_: object) -> None:

@@ -23,6 +23,7 @@ from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference
 from train_pytorch_model.data.plan import PlannedBatch, plan_training
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.image_classifier.decoding import Colours
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop.batches import Batches, open_batches
@@ -144,9 +145,9 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
     decoded: list[object] = []
     decode = Decoders.decode
 
-    def count(self: Decoders, file: Path, short_side: int, white_level: int) -> Any:
+    def count(self: Decoders, file: Path, short_side: int, colours: Colours) -> Any:
         decoded.append(file)
-        return decode(self, file, short_side, white_level)
+        return decode(self, file, short_side, colours)
 
     with (
         patch.object(Decoders, "decode", count),

@@ -21,7 +21,12 @@ from tests.painting import encode, paint
 from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.decoder_process import Draft, ImageRequest
 from train_pytorch_model.data.decoders import KEPT_BYTES, Decoders
-from train_pytorch_model.image_classifier.decoding import MAX_JPEG_PIXELS, MAX_PIXELS, UnreadableImageError
+from train_pytorch_model.image_classifier.decoding import (
+    AS_USUAL,
+    MAX_JPEG_PIXELS,
+    MAX_PIXELS,
+    UnreadableImageError,
+)
 from train_pytorch_model.image_classifier.pixels import decode_pixels
 from train_pytorch_model.machine.process_table import start_of
 
@@ -231,7 +236,7 @@ def test_a_decoder_whose_reply_is_not_read_exits_silently(
     these, path = Decoders(), written(tmp_path / "a.png")
     these.decode(path, 8)
     (decoder,) = these._all
-    decoder._connection.send_bytes(pickle.dumps((Draft(8, 65_535), [ImageRequest(str(path))])))
+    decoder._connection.send_bytes(pickle.dumps((Draft(8, AS_USUAL), [ImageRequest(str(path))])))
     decoder._connection.poll(None)
     assert decoder.end() == 0
     assert capfd.readouterr() == ("", "")

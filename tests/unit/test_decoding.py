@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pillow_heif
 import pytest
 from PIL import Image, PngImagePlugin
 from tests.painting import encode
 
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, read_size
+from train_pytorch_model.image_classifier.decoding import Colours, UnreadableImageError, decode, read_size
 from train_pytorch_model.image_classifier.pixels import read_pixels
 
 WIDTH, HEIGHT = 24, 16
@@ -140,21 +141,44 @@ def test_other_modes_become_rgb(mode: str) -> None:
     assert (pixels_of(data) == black_and_white[..., None]).all()
 
 
-def test_transparency_is_dropped_and_colours_stay() -> None:
-    rgba = np.zeros((2, 2, 4), dtype=np.uint8)
+@pytest.mark.parametrize("background", [(255, 255, 255), (0, 10, 20)])
+def test_what_is_transparent_shows_the_background(background: tuple[int, int, int]) -> None:
+    rgba = np.zeros((1, 3, 4), dtype=np.uint8)
     rgba[..., 0] = 200
-    rgba[0, 0, 3] = 255
-    assert (pixels_of(encode(Image.fromarray(rgba))) == [200, 0, 0]).all()
+    rgba[0, :, 3] = 255, 128, 0
+    seen = np.asarray(decode(io.BytesIO(encode(Image.fromarray(rgba))), colours=Colours(65_535, background)))
+    half = [
+        (opaque * 128 + behind * 127) / 255 for opaque, behind in zip((200, 0, 0), background, strict=True)
+    ]
+    assert seen[0, 0].tolist() == [200, 0, 0]
+    assert np.abs(seen[0, 1] - np.array(half)).max() <= 1
+    assert seen[0, 2].tolist() == list(background)
+
+
+def test_a_heic_photograph_is_turned_by_its_decoder_alone() -> None:
+    image = picture().resize((64, 48))
+    pillow_heif.register_heif_opener()
+    exif = Image.Exif()
+    exif[0x0112] = 6  # only repeats the turn that the file demands of decoders, here none
+    data = saved(image, "HEIF", quality=100, exif=exif)
+    assert read_size(io.BytesIO(data)) == (48, 64)
+    assert np.abs(pixels_of(data) - np.asarray(image).astype(int)).mean() < 12  # lossy
+    with pytest.raises(UnreadableImageError):
+        decode(io.BytesIO(data[: len(data) // 2]))
 
 
 @pytest.mark.parametrize("transparency", [1, b"\xff\x80\x00"])
-def test_a_palette_with_transparency_keeps_its_colours(transparency: int | bytes) -> None:
+def test_a_palette_may_have_transparent_entries(transparency: int | bytes) -> None:
     image = Image.new("P", (3, 1))
     image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90])
     for x in range(3):
         image.putpixel((x, 0), x)
     data = saved(image, "PNG", transparency=transparency)
-    assert pixels_of(data).tolist() == [[[10, 20, 30], [40, 50, 60], [70, 80, 90]]]
+    first, second, third = pixels_of(data)[0].tolist()
+    hidden = [255, 255, 255]
+    assert first == [10, 20, 30]
+    assert second == (hidden if transparency == 1 else [147, 152, 157])
+    assert third == ([70, 80, 90] if transparency == 1 else hidden)
 
 
 def test_cmyk_becomes_rgb() -> None:

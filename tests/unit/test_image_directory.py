@@ -80,11 +80,11 @@ def without_images(root: Path) -> None:
         (with_a_broken_meta, "_meta.yaml is not valid YAML: while parsing a flow node"),
         (
             without_rows,
-            "no image in it (.avif .bmp .jfif .jpe .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image",
+            "(.avif .bmp .heic .heif .hif .jfif .jpe .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image",
         ),
         (
             without_images,
-            "no image in it (.avif .bmp .jfif .jpe .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image",
+            "(.avif .bmp .heic .heif .hif .jfif .jpe .jpeg .jpg .pgm .png .ppm .tif .tiff .webp). An image",
         ),
     ],
 )

@@ -67,7 +67,7 @@ def test_an_image_is_read_as_people_send_it(image: object) -> None:
         (BASE64[: len(BASE64) // 2], "Truncated"),
         (None, "NoneType"),
         (3.5, "float"),
-        ("", "not an image of a known format"),
+        ("", "the file is empty"),
     ],
 )
 def test_what_cannot_be_read_has_an_error_and_neither_label_nor_probabilities(

@@ -50,7 +50,9 @@ def start(is_scaled: bool = False) -> Training:
     optimizer = make_optimizer(network)
     set_learning_rate(optimizer, 0.1)
     scaler = GradScaler("cpu", enabled=is_scaled)
-    engine = Engine(PLANS[-1], network, network, optimizer, scaler, no_step, torch.default_generator)
+    engine = Engine(
+        PLANS[-1], network, network, optimizer, scaler, no_step, torch.default_generator.manual_seed
+    )
     return Training(engine, State(PLANS[-1]))
 
 

@@ -12,7 +12,7 @@ from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.data.white_level import decide_white_level, find_white_level
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE, decode
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours, decode
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.words.recipe import Recipe
@@ -51,7 +51,7 @@ def test_images_of_eight_bits_are_not_scaled(tmp_path: Path) -> None:
 def test_values_up_to_white_are_scaled_and_larger_ones_are_white(tmp_path: Path) -> None:
     values = np.array([[0, 1, 2048, 4095, 5000, 65535]], np.uint16)
     Image.fromarray(values).save(tmp_path / "a.png")
-    pixels = np.asarray(decode(tmp_path / "a.png", white_level=4095))
+    pixels = np.asarray(decode(tmp_path / "a.png", colours=Colours(4095)))
     assert pixels[0, :, 0].tolist() == [0, 0, 127, 255, 255, 255]
     assert np.asarray(decode(tmp_path / "a.png"))[0, :, 0].tolist() == [0, 0, 7, 15, 19, 255]
 
@@ -64,5 +64,5 @@ def test_the_recipe_comes_first(tmp_path: Path, asked: int | None, level: int) -
     inputs = open_training_inputs(tmp_path / "untrained", images, images)
     decided = decide_white_level(inputs, ALONE).with_flips(True)
     assert decided.recipe.white_level == level
-    assert {f.white_level for f in (decided.framing, *decided.training_framings(2))} == {level}
+    assert {f.colours.white_level for f in (decided.framing, *decided.training_framings(2))} == {level}
     assert ClassifierSpec.from_mapping(decided.spec.as_mapping()) == decided.spec

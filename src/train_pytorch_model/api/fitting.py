@@ -48,6 +48,8 @@ class FitOptions(TypedDict, total=False):
     cutmix: float | None
     balance_classes: bool
     freeze_backbone: bool
+    white_level: int | None
+    background: tuple[int, int, int]
     precision: PrecisionName
     mean: tuple[float, float, float] | None
     std: tuple[float, float, float] | None

@@ -158,7 +158,7 @@ def _images(
             yield from _images([directory.path(index) for index in range(len(directory))], framing)
         else:
             try:
-                yield str(image), Image.fromarray(read_pixels(image, framing.short_side, framing.white_level))
+                yield str(image), Image.fromarray(read_pixels(image, framing.short_side, framing.colours))
             except UnreadableImageError as error:
                 yield str(image), str(error)
 

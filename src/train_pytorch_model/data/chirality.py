@@ -16,7 +16,7 @@ import numpy as np
 from train_pytorch_model.data.loader import start_decoders
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError
+from train_pytorch_model.image_classifier.decoding import Colours, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, resize
 from train_pytorch_model.inputs.opening import OpenedInputs, TrainingInputs
 
@@ -38,7 +38,7 @@ def decide_flips(inputs: OpenedInputs, world: World) -> TrainingInputs:
         return inputs.with_flips(inputs.recipe.horizontal_flip)
     some = count = 0
     if world.is_main:
-        some, count = count_distinguishable(inputs.training, inputs.framing.white_level, world)
+        some, count = count_distinguishable(inputs.training, inputs.framing.colours, world)
     some, count = world.broadcast((some, count))
     has_sides = some > count * MIN_DISTINGUISHABLE and some > count / 2 + DEVIATIONS * math.sqrt(count) / 2
     reason = f"{some} of {count} images are distinguishable from their mirror images" if has_sides else ""
@@ -71,13 +71,13 @@ def count_classified(thumbnails: np.ndarray) -> int:
     return distinguished
 
 
-def count_distinguishable(images: ImageDirectory, white_level: int, world: World) -> tuple[int, int]:
+def count_distinguishable(images: ImageDirectory, colours: Colours, world: World) -> tuple[int, int]:
     """How many images of a fixed sample are told from their mirror images, and the size of the sample."""
     with start_decoders(world) as decoders, ThreadPoolExecutor(world.cores) as pool:
         groups = [
             [
                 thumbnail
-                for thumbnail in pool.map(lambda path: _thumbnail(path, white_level, decoders.decode), paths)
+                for thumbnail in pool.map(lambda path: _thumbnail(path, colours, decoders.decode), paths)
                 if thumbnail is not None
             ]
             for paths in _sample(images)
@@ -101,10 +101,10 @@ def _evenly_spaced(count: int, at_most: int) -> np.ndarray:
     return np.linspace(0, count - 1, min(count, at_most), dtype=np.int64)
 
 
-def _thumbnail(path: Path, white_level: int, decode: Decode) -> np.ndarray | None:
+def _thumbnail(path: Path, colours: Colours, decode: Decode) -> np.ndarray | None:
     """(SIDE, SIDE), float64, brightness; None for an image that cannot be read."""
     try:
-        pixels: Pixels = decode(path, SIDE, white_level)
+        pixels: Pixels = decode(path, SIDE, colours)
     except UnreadableImageError:  # training reports it
         return None
     thumbnail: np.ndarray = resize(pixels, SIDE, SIDE).mean(axis=2)

@@ -22,6 +22,7 @@ import numpy as np
 from train_pytorch_model.data.decode_cache import CachedDecode, SharedCache, uncached
 from train_pytorch_model.image_classifier.decoding import (
     MAX_JPEG_PIXELS,
+    Colours,
     UnreadableImageError,
     decode,
     highest_value,
@@ -51,10 +52,10 @@ class Draft:
     """Decodes only; a `Prepare` that needs no PyTorch."""
 
     short_side: int
-    white_level: int
+    colours: Colours
 
     def __call__(self, request: ImageRequest, _: object) -> np.ndarray:
-        return np.asarray(decode(request.file, self.short_side, self.white_level))
+        return np.asarray(decode(request.file, self.short_side, self.colours))
 
 
 def highest_value_as_pixel(request: ImageRequest, _: object) -> np.ndarray:

@@ -38,7 +38,7 @@ from train_pytorch_model.data.decoder_process import (
     ImageRequest,
     Prepare,
 )
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError
+from train_pytorch_model.image_classifier.decoding import AS_USUAL, Colours, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels
 from train_pytorch_model.machine.console import logger
 
@@ -82,9 +82,9 @@ class Decoders:
         for decoder in self._all:
             decoder.end()
 
-    def decode(self, file: Path, short_side: int, white_level: int = MAX_WHITE) -> Pixels:
+    def decode(self, file: Path, short_side: int, colours: Colours = AS_USUAL) -> Pixels:
         """Like `decode_pixels`. Raises `UnreadableImageError`, also for a crash."""
-        return self.prepare_one(Draft(short_side, white_level), ImageRequest(os.fspath(file)))
+        return self.prepare_one(Draft(short_side, colours), ImageRequest(os.fspath(file)))
 
     def prepare(
         self, prepare: Prepare, requests: Sequence[ImageRequest], slots: np.ndarray
@@ -143,7 +143,7 @@ class Decoders:
             Image.new("RGB", (8, 8)).save(file, "PNG")
             file.flush()
             try:
-                (answer,) = decoder.answer(Draft(8, MAX_WHITE), [ImageRequest(file.name)])
+                (answer,) = decoder.answer(Draft(8, AS_USUAL), [ImageRequest(file.name)])
                 return not isinstance(answer, str)
             except _DeadError:
                 self._forget(decoder)

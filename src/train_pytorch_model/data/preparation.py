@@ -11,7 +11,7 @@ from random import Random
 from train_pytorch_model.data.augmentation import Augment, RecipeAugment
 from train_pytorch_model.data.decode_cache import CachedDecode
 from train_pytorch_model.data.decoder_process import ImageRequest
-from train_pytorch_model.image_classifier.decoding import BOUND
+from train_pytorch_model.image_classifier.decoding import BOUND, Colours
 from train_pytorch_model.image_classifier.pixels import (
     Decode,
     Pixels,
@@ -35,7 +35,7 @@ class Preparation:
     """Framing applied before caching and augmentation; None for the whole image, as random crops need."""
     augment: Augment | None
     """Random augmentation applied after that; None for validation and scoring."""
-    white_level: int
+    colours: Colours
     """As in `Framing`."""
 
     def __call__(
@@ -45,7 +45,7 @@ class Preparation:
         return pixels if self.augment is None else self.augment(pixels, Random(request.seed))
 
     def _first(self, file: Path, decode: Decode) -> Pixels:
-        pixels = reduce(decode(file, self.short_side, self.white_level), self.short_side)
+        pixels = reduce(decode(file, self.short_side, self.colours), self.short_side)
         if self.kept is None:
             return pixels
         return view(pixels, self.kept) if self.augment is None else frame_at_most(pixels, self.kept)
@@ -68,9 +68,9 @@ def for_training(recipe: DecidedRecipe, framing: Framing, largest: Framing) -> P
     if recipe.augmentation == "random-resized-crop":  # of the whole image, with pixels to spare
         height, width = (round(BOUND * side) for side in (largest.height, largest.width))
         kept = None if largest.mode == "crop" else replace(largest, height=height, width=width)
-    return Preparation(largest.short_side, kept, augment, framing.white_level)
+    return Preparation(largest.short_side, kept, augment, framing.colours)
 
 
 def for_inference(framing: Framing) -> Preparation:
     """The preparation for validation and scoring."""
-    return Preparation(framing.short_side, framing, None, framing.white_level)
+    return Preparation(framing.short_side, framing, None, framing.colours)

@@ -14,7 +14,7 @@ from train_pytorch_model.formats.copying import copy_threads, in_order
 from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
 from train_pytorch_model.formats.transformed_rows import transformed_rows
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours, UnreadableImageError, decode
 from train_pytorch_model.inputs.bad_images import (
     BAD_IMAGES,
     BadImage,
@@ -61,7 +61,7 @@ def transform(
             f"16-bit images: 0 to {white_level:,} become black to white, the range that a sample uses"
         )
     threads = usable_cores()
-    png = partial(_png, images, apply, white_level)
+    png = partial(_png, images, apply, Colours(white_level))
     with (
         torch.random.fork_rng(devices=[]),
         writing_image_directory(output, schema_content, name) as writer,
@@ -85,11 +85,11 @@ def transform(
     return len(images) - len(rejected)
 
 
-def _png(images: ImageDirectory, apply: Apply, white_level: int, index: int) -> bytes | Exception:
+def _png(images: ImageDirectory, apply: Apply, colours: Colours, index: int) -> bytes | Exception:
     """Return the transformed image as a PNG file, or why there is none."""
     try:
         # Seeded by the row, which does not change when other images are left out.
-        image = apply(decode(images.path(index), white_level=white_level), int(images.rows[index]))
+        image = apply(decode(images.path(index), colours=colours), int(images.rows[index]))
     except (UnreadableImageError, MisfitError) as error:
         return error
     image.info.clear()  # pixels only, no colour profile and no other metadata

@@ -22,9 +22,24 @@ from train_pytorch_model.formats.reading import META, MalformedFileError, is_rea
 from train_pytorch_model.words.errors import bulleted
 
 SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".avif"}
+    [
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".png",
+        ".ppm",
+        ".bmp",
+        ".pgm",
+        ".tif",
+        ".tiff",
+        ".webp",
+        ".avif",
+        ".heic",
+        ".heif",
+        ".hif",
+    ]
 )
-HEIC_SUFFIXES = (".heic", ".heif")
 # What macOS puts into archives, and network storage, Linux and Windows into folders.
 SYSTEM_FOLDERS = frozenset(
     {"__MACOSX", "@eaDir", "#recycle", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
@@ -125,8 +140,6 @@ def _list_folder(
                     ignored[problem] += 1
                 elif (suffix := suffix_of(entry.name)) in SUFFIXES:
                     files.append(entry.name)
-                elif suffix in HEIC_SUFFIXES:
-                    ignored[f"photographs in HEIC ({suffix}), which have to be converted to JPEG first"] += 1
                 else:
                     ignored[f"files of another kind ({suffix or 'no suffix'})"] += 1
     except OSError as error:

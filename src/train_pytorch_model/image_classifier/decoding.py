@@ -8,12 +8,12 @@ import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
-from .unidentified import HEAD_BYTES, describe
+from .unidentified import HEAD_BYTES, HEIF_HEAD_BYTES, describe, is_heif
 
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "GIF")
 MAX_PIXELS = 90_000_000
@@ -44,6 +44,18 @@ _UPRIGHT = {
 }
 
 
+class Colours(NamedTuple):
+    """What becomes of pixels that an RGB image of 8 bits cannot hold."""
+
+    white_level: int = MAX_WHITE
+    """The value of a 16-bit grey image that becomes white; larger ones do, too."""
+    background: tuple[int, int, int] = (255, 255, 255)
+    """What is seen through transparent pixels."""
+
+
+AS_USUAL = Colours()
+
+
 class UnreadableImageError(Exception):
     """The file is not an image that can be decoded; the text is the reason, without the file's name."""
 
@@ -59,18 +71,18 @@ def read_size(file: str | os.PathLike[str] | BinaryIO) -> tuple[int, int]:
 
 
 def decode(
-    file: str | os.PathLike[str] | BinaryIO, short_side: int | None = None, white_level: int = MAX_WHITE
+    file: str | os.PathLike[str] | BinaryIO, short_side: int | None = None, colours: Colours = AS_USUAL
 ) -> Image.Image:
-    """The upright RGB image, or the first frame of an animation; transparency is dropped.
+    """The upright RGB image, or the first frame of an animation.
 
     With `short_side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if its short side then still is
-    `BOUND * short_side`, which costs a fraction of the time and memory. Of 16-bit grey images,
-    `white_level` and larger values become white. Raises `UnreadableImageError`.
+    `BOUND * short_side`, which costs a fraction of the time and memory. Raises
+    `UnreadableImageError`.
     """
     with open_image(file) as image:
         if short_side is not None:
             image.draft(None, limit_size(image.size, short_side))
-        return _upright_rgb(image, white_level)
+        return _upright_rgb(image, colours)
 
 
 def has_16_bits(file: str | os.PathLike[str]) -> bool:
@@ -99,7 +111,7 @@ def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
 def open_image(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]:
     """An image with its header read, for a `with`; any error inside becomes an `UnreadableImageError`."""
     try:
-        with Image.open(file, formats=FORMATS) as image:
+        with _open(file) as image:
             limit = MAX_JPEG_PIXELS if image.format in ("JPEG", "MPO") else MAX_PIXELS
             if image.width * image.height > limit:
                 raise UnreadableImageError(f"{image.width} x {image.height} pixels are more than {limit:,}")
@@ -108,6 +120,22 @@ def open_image(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]
         raise
     except Exception as error:  # Pillow's plugins raise far more than OSError
         raise UnreadableImageError(_reason(error, file)) from error
+
+
+def _open(file: str | os.PathLike[str] | BinaryIO) -> Image.Image:
+    """Open an image of one of `FORMATS`, or in HEIF, whose decoder takes as long to import as all others."""
+    try:
+        return Image.open(file, formats=FORMATS)
+    except UnidentifiedImageError:
+        if not is_heif(_head(file, HEIF_HEAD_BYTES)):
+            raise
+    import pillow_heif
+
+    pillow_heif.options.DECODE_THREADS = 1  # the other cores decode other images
+    pillow_heif.register_heif_opener()
+    if not isinstance(file, str | os.PathLike):
+        file.seek(0)
+    return Image.open(file, formats=("HEIF",))
 
 
 def limit_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
@@ -119,10 +147,10 @@ def limit_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     return max(bound, round(width * bound / short)), max(bound, round(height * bound / short))
 
 
-def _upright_rgb(image: Image.Image, white_level: int) -> Image.Image:
+def _upright_rgb(image: Image.Image, colours: Colours) -> Image.Image:
     """An opened image, decoded by Pillow, upright and in RGB."""
     image.load()
-    upright = _rgb(image, white_level)
+    upright = _rgb(image, colours)
     turned = _UPRIGHT.get(_orientation(image))
     return upright if turned is None else upright.transpose(turned)
 
@@ -153,16 +181,15 @@ def _orientation(image: Image.Image) -> int:
     return value if value in _UPRIGHT else 1
 
 
-def _rgb(image: Image.Image, white_level: int) -> Image.Image:
-    if image.mode == "RGB":
-        return image
+def _rgb(image: Image.Image, colours: Colours) -> Image.Image:
     if _has_16_bits(image):  # `convert` alone would clip everything above 255 to white
-        image = image.convert("I").point(lambda value: value * (255 / white_level)).convert("L")
-    elif image.mode in ("I", "F"):
+        return image.convert("I").point(lambda value: value * (255 / colours.white_level)).convert("RGB")
+    if image.mode in ("I", "F"):
         raise UnreadableImageError(f"its 32 bit pixels (mode {image.mode}) have no known range")
-    elif image.mode in ("P", "PA"):
-        image = image.convert("RGBA")  # directly to RGB, Pillow would warn about a transparent palette
-    return image.convert("RGB")
+    if image.has_transparency_data:  # the colours of transparent pixels are arbitrary
+        background = Image.new("RGBA", image.size, (*colours.background, 255))
+        image = Image.alpha_composite(background, image.convert("RGBA"))
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _reason(error: Exception, file: str | os.PathLike[str] | BinaryIO) -> str:
@@ -178,9 +205,9 @@ def _reason(error: Exception, file: str | os.PathLike[str] | BinaryIO) -> str:
     return f"{type(error).__name__}: {text}"[:200]
 
 
-def _head(file: str | os.PathLike[str] | BinaryIO) -> bytes:
+def _head(file: str | os.PathLike[str] | BinaryIO, count: int = HEAD_BYTES) -> bytes:
     if isinstance(file, str | os.PathLike):
         with open(file, "rb") as opened:  # noqa: PTH123, Pillow's kind of path
-            return opened.read(HEAD_BYTES)
+            return opened.read(count)
     file.seek(0)
-    return file.read(HEAD_BYTES)
+    return file.read(count)

@@ -14,35 +14,35 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from .decoding import MAX_WHITE, decode, limit_size
+from .decoding import AS_USUAL, Colours, decode, limit_size
 from .preprocessing import Framing
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 """(height, width, 3), RGB."""
 
-Decode = Callable[[Path, int, int], Pixels]
-"""An image file, the short side that is needed and the white level → its upright pixels, reduced as far as
-the decoder can.
+Decode = Callable[[Path, int, Colours], Pixels]
+"""An image file, the short side that is needed, what becomes of colours → its upright pixels, reduced as far
+as the decoder can.
 
 Raises `UnreadableImageError`.
 """
 
 
 def decode_pixels(
-    file: str | os.PathLike[str] | BinaryIO, short_side: int, white_level: int = MAX_WHITE
+    file: str | os.PathLike[str] | BinaryIO, short_side: int, colours: Colours = AS_USUAL
 ) -> Pixels:
     """The plain `Decode`, in the calling thread."""
-    return np.array(decode(file, short_side, white_level))
+    return np.array(decode(file, short_side, colours))
 
 
 def read_pixels(
-    file: str | os.PathLike[str] | BinaryIO, short_side: int, white_level: int = MAX_WHITE
+    file: str | os.PathLike[str] | BinaryIO, short_side: int, colours: Colours = AS_USUAL
 ) -> Pixels:
     """The upright image, its short side reduced to `BOUND * short_side` where it is above that.
 
     Raises `UnreadableImageError`.
     """
-    return reduce(decode_pixels(file, short_side, white_level), short_side)
+    return reduce(decode_pixels(file, short_side, colours), short_side)
 
 
 def reduce(pixels: Pixels, short_side: int) -> Pixels:

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from .decoding import BOUND, MAX_WHITE
+from .decoding import AS_USUAL, BOUND, Colours
 
 FramingMode = Literal["crop", "pad", "squash"]
 
@@ -32,8 +32,7 @@ class Framing:
     width: int
     crop_fraction: float
     mode: FramingMode = "crop"
-    white_level: int = MAX_WHITE
-    """The value of a 16-bit grey image that becomes white; larger ones do, too."""
+    colours: Colours = AS_USUAL
 
     @property
     def short_side(self) -> int:

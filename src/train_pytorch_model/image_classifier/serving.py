@@ -67,7 +67,7 @@ class ServedClassifier:
     def _pixels(self, value: object) -> np.ndarray:
         """The (height, width, 3) that the network sees of an image file. Raises `UnreadableImageError`."""
         framing = self._classifier.spec.framing
-        pixels = read_pixels(io.BytesIO(_file_of(value)), framing.short_side, framing.white_level)
+        pixels = read_pixels(io.BytesIO(_file_of(value)), framing.short_side, framing.colours)
         return framing.apply(Image.fromarray(pixels))
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from .decoding import MAX_WHITE
+from .decoding import AS_USUAL, Colours
 from .preprocessing import Framing
 
 
@@ -20,7 +20,6 @@ class ClassifierSpec:
     std: tuple[float, float, float]
 
     def as_mapping(self) -> dict[str, Any]:
-        white = self.framing.white_level
         return {
             "architecture": self.architecture,
             "option": self.option,
@@ -31,7 +30,8 @@ class ClassifierSpec:
             "framing": self.framing.mode,
             "mean": list(self.mean),
             "std": list(self.std),
-            **({} if white == MAX_WHITE else {"white_level": white}),
+            "white_level": self.framing.colours.white_level,
+            "background": list(self.framing.colours.background),
         }
 
     @classmethod
@@ -45,7 +45,10 @@ class ClassifierSpec:
                 values["width"],
                 values["crop_fraction"],
                 values.get("framing", "crop"),
-                values.get("white_level", MAX_WHITE),
+                Colours(
+                    values.get("white_level", AS_USUAL.white_level),
+                    tuple(values.get("background", AS_USUAL.background)),
+                ),
             ),
             mean=tuple(values["mean"]),
             std=tuple(values["std"]),

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 from PIL import TiffImagePlugin
 
-TAKEN = "JPEG, PNG, WebP, AVIF, BMP, TIFF, PPM, PGM"
+TAKEN = "JPEG, PNG, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM"
 HEAD_BYTES = 1 << 16  # of a file; a TIFF's description may be behind its pixels, and is unknown then
+HEIF_HEAD_BYTES = 12
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 # First bytes → what such a file is. Those of text are in lower case.
@@ -32,14 +33,17 @@ SIGNATURES: Mapping[bytes, str] = {
 SAMPLE_KINDS = {1: "unsigned", 2: "signed", 3: "floating-point", 5: "complex", 6: "complex"}
 
 
+def is_heif(head: bytes) -> bool:
+    """Whether a file that begins with `head` is a HEIC or HEIF photograph, whatever its name says."""
+    return head[4:8] == b"ftyp" and head[8:12] in HEIF_BRANDS
+
+
 def describe(head: bytes) -> str:
     """Return what a file that begins with `head` is, and what to do about it."""
     if not head:
         return "the file is empty: a download that failed, or a placeholder of cloud storage"
     if not any(head):
         return "the file holds only zeros: a copy that was cut off, or a placeholder of cloud storage"
-    if head[4:8] == b"ftyp" and head[8:12] in HEIF_BRANDS:
-        return "a HEIC photograph, whatever its name says: convert it to JPEG"
     if head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"avis"):
         return "an AVIF image that is damaged, or Pillow here has no AVIF"
     if head[128:132] == b"DICM":

@@ -107,6 +107,7 @@ def decide(
         balance_classes=recipe.balance_classes,
         freeze_backbone=recipe.freeze_backbone,
         white_level=recipe.white_level,
+        background=recipe.background,
         precision=recipe.precision,
         mean=mean,
         std=std,

@@ -10,7 +10,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
 from train_pytorch_model.image_classifier.architectures import family_of
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE
+from train_pytorch_model.image_classifier.decoding import AS_USUAL, MAX_WHITE, Colours
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.advice import (
@@ -40,6 +40,8 @@ VALIDATION_DATASET = "Validation dataset"
 TRAINED_MODEL = "Trained model"
 DATASET = "Dataset"
 
+# Entries that say what every run of earlier versions did: its fingerprint must stay the same.
+AS_EVER = (("framing", "crop"), ("background", AS_USUAL.background))
 EVALUATION_LABELS_HINT = (
     "Evaluation needs a category for every image: one folder per category, or a labelled ImageDirectory."
 )
@@ -95,8 +97,7 @@ class OpenedInputs:
         recipe = {
             flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
             for name, value in asdict(self.recipe).items()
-            if name not in ("horizontal_flip", "white_level")
-            and (name, value) != ("framing", "crop")  # as runs always had it
+            if name not in ("horizontal_flip", "white_level") and (name, value) not in AS_EVER
         }
         made_by = {"options": self.made_by} if self.made_by else {}
         return {
@@ -110,12 +111,12 @@ class OpenedInputs:
 
     def with_white_level(self, white_level: int) -> "OpenedInputs":
         """The same inputs, in which this value of 16-bit images is white."""
-        framing = replace(self.framing, white_level=white_level)
+        framing = replace(self.framing, colours=self.framing.colours._replace(white_level=white_level))
         return replace(self, spec=replace(self.spec, framing=framing))
 
     def with_flips(self, horizontal_flip: bool, reason: str = "") -> "TrainingInputs":
         """The inputs to train with: whether images are mirrored is the last entry to be decided."""
-        last = {"horizontal_flip": horizontal_flip, "white_level": self.framing.white_level}
+        last = {"horizontal_flip": horizontal_flip, "white_level": self.framing.colours.white_level}
         recipe = DecidedRecipe(**vars(self.recipe) | last)
         return TrainingInputs(**vars(self) | {"recipe": recipe, "flip_reason": reason})
 
@@ -305,7 +306,7 @@ def _classifier_spec(
             *decided.image_size,
             decided.crop_fraction,
             decided.framing,
-            decided.white_level or MAX_WHITE,
+            Colours(decided.white_level or MAX_WHITE, decided.background),
         ),
         mean=decided.mean,
         std=decided.std,

@@ -112,7 +112,7 @@ def sample_images(inputs: TrainingInputs, count: int, world: World) -> Tensor:
     with start_decoders(world) as decoders:
         for index in np.linspace(0, len(images) - 1, count, dtype=np.int64).tolist():
             with suppress(UnreadableImageError):  # training reports it
-                decoded = decoders.decode(images.path(index), framing.short_side, framing.white_level)
+                decoded = decoders.decode(images.path(index), framing.short_side, framing.colours)
                 pixels.append(view(decoded, framing))
     if not pixels:
         return torch.empty(0, 3, framing.height, framing.width, dtype=torch.uint8)

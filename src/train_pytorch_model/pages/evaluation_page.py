@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE
+from train_pytorch_model.image_classifier.decoding import AS_USUAL, Colours
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.measures.coverage import PERCENTS, Coverage
 from train_pytorch_model.measures.evaluation import Confusion, Evaluation, Outcomes, accuracy_in_images
@@ -93,7 +93,7 @@ def galleries_of(
     images: ImageDirectory,
     indices: np.ndarray,
     rest: str = "",
-    white_level: int = MAX_WHITE,
+    colours: Colours = AS_USUAL,
 ) -> list[Gallery]:
     """The most confident mistakes, the least certain predictions and some right ones, with their pictures.
 
@@ -125,7 +125,7 @@ def galleries_of(
     for (id_, title, text), rows in chosen.items():
         predictions = prediction_rows(outcomes, rows, images, indices)
         galleries.append(
-            Gallery(id_, title, text, [_card(each, images.root, white_level) for each in predictions])
+            Gallery(id_, title, text, [_card(each, images.root, colours) for each in predictions])
         )
     return [gallery for gallery in galleries if gallery.cards or gallery.id == "mistakes"]
 
@@ -139,7 +139,7 @@ def _surest_hits(outcomes: Outcomes) -> np.ndarray:
     return surest
 
 
-def _card(prediction: Prediction, root: Path, white_level: int) -> Card:
+def _card(prediction: Prediction, root: Path, colours: Colours) -> Card:
     facts = [
         Fact("true", prediction.category, f"{prediction.category_probability:.1%}"),
         Fact("predicted", prediction.predicted, f"{prediction.confidence:.1%}"),
@@ -147,7 +147,7 @@ def _card(prediction: Prediction, root: Path, white_level: int) -> Card:
     if prediction.category == prediction.predicted:
         facts = [Fact("right", prediction.category, f"{prediction.confidence:.1%}")]
     return Card(
-        [thumbnail(root / prediction.file_name, white_level)],
+        [thumbnail(root / prediction.file_name, colours)],
         facts,
         [prediction.original or prediction.file_name],
     )

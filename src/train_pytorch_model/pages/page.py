@@ -13,7 +13,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
 from train_pytorch_model import __version__
-from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.image_classifier.decoding import (
+    AS_USUAL,
+    Colours,
+    UnreadableImageError,
+    decode,
+    small_jpeg,
+)
 from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.words.wording import counted
 
@@ -49,10 +55,10 @@ def shorten(name: str) -> str:
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
-def thumbnail(path: Path, white_level: int = MAX_WHITE) -> str:
+def thumbnail(path: Path, colours: Colours = AS_USUAL) -> str:
     """The image at no more than `THUMBNAIL_SIDE` px a side, as a data URI; empty if it cannot be read."""
     try:
-        image = decode(path, THUMBNAIL_SIDE, white_level)
+        image = decode(path, THUMBNAIL_SIDE, colours)
     except UnreadableImageError:  # deleted since it was evaluated
         return ""
     return _data_uri("image/jpeg", small_jpeg(image, THUMBNAIL_SIDE, THUMBNAIL_QUALITY))

@@ -51,7 +51,7 @@ def _write(inputs: ScoringInputs, output: Path, predictions: Iterable[Predicted]
             inputs.images,
             indices,
             f"; all are in {MISTAKES}",
-            inputs.spec.framing.white_level,
+            inputs.spec.framing.colours,
         )
         page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, galleries, left_out)
         (root / PAGE).write_text(page, encoding="utf-8")

@@ -140,6 +140,6 @@ def _example(inputs: TrainingInputs) -> str:
     image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
     for index in range(len(inputs.validation)):
         with suppress(UnreadableImageError):
-            image = decode(inputs.validation.path(index), framing.short_side, framing.white_level)
+            image = decode(inputs.validation.path(index), framing.short_side, framing.colours)
             break
     return base64.b64encode(small_jpeg(image, max(framing.height, framing.width))).decode()

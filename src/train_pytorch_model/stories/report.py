@@ -73,7 +73,7 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
             evaluation=evaluated,
             calibrated=calibration.describe(examined.temperature),
             galleries=galleries_of(
-                evaluated, outcomes, inputs.validation, indices, white_level=inputs.framing.white_level
+                evaluated, outcomes, inputs.validation, indices, colours=inputs.framing.colours
             ),
             precision=plan.precision.name,
             config=plan.config,

@@ -20,7 +20,7 @@ from train_pytorch_model.image_classifier.scored_columns import (
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.tracking import load_image_classifier
 
-SERVING_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pillow")
+SERVING_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pillow", "pillow-heif")
 # For conda.yaml, from which Azure ML builds the environment of an endpoint. A managed one runs a scoring
 # script in it that imports both packages; a batch endpoint adds what it needs. Hosts have CPUs, for
 # which the index has a smaller torch; where it cannot be reached, pip takes PyPI's. MLflow's own server uses

@@ -31,6 +31,7 @@ Side = Annotated[
 ]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1, description="above 0 and at most 1")]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1, description="from 0 to 1")]
+Byte = Annotated[int, msgspec.Meta(ge=0, le=255, description="from 0 to 255")]
 White = Annotated[int, msgspec.Meta(ge=1, le=65535, description="from 1 to 65535")]
 Smoothing = Annotated[float, msgspec.Meta(ge=0, lt=1, description="at least 0 and below 1")]
 
@@ -110,6 +111,9 @@ class Recipe:
     white_level: Annotated[White | None, _metavar("INT")] = None
     """Value of 16-bit grey images that is white. By default the highest of 8 to 16 bits that they use."""
 
+    background: Annotated[tuple[Byte, Byte, Byte], _metavar("RED GREEN BLUE")] = (255, 255, 255)
+    """What is seen through transparent pixels, each 0 to 255. By default white."""
+
     precision: PrecisionName = "auto"
     """Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else float32."""
 
@@ -183,6 +187,7 @@ class OpenRecipe:
     cutmix: float
     balance_classes: bool
     freeze_backbone: bool
+    background: tuple[int, int, int]
     white_level: int | None
     precision: PrecisionName
     """`auto` is left to the hardware: runs on different hardware have the same recipe."""
