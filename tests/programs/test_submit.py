@@ -60,6 +60,51 @@ def test_a_single_job_is_sent_with_every_option(service: AzureService) -> None:
     assert "The trained model is registered as flower-model\n" in ended.stdout
 
 
+def test_what_a_job_runs_with_is_sent(service: AzureService) -> None:
+    options = (
+        *("--environment-variables", "NCCL_DEBUG=INFO", "NCCL_SOCKET_IFNAME=eth0", "--identity", "user"),
+        *("--data-mode", "download", "--tags", "team=flowers", "--display-name", "Flowers, once more"),
+    )
+    assert submit(*DATA, *MODEL, *options, "--wait-limit", "0").status == 0
+    sent = service.job["properties"]
+    assert sent["environmentVariables"] == {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "eth0"}
+    assert sent["identity"] == {"identityType": "UserIdentity"}
+    assert sent["inputs"]["training_dataset"]["mode"] == "Download"
+    assert sent["tags"] == {"team": "flowers"}
+    assert sent["displayName"] == "Flowers, once more"
+    ended = submit(*DATA, "--architecture", "resnet18", *options, "--wait-limit", "0")
+    assert ended.status == 0, ended.stderr
+    for step in service.job["properties"]["jobs"].values():
+        assert step["environment_variables"]["NCCL_DEBUG"] == "INFO"
+        assert step["identity"] == {"identity_type": "UserIdentity"}
+
+
+@pytest.mark.parametrize("model", [MODEL, ("--architecture", "resnet18")], ids=["single job", "pipeline"])
+def test_a_job_runs_on_serverless_nodes_of_low_priority(
+    model: tuple[str, ...], service: AzureService
+) -> None:
+    options = ("--compute", "serverless", "--low-priority", "--vm-size", FOUR_T4, "--wait-limit", "0")
+    ended = submit(*DATA, *model, *options)
+    assert ended.status == 0, ended.stderr
+    sent = service.job["properties"]
+    if model == MODEL:
+        assert "computeId" not in sent
+        assert sent["resources"]["instanceType"] == FOUR_T4
+        assert sent["queueSettings"]["jobTier"] == "Spot"
+    else:
+        assert sent["settings"]["default_compute"].endswith("/computes/serverless")
+        train = sent["jobs"]["train"]
+        assert train["resources"]["instance_type"] == FOUR_T4
+        assert train["queue_settings"]["job_tier"].lower() == "spot"
+    assert not [call for call in service.changes() if "/computes/" in call]
+
+
+def test_serverless_nodes_of_a_size_not_offered_are_refused(service: AzureService) -> None:
+    service.vm_sizes = {T4: 1}
+    ended = submit(*DATA, *MODEL, "--compute", "serverless", "--vm-size", "Standard_Unheard_Of")
+    assert_refused(ended, 2, "ParameterError: --vm-size Standard_Unheard_Of is not offered")
+
+
 def test_without_a_model_a_pipeline_initialises_and_trains_one(service: AzureService) -> None:
     service.steps = {"init_model": "Completed", "train": "Preparing"}
     ended = submit(
@@ -185,6 +230,7 @@ def test_a_missing_cluster_is_created_before_the_job(service: AzureService) -> N
     assert f"Creating the cluster new: 0 to 3 nodes of {FOUR_T4}\n" in ended.stdout
     properties = service.computes["new"]["properties"]["properties"]
     assert properties["vmSize"] == FOUR_T4
+    assert properties["vmPriority"] == "Dedicated"
     assert properties["scaleSettings"]["minNodeCount"] == 0
     assert properties["scaleSettings"]["maxNodeCount"] == 3
     changes = service.changes()

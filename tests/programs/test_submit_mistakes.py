@@ -32,7 +32,7 @@ def test_all_mistakes_are_reported_at_once_without_a_request(service: AzureServi
         2,
         "ParameterError: Give either --untrained-model, ",
         '\nParameter "Node count" value should be greater than 0: --instance-count is 0.\n',
-        "\n--environment AzureML-pytorch:1: names that begin with AzureML are reserved",
+        "\n--environment AzureML-pytorch:1: Azure's curated environments lack packages",
         "--compute 'local' is not a cluster name",
     )
     assert_refused(submit(*DATA, *MODEL, "--epochs", "0"), 2, 'ParameterError: Parameter "Epochs" value ')

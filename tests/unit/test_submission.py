@@ -1,6 +1,6 @@
 """Checks before anything is submitted, which do not need the Azure packages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +8,21 @@ import pytest
 from tests.submissions import submission
 
 from train_pytorch_model.submission.cluster import DEFAULT_VM_SIZE, Cluster, Nodes
-from train_pytorch_model.submission.request import Environment, Reference
+from train_pytorch_model.submission.request import Environment, Reference, parse_assignments
 from train_pytorch_model.submission.workspace import Workspace
+from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.wording import name_parameters
 
 T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
+
+
+@pytest.fixture(autouse=True)
+def _flags() -> Iterator[None]:
+    """Have messages name parameters as on the command line."""
+    name_parameters(flag)
+    yield
+    name_parameters("`{}`".format)
 
 
 # ── References ───────────────────────────────────────────────────────────────────────────────────
@@ -26,18 +36,21 @@ T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
         "azureml:flowers@latest",
         "azureml://datastores/workspaceblobstore/paths/flowers/",
         "azureml://registries/azureml/models/resnet50/versions/3",
+        "azureml://subscriptions/s/resourcegroups/g/workspaces/w/datastores/d/paths/flowers",
+        "azureml://locations/westeurope/workspaces/w-id/data/flowers/versions/1",
+        "azureml://jobs/musing_lime/outputs/trained_model/paths/model",
         "https://storage.blob.core.windows.net/container/flowers/",
         "wasbs://container@storage.blob.core.windows.net/flowers",
         "abfss://files@storage.dfs.core.windows.net/flowers",
     ],
 )
 def test_cloud_references_are_passed_unchanged(text: str) -> None:
-    assert Reference.parse(text, "--data") == Reference(text, None)
+    assert Reference.parse(text, "data") == Reference(text, None)
 
 
 def test_a_local_folder_becomes_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Reference.parse("flowers/training", "--data") == Reference(
+    assert Reference.parse("flowers/training", "data") == Reference(
         f"{tmp_path}/flowers/training", tmp_path / "flowers" / "training"
     )
 
@@ -51,6 +64,13 @@ def test_a_local_folder_becomes_an_absolute_path(tmp_path: Path, monkeypatch: py
             "http://host/flowers",
             "--data http://host/flowers: http:// is not supported by Azure ML. Give a folder",
         ),
+        (
+            "azureml://nonsense",
+            "--data azureml://nonsense is no address in Azure ML. Expected azureml://data",
+        ),
+        ("azureml:///x", "--data azureml:///x is no address in Azure ML."),
+        ("azureml://datastores/d/path/flowers", "--data azureml://datastores/d/path/flowers is no address"),
+        ("azureml://datastores/d/paths/", "--data azureml://datastores/d/paths/ is no address"),
         ("s3://bucket/flowers", "--data s3://bucket/flowers: s3:// is not supported by Azure ML."),
         (
             "https://storage.blob.core.windows.net/c?sv=1&sig=secret",
@@ -60,7 +80,7 @@ def test_a_local_folder_becomes_an_absolute_path(tmp_path: Path, monkeypatch: py
 )
 def test_invalid_references_are_refused(text: str, message: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        Reference.parse(text, "--data")
+        Reference.parse(text, "data")
     assert str(caught.value).startswith(message)
     assert "secret" not in str(caught.value)
 
@@ -183,9 +203,13 @@ def test_an_invalid_config_file_is_refused(content: str | None, message: str, tm
         (
             {"cluster": "-gpu"},
             "--compute '-gpu' is not a cluster name: expected a letter, then letters, digits and hyphens,"
-            " and none of local, serverless.",
+            " and not local; or serverless.",
         ),
         ({"cluster": "Local"}, "--compute 'Local' is not a cluster name: "),
+        (
+            {"cluster": "serverless", "max_nodes": 2},
+            "--max-nodes is for a new cluster, and serverless compute has none.",
+        ),
         ({"cluster": "azureml:gpu"}, "--compute 'azureml:gpu' is not a cluster name: "),
     ],
 )
@@ -215,10 +239,18 @@ def test_invalid_nodes_are_refused(nodes: dict[str, Any], message: str) -> None:
         ({"time_limit_min": 0}, "The time limit should be at least a minute: --time-limit is 0."),
         (
             {"environment": Environment("AzureML-acpt-pytorch:3")},
-            "--environment AzureML-acpt-pytorch:3: names that begin with AzureML are reserved for Azure's"
-            " curated environments, which lack packages that training needs. Leave it out",
+            "--environment AzureML-acpt-pytorch:3: Azure's curated environments lack packages that training"
+            " needs. Leave it out to use the project's own, or give the image with --image and the packages",
         ),
-        ({"environment": Environment("azureml:azureml-x:3")}, "--environment azureml-x:3: names that begin"),
+        ({"environment": Environment("azureml:azureml-x:3")}, "--environment azureml-x:3: Azure's curated"),
+        (
+            {"environment": Environment("azureml://registries/azureml/environments/acpt/labels/latest")},
+            "--environment //registries/azureml/environments/acpt/labels/latest: Azure's curated",
+        ),
+        (
+            {"environment": Environment("azureml://registries/ours/mine")},
+            "--environment //registries/ours/mine: expected azureml://registries/REGISTRY/environments/",
+        ),
         (
             {"environment": Environment("mine")},
             "--environment mine names no version: expected NAME:VERSION or NAME@latest.",
@@ -288,6 +320,13 @@ def test_all_problems_are_reported_at_once() -> None:
             " another cluster.",
         ),
         (
+            Cluster("gpu", "amlcompute", T4, 2),
+            {"low_priority": True},
+            1,
+            "gpu exists, and its nodes are not of low priority: --low-priority does not fit. Leave it out, or"
+            " name another cluster.",
+        ),
+        (
             Cluster("gpu", "amlcompute", FOUR_T4, 2),
             {"process_count": 5},
             4,
@@ -322,6 +361,13 @@ def test_max_nodes_of_an_existing_cluster_is_ignored_with_a_warning() -> None:
     )
     assert cluster.ignored(Nodes(cluster="gpu", max_nodes=2)) == ""
     assert cluster.ignored(Nodes(cluster="gpu")) == ""
+
+
+def test_assignments_are_parsed() -> None:
+    assert parse_assignments(("A=1", "B=x=y", "C="), "tags") == {"A": "1", "B": "x=y", "C": ""}
+    for wrong in ("A", "=1"):
+        with pytest.raises(ParameterError, match=f"--tags {wrong}: expected NAME=VALUE"):
+            parse_assignments((wrong,), "tags")
 
 
 def test_a_new_cluster_has_gpus_and_enough_nodes_for_the_job() -> None:

@@ -20,11 +20,20 @@ from train_pytorch_model.inputs.opening import (
 )
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.submission.cluster import Nodes
-from train_pytorch_model.submission.request import EXPERIMENT, Environment, Reference, Submission
+from train_pytorch_model.submission.request import (
+    EXPERIMENT,
+    DataMode,
+    Environment,
+    Identity,
+    Reference,
+    Submission,
+    parse_assignments,
+)
 from train_pytorch_model.submission.workspace import Workspace
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ParameterError
 
+Assignments = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE", help_behavior_hint="")]
 Name = Annotated[str, tyro.conf.arg(metavar="NAME")]
 Data = Annotated[str, tyro.conf.arg(metavar="DATA")]
 OptionalData = Annotated[str | None, tyro.conf.arg(metavar="DATA", help_behavior_hint="")]
@@ -59,13 +68,16 @@ class Submit:
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
 
     compute: Name = "gpu-cluster"
-    """AmlCompute cluster; created if it does not exist."""
+    """AmlCompute cluster, created if it does not exist; or serverless, for nodes without a cluster."""
 
     vm_size: OptionalName = None
-    """VM size of a new cluster. By default Standard_NC4as_T4_v3, with one T4."""
+    """VM size of a new cluster or of serverless nodes. By default Standard_NC4as_T4_v3, with one T4."""
 
     max_nodes: OptionalInt = None
     """Maximum number of nodes of a new cluster, which releases idle ones. By default --instance-count."""
+
+    low_priority: Switch = False
+    """Cheaper nodes that Azure may take away, for a new cluster or serverless; the job then resumes."""
 
     instance_count: int = 1
     """Number of nodes."""
@@ -81,6 +93,21 @@ class Submit:
 
     conda_file: OptionalPath = None
     """Conda environment file to install on top of --image, or of the project's base image."""
+
+    data_mode: DataMode = "ro_mount"
+    """Whether the nodes mount data sets, or download them before the training."""
+
+    environment_variables: Assignments = ()
+    """Environment variables of the job, such as NCCL_DEBUG=INFO."""
+
+    identity: Identity | None = None
+    """Read data as you, or as the cluster's managed identity. By default with the keys of datastores."""
+
+    tags: Assignments = ()
+    """Tags of the job in the portal."""
+
+    display_name: OptionalName = None
+    """Name of the job in the portal."""
 
     experiment_name: Name = EXPERIMENT
     """Experiment under which the portal lists the job."""
@@ -136,11 +163,11 @@ class Submit:
     def _submission(self) -> Submission:
         untrained = self.untrained_model
         return Submission(
-            untrained_model=Reference.parse(untrained, "--untrained-model") if untrained else None,
+            untrained_model=Reference.parse(untrained, "untrained_model") if untrained else None,
             architecture=self.architecture,
             pretrained=self.pretrained,
-            training_dataset=Reference.parse(self.training_dataset, "--training-dataset"),
-            validation_dataset=Reference.parse(self.validation_dataset, "--validation-dataset"),
+            training_dataset=Reference.parse(self.training_dataset, "training_dataset"),
+            validation_dataset=Reference.parse(self.validation_dataset, "validation_dataset"),
             parameters=self.parameters,
             nodes=Nodes(
                 cluster=self.compute,
@@ -148,8 +175,14 @@ class Submit:
                 process_count=self.process_count_per_instance,
                 vm_size=self.vm_size,
                 max_nodes=self.max_nodes,
+                low_priority=self.low_priority,
             ),
             environment=Environment(self.environment, self.image, self.conda_file),
+            data_mode=self.data_mode,
+            environment_variables=parse_assignments(self.environment_variables, "environment_variables"),
+            identity=self.identity,
+            tags=parse_assignments(self.tags, "tags"),
+            display_name=self.display_name,
             experiment_name=self.experiment_name,
             register=self.register,
             time_limit_min=self.time_limit,

@@ -105,6 +105,9 @@ class Train:
         model = shlex.quote(str(self.trained_model))
         if (report := self.trained_model / REPORT).exists():
             logger.info(f"Report on the training and the model: {report}")
+        if is_azure_job():
+            logger.info("The trained model is the output of this job, ready to be registered and deployed.")
+            return
         logger.info(f"The trained model is in {self.trained_model}. Next steps:")
         for command in activation_commands():
             logger.info(f"  {command}")

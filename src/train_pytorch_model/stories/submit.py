@@ -3,6 +3,7 @@
 import shlex
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.submission.service import Job, LogStream, Service, ServiceError, load_valid_job
 from train_pytorch_model.submission.workspace import Workspace
 from train_pytorch_model.words.errors import ParameterError, UserError, bulleted
+from train_pytorch_model.words.wording import parameter
 
 POLL_S = 10.0
 LAST_LINES_S = 120.0  # to wait for the end of the log, which lags by at most a minute
@@ -50,10 +52,12 @@ def write(submission: Submission, folder: Path) -> None:
         load_valid_job(folder / JOB)
     nodes = submission.nodes
     logger.info(f"Nothing was sent. The job is in {folder}; to submit it:")
-    logger.info(
-        f"  az ml compute create --type AmlCompute --name {nodes.cluster} --size {nodes.new_vm_size}"
-        f" --min-instances 0 --max-instances {nodes.new_max_nodes}   # if it does not exist"
-    )
+    if not nodes.is_serverless:
+        tier = " --tier low_priority" if nodes.low_priority else ""
+        logger.info(
+            f"  az ml compute create --type AmlCompute --name {nodes.cluster} --size {nodes.new_vm_size}"
+            f" --min-instances 0 --max-instances {nodes.new_max_nodes}{tier}   # if it does not exist"
+        )
     logger.info(f"  az ml job create --file {shlex.quote(str(folder / JOB))}")
 
 
@@ -101,7 +105,9 @@ def send(submission: Submission, folder: Path, register_components: bool, servic
     Raises `ParameterError`, `ServiceError`.
     """
     job, nodes = load_valid_job(folder / JOB), submission.nodes
-    if find_cluster(service, nodes) is None:
+    if nodes.is_serverless:
+        check_vm_size(service, nodes)
+    elif find_cluster(service, nodes) is None:
         maximum = nodes.new_max_nodes
         logger.info(f"Creating the cluster {nodes.cluster}: 0 to {maximum} nodes of {nodes.new_vm_size}")
         service.create_cluster(nodes)
@@ -117,23 +123,31 @@ def find_cluster(service: Service, nodes: Nodes) -> Cluster | None:
     """Return the cluster; None if it must be created. Raises `ParameterError` if the nodes do not fit it."""
     cluster = service.find_cluster(nodes.cluster)
     if cluster is None:
-        size, offered = nodes.new_vm_size, service.gpus_by_vm_size()
-        if size.lower() not in offered:
-            with_gpus = sorted(name for name, gpus in offered.items() if gpus)
-            raise ParameterError(
-                f"--vm-size {size} is not offered in the region of the workspace. Sizes with GPUs there:"
-                + bulleted(with_gpus)
-            )
-        problems = list(nodes.too_many_processes(size, offered[size.lower()]))
-    else:
-        asks = nodes.process_count > 1 and cluster.vm_size  # one process fits any node
-        gpus = service.gpus_by_vm_size().get(str(cluster.vm_size).lower()) if asks else None
-        problems = list(cluster.problems(nodes, gpus))
-        if ignored := cluster.ignored(nodes):
-            logger.warning(ignored)
-    if problems:
-        raise ParameterError("\n".join(problems))
+        check_vm_size(service, nodes)
+        return None
+    asks = nodes.process_count > 1 and cluster.vm_size  # one process fits any node
+    gpus = service.gpus_by_vm_size().get(str(cluster.vm_size).lower()) if asks else None
+    if ignored := cluster.ignored(nodes):
+        logger.warning(ignored)
+    _raise_problems(cluster.problems(nodes, gpus))
     return cluster
+
+
+def check_vm_size(service: Service, nodes: Nodes) -> None:
+    """Raise `ParameterError` if there are no nodes of this size, or they have too few GPUs."""
+    size, offered = nodes.new_vm_size, service.gpus_by_vm_size()
+    if size.lower() not in offered:
+        with_gpus = sorted(name for name, gpus in offered.items() if gpus)
+        raise ParameterError(
+            f"{parameter('vm_size')} {size} is not offered in the region of the workspace. Sizes with GPUs"
+            f" there:{bulleted(with_gpus)}"
+        )
+    _raise_problems(nodes.too_many_processes(size, offered[size.lower()]))
+
+
+def _raise_problems(problems: Iterator[str]) -> None:
+    if text := "\n".join(problems):
+        raise ParameterError(text)
 
 
 def follow(service: Service, job: Job, wait_limit_s: float | None) -> bool:

@@ -31,6 +31,7 @@ PROGRAM = Path(train_pytorch_model.__file__).parent
 COMPONENTS = f"{SOURCE}/{PROGRAM.name}/components"
 INIT_MODEL = f"{COMPONENTS}/init_model.yaml"
 SCHEMAS = "https://azuremlschemas.azureedge.net/latest"
+IDENTITIES = {"user": "user_identity", "managed": "managed"}
 _BASE_IMAGE = re.compile(r"^FROM (\S+)$", re.MULTILINE)
 
 
@@ -91,6 +92,7 @@ def _command_job(
         "$schema": f"{SCHEMAS}/commandJob.schema.json",
         "type": "command",
         **_titles(submission, component),
+        **_context(submission),
         "inputs": {
             "untrained_model": {
                 "type": component["inputs"]["untrained_model"]["type"],
@@ -100,7 +102,7 @@ def _command_job(
             **submission.parameters.as_params(),
         },
         "outputs": _outputs(submission),
-        "compute": f"azureml:{submission.nodes.cluster}",
+        **({} if submission.nodes.is_serverless else {"compute": f"azureml:{submission.nodes.cluster}"}),
         **_running(submission, component),
         "code": f"./{SOURCE}",
         "environment": environment,
@@ -114,6 +116,7 @@ def _pipeline(
     # The components name the project's own environment, and more reliably: a path in a job is relative to the
     # working directory.
     other = {} if submission.environment == Environment() else {"environment": environment}
+    other |= _context(submission)
     return {
         "$schema": f"{SCHEMAS}/pipelineJob.schema.json",
         "type": "pipeline",
@@ -149,9 +152,19 @@ def _pipeline(
 
 def _titles(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
     return {
-        "display_name": component["display_name"],
+        "display_name": submission.display_name or component["display_name"],
         "description": component["description"],
         "experiment_name": submission.experiment_name,
+        **({"tags": dict(submission.tags)} if submission.tags else {}),
+    }
+
+
+def _context(submission: Submission) -> dict[str, Any]:
+    """What a job, or each step of a pipeline, runs with, whatever it does."""
+    variables, identity = dict(submission.environment_variables), submission.identity
+    return {
+        **({"environment_variables": variables} if variables else {}),
+        **({"identity": {"type": IDENTITIES[identity]}} if identity else {}),
     }
 
 
@@ -161,7 +174,7 @@ def _datasets(submission: Submission) -> dict[str, Any]:
         "validation_dataset": submission.validation_dataset,
     }
     return {
-        name: {"type": "uri_folder", "path": reference.path, "mode": "ro_mount"}
+        name: {"type": "uri_folder", "path": reference.path, "mode": submission.data_mode}
         for name, reference in references.items()
     }
 
@@ -172,16 +185,16 @@ def _outputs(submission: Submission) -> dict[str, Any]:
 
 
 def _running(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
-    limits = (
-        {} if submission.time_limit_min is None else {"limits": {"timeout": 60 * submission.time_limit_min}}
-    )
+    nodes, minutes = submission.nodes, submission.time_limit_min
     return {
-        "resources": {**component["resources"], "instance_count": submission.nodes.instance_count},
-        "distribution": {
-            **component["distribution"],
-            "process_count_per_instance": submission.nodes.process_count,
+        "resources": {
+            **component["resources"],
+            "instance_count": nodes.instance_count,
+            **({"instance_type": nodes.new_vm_size} if nodes.is_serverless else {}),
         },
-        **limits,
+        "distribution": {**component["distribution"], "process_count_per_instance": nodes.process_count},
+        **({"queue_settings": {"job_tier": "Spot"}} if nodes.is_serverless and nodes.low_priority else {}),
+        **({} if minutes is None else {"limits": {"timeout": 60 * minutes}}),
     }
 
 

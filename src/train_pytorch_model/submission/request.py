@@ -1,10 +1,10 @@
 """What a job is asked for: its data, its environment and all that the user requested, checked."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_yaml
 from train_pytorch_model.image_classifier.architectures import (
@@ -15,13 +15,24 @@ from train_pytorch_model.image_classifier.architectures import (
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.wording import parameter
 
 EXPERIMENT = "train_pytorch_model"
 SCHEMES = ("azureml", "https", "wasbs", "abfss", "adl")
 FORMS = "a folder, azureml:NAME:VERSION, azureml:NAME@LABEL, azureml://…, https://…, wasbs://… or abfss://…"
-RESERVED_PREFIX = "AzureML"
+CURATED = re.compile(r"azureml-|//registries/azureml/", re.IGNORECASE)
+DataMode = Literal["ro_mount", "download"]
+Identity = Literal["user", "managed"]
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,254}", re.ASCII)
 _VERSION = re.compile(r"[A-Za-z0-9][\w.-]*(:[\w.-]+|@[\w.-]+)")  # of an asset
+_WORKSPACE = r"subscriptions/[^/]+/resource[gG]roups/[^/]+/(providers/[^/]+/)?workspaces/[^/]+"
+_URI = re.compile(
+    "azureml://("
+    rf"({_WORKSPACE}/)?datastores/[^/]+/paths/.+"
+    r"|jobs/[^/]+/outputs/[^/]+/paths/.+"
+    rf"|(registries/[^/]+|locations/[^/]+/workspaces/[^/]+|{_WORKSPACE})"
+    r"/(data|models|environments)/[^/]+/(versions|labels)/[^/]+/?)"
+)
 
 
 @dataclass(frozen=True)
@@ -34,25 +45,29 @@ class Reference:
     """The local folder; None for data in the cloud."""
 
     @classmethod
-    def parse(cls, text: str, flag: str) -> Self:
-        """Parse a reference from the command line. Raises `ParameterError`."""
+    def parse(cls, text: str, name: str) -> Self:
+        """Parse the value of the parameter `name`. Raises `ParameterError`."""
+        given = f"{parameter(name)} {text}"
         scheme, separator, _ = text.partition("://")
         if separator:
             if scheme not in SCHEMES:
-                raise ParameterError(
-                    f"{flag} {text}: {scheme}:// is not supported by Azure ML. Give {FORMS}."
-                )
+                raise ParameterError(f"{given}: {scheme}:// is not supported by Azure ML. Give {FORMS}.")
             if "?" in text:
                 # Anyone who can read the job could read the signature.
                 raise ParameterError(
-                    f"{flag} {text.partition('?')[0]}?…: a signature does not belong in a job. Register the"
+                    f"{given.partition('?')[0]}?…: a signature does not belong in a job. Register the"
                     " container as a datastore of the workspace, and give azureml://datastores/NAME/paths/PATH."
+                )
+            if scheme == "azureml" and not _URI.fullmatch(text):
+                raise ParameterError(
+                    f"{given} is no address in Azure ML. Expected azureml://datastores/NAME/paths/PATH or"
+                    " azureml://registries/NAME/data/NAME/versions/VERSION."
                 )
             return cls(text)
         if text.startswith("azureml:"):
             if not _VERSION.fullmatch(text.removeprefix("azureml:")):
                 raise ParameterError(
-                    f"{flag} {text} names no version: expected azureml:NAME:VERSION or azureml:NAME@latest."
+                    f"{given} names no version: expected azureml:NAME:VERSION or azureml:NAME@latest."
                 )
             return cls(text)
         local = Path(text).absolute()
@@ -74,23 +89,27 @@ class Environment:
             yield from self._problems_of_name(self.name.removeprefix("azureml:"))
             if self.image or self.conda_file:
                 yield (
-                    "--environment names a complete environment: --image and --conda-file cannot be combined"
-                    " with it."
+                    f"{parameter('environment')} names a complete environment: {parameter('image')} and"
+                    f" {parameter('conda_file')} cannot be combined with it."
                 )
         if self.image is not None and (not self.image or any(letter.isspace() for letter in self.image)):
-            yield f"--image {self.image!r} is not an image name."
+            yield f"{parameter('image')} {self.image!r} is not an image name."
         if self.conda_file is not None:
             yield from _problems_of_conda_file(self.conda_file)
 
     def _problems_of_name(self, name: str) -> Iterator[str]:
-        if name.lower().startswith(RESERVED_PREFIX.lower()):
+        given = f"{parameter('environment')} {name}"
+        if CURATED.match(name):
             yield (
-                f"--environment {name}: names that begin with {RESERVED_PREFIX} are reserved for Azure's"
-                " curated environments, which lack packages that training needs. Leave it out to use the"
-                " project's own environment."
+                f"{given}: Azure's curated environments lack packages that training needs. Leave it out to"
+                f" use the project's own, or give the image with {parameter('image')} and the packages with"
+                f" {parameter('conda_file')}."
             )
-        elif not name.startswith("//") and not _VERSION.fullmatch(name):
-            yield f"--environment {name} names no version: expected NAME:VERSION or NAME@latest."
+        elif name.startswith("//"):
+            if not _URI.fullmatch(f"azureml:{name}"):
+                yield f"{given}: expected azureml://registries/REGISTRY/environments/NAME/versions/VERSION."
+        elif not _VERSION.fullmatch(name):
+            yield f"{given} names no version: expected NAME:VERSION or NAME@latest."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +125,13 @@ class Submission:
     parameters: TrainConfig = field(default_factory=TrainConfig)
     nodes: Nodes
     environment: Environment = field(default_factory=Environment)
+    data_mode: DataMode = "ro_mount"
+    """Whether the nodes mount the data sets or download them before the training."""
+    environment_variables: Mapping[str, str] = field(default_factory=dict)
+    identity: Identity | None = None
+    """On whose behalf the job reads data: the user who submits it, or the cluster's managed identity."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    display_name: str | None = None
     experiment_name: str = EXPERIMENT
     register: str | None = None
     """Name under which Azure ML registers the trained model as soon as the job has written it."""
@@ -123,33 +149,45 @@ class Submission:
         return self.untrained_model is None
 
     def _problems(self) -> Iterator[str]:
+        untrained, architecture = parameter("untrained_model"), parameter("architecture")
         if (self.untrained_model is None) == (self.architecture is None):
             yield (
-                "Give either --untrained-model, to train that, or --architecture, to start from a new model"
-                " of that architecture."
+                f"Give either {untrained}, to train that, or {architecture}, to start from a new model of"
+                " that architecture."
             )
         if self.architecture is not None and self.architecture not in FAMILY_OF:
             message = unknown_architecture_message(self.architecture)
             if is_of_timm(self.architecture):
                 message = f"{self.architecture} needs timm, which the job's environment does not have."
-            yield f"--architecture {message}"
+            yield f"{architecture} {message}"
         if self.pretrained and self.architecture is None:
-            yield "--pretrained requires --architecture: a given model has its own weights."
-        for flag, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):
+            yield f"{parameter('pretrained')} requires {architecture}: a given model has its own weights."
+        for parameter_name, name in (("experiment_name", self.experiment_name), ("register", self.register)):
             if name is not None and not _NAME.fullmatch(name):
                 yield (
-                    f"{flag} {name!r} is not a valid name: expected a letter or digit, then letters,"
-                    " digits, _, - and ., up to 255 characters in all."
+                    f"{parameter(parameter_name)} {name!r} is not a valid name: expected a letter or digit,"
+                    " then letters, digits, _, - and ., up to 255 characters in all."
                 )
         if self.time_limit_min is not None and self.time_limit_min < 1:
-            yield f"The time limit should be at least a minute: --time-limit is {self.time_limit_min}."
+            yield (
+                f"The time limit should be at least a minute: {parameter('time_limit')} is"
+                f" {self.time_limit_min}."
+            )
+
+
+def parse_assignments(texts: Sequence[str], name: str) -> dict[str, str]:
+    """Parse the values `NAME=VALUE` of the parameter `name`. Raises `ParameterError`."""
+    for text in texts:
+        if not text.partition("=")[0] or "=" not in text:
+            raise ParameterError(f"{parameter(name)} {text}: expected NAME=VALUE.")
+    return {key: value for key, _, value in (text.partition("=") for text in texts)}
 
 
 def _problems_of_conda_file(path: Path) -> Iterator[str]:
     try:
         document = read_yaml(path)
     except MalformedFileError as error:
-        yield f"--conda-file {path}: {error}"
+        yield f"{parameter('conda_file')} {path}: {error}"
         return
     if not isinstance(document.get("dependencies"), list):
-        yield f"--conda-file {path} has no list of dependencies."
+        yield f"{parameter('conda_file')} {path} has no list of dependencies."

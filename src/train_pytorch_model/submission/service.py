@@ -97,7 +97,9 @@ class Service:
         with _translating_errors(f"Looking for the cluster {name}"), suppress(ResourceNotFoundError):
             compute = self._client.compute.get(name)
             size, max_nodes = getattr(compute, "size", None), getattr(compute, "max_instances", None)
-            return Cluster(name, str(compute.type).lower(), size, max_nodes)
+            # Azure says LowPriority, and the client takes low_priority.
+            tier = str(getattr(compute, "tier", "")).lower().replace("_", "")
+            return Cluster(name, str(compute.type).lower(), size, max_nodes, tier == "lowpriority")
         return None
 
     def gpus_by_vm_size(self) -> Mapping[str, int]:
@@ -115,6 +117,7 @@ class Service:
                     min_instances=0,
                     max_instances=nodes.new_max_nodes,
                     idle_time_before_scale_down=IDLE_S,
+                    tier="low_priority" if nodes.low_priority else "dedicated",
                 )
             ).result()
 

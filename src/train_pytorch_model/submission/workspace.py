@@ -18,6 +18,7 @@ import msgspec
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_json
 from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.wording import parameter
 
 CONFIG = "config.json"
 # Azure ML sets these in every job; they are read here too.
@@ -58,7 +59,7 @@ class Workspace:
         if missing:
             raise ParameterError(
                 "The workspace is not fully specified. Missing are:"
-                + "".join(f"\n  --{name.replace('_', '-')} or {VARIABLES[name]}" for name in missing)
+                + "".join(f"\n  {parameter(name)} or {VARIABLES[name]}" for name in missing)
                 + f"\nOr download the workspace's {CONFIG} from the portal into this directory."
             )
         return cls(names["subscription_id"], names["resource_group"], names["workspace_name"])
@@ -90,7 +91,7 @@ def _read(path: Path, is_asked_for: bool) -> dict[str, str]:
     try:
         names = msgspec.structs.asdict(read_json(path, _Config))
     except MalformedFileError as error:
-        which = f"--config {path}" if is_asked_for else str(path)
+        which = f"{parameter('config')} {path}" if is_asked_for else str(path)
         raise ParameterError(
             f"{which}: {error} It should hold subscription_id, resource_group and workspace_name."
         ) from error
