@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from tests.archives import pack
 from tests.disks import files_of_at_most
 from tests.logs import warnings_in
 from tests.painting import encode, paint, paint_folders
@@ -222,6 +223,12 @@ def test_the_log_shows_progress(
 
 
 # ── Refused inputs ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_archive_of_several_data_sets_is_refused_by_name(tmp_path: Path) -> None:
+    members = {f"pets/{part}/{pet}/1.png": b"" for part in ("train", "val") for pet in ("cat", "dog")}
+    message = refused(pack(tmp_path / "pets.zip", members), tmp_path / "out")
+    assert "its folder 'train' is a data set of its own, not a category. Unpack it and name one" in message
 
 
 def test_inputs_that_cannot_be_converted_are_refused(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from train_pytorch_model.formats.image_directory import (
 )
 from train_pytorch_model.formats.label_table import TABLE_SUFFIXES, TABLES, read_table, table_in
 from train_pytorch_model.formats.missing_path import explain_missing
+from train_pytorch_model.formats.plain_folders import NestedDataSetError
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, readable_images, write_bad_images
@@ -88,6 +89,12 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
         else:
             with _folder_beside(output) as folder:
                 yield _open_archive(path, folder, output)
+    except NestedDataSetError as error:
+        raise InvalidDatasetError(
+            title,
+            str(error),
+            f"Unpack it and name one data set, such as {error.name!r}: folders of images need no conversion.",
+        ) from error
     except MalformedFileError as error:
         raise InvalidDatasetError(title, str(error), HINT) from error
 

@@ -18,7 +18,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
@@ -27,13 +26,14 @@ from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.listing import Listing
 from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden, read_plain_folders, suffix_of
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_inner_path, one_line
+from train_pytorch_model.formats.zip_names import decode_names
+from train_pytorch_model.machine.console import logger
 
 KINDS = ".zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2"
 MAX_NAME_BYTES = 255  # of one folder or file; the limit of common file systems
 MAX_DEPTH = 16  # folders around a file, each of which is created
 MAX_HEADER_BYTES = 1 << 18  # of a tar header, read at once; a member may have hundreds
 CHUNK_BYTES = 1 << 17
-UTF8_NAME = 0x800
 ENCRYPTED = 0x1
 DIRECTORY_FILES = (META, "images.lst", schema.SCHEMA)  # of an ImageDirectory
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile does not bound the output of the others
@@ -188,8 +188,11 @@ def _unpack_zip(path: Path, content: _Content) -> None:
         _BoundedReads(io.FileIO(path), content.limits.index_bytes, "its index") as file,
         zipfile.ZipFile(file) as archive,
     ):
-        for info in archive.infolist():
-            name = _zip_name(info)
+        names, encoding = decode_names(archive.infolist())
+        if encoding:
+            logger.warning(f"{path.name}: its names are not in UTF-8, and are read as {encoding}.")
+        for info, decoded in zip(archive.infolist(), names, strict=True):
+            name = decoded.replace("\\", "/")
             is_folder = name.endswith("/")
             kind = stat.S_IFMT(info.external_attr >> 16)  # 0 where the archiver recorded none
             is_special = kind not in (0, stat.S_IFDIR if is_folder else stat.S_IFREG)
@@ -215,14 +218,6 @@ def _extract(archive: zipfile.ZipFile, info: zipfile.ZipInfo, content: _Content)
         path = content.root / info.filename
         path.write_bytes(b"")
         content.damaged[path] = f"damaged in the archive: {one_line(error)}"
-
-
-def _zip_name(info: zipfile.ZipInfo) -> str:
-    name = info.filename
-    if not info.flag_bits & UTF8_NAME:
-        with suppress(UnicodeError):  # macOS writes UTF-8 without setting the flag
-            name = name.encode("cp437").decode()
-    return name.replace("\\", "/")
 
 
 def _unpack_tar(unpacked: io.RawIOBase, content: _Content, problem: str) -> None:
