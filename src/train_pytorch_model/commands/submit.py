@@ -36,6 +36,7 @@ from train_pytorch_model.words.errors import ParameterError
 Assignments = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE", help_behavior_hint="")]
 Name = Annotated[str, tyro.conf.arg(metavar="NAME")]
 Data = Annotated[str, tyro.conf.arg(metavar="DATA")]
+OptionalIdentity = Annotated[Identity | None, tyro.conf.arg(metavar="{user,managed}", help_behavior_hint="")]
 OptionalData = Annotated[str | None, tyro.conf.arg(metavar="DATA", help_behavior_hint="")]
 
 
@@ -100,7 +101,7 @@ class Submit:
     environment_variables: Assignments = ()
     """Environment variables of the job, such as NCCL_DEBUG=INFO."""
 
-    identity: Identity | None = None
+    identity: OptionalIdentity = None
     """Read data as you, or as the cluster's managed identity. By default with the keys of datastores."""
 
     tags: Assignments = ()
