@@ -85,7 +85,7 @@ def test_metrics_agree_with_the_scores(trained: Trained, mislabelled: Path, tmp_
         row = wrong.loc[mistake.file_name]
         assert (mistake.category, mistake.predicted) == (row["category"], row["Scored Labels"])
         of_both = [row[f"Scored Probabilities_{name}"] for name in (mistake.predicted, mistake.category)]
-        assert (mistake.confidence, mistake.category_probability) == pytest.approx(of_both, rel=1e-6)
+        assert (mistake.confidence, mistake.category_probability) == pytest.approx(of_both, abs=1e-6)
 
 
 def test_the_main_metrics_are_printed(trained: Trained, mislabelled: Path, tmp_path: Path) -> None:
