@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
@@ -31,14 +32,16 @@ def test_every_requirement_of_the_project_is_pinned_within_its_range() -> None:
             assert requirement.specifier.contains(versions[requirement.name]), requirement
 
 
-def test_the_environment_can_export_to_onnx() -> None:
+@pytest.mark.parametrize("extra", ["onnx", "timm"])
+def test_the_environment_has_the_extras(extra: str) -> None:
     versions = pinned()
-    for requirement in map(Requirement, PROJECT["optional-dependencies"]["onnx"]):
+    for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
         assert requirement.specifier.contains(versions[requirement.name]), requirement
 
 
 def test_the_environment_adds_only_what_a_job_needs() -> None:
-    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["onnx"]]
+    extras = PROJECT["optional-dependencies"]
+    wanted = [*PROJECT["dependencies"], *extras["onnx"], *extras["timm"]]
     names = {Requirement(text).name for text in wanted}
     assert set(pinned()) - names == {"azureml-mlflow"}
 

@@ -13,6 +13,7 @@ from torch import nn
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.image_classifier.architectures import build, head_of, is_of_timm
+from train_pytorch_model.loop.cuda_graph_step import can_be_captured
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch
 from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError, UserError
@@ -54,6 +55,7 @@ def test_the_head_and_the_shapes_of_a_timm_network_are_known(name: str) -> None:
     assert isinstance(head, nn.Linear)
     assert head.out_features == 7
     assert min_local_batch(network, 160, 160) == 1
+    assert not can_be_captured(network)
 
 
 def test_the_recipe_of_the_user_comes_first(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from train_pytorch_model.commands.program import OptionalName, OptionalPath, Swi
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.image_classifier.architectures import (
     FAMILIES,
-    FAMILY_OF,
     family_of,
+    is_known,
     is_of_timm,
     unknown_architecture_message,
 )
@@ -47,8 +47,7 @@ class ModelOptions:
 
     def check(self) -> None:
         """Raise `ParameterError` for options that are unknown or do not go together."""
-        is_timm = is_of_timm(self.architecture)
-        if self.architecture not in FAMILY_OF and not is_timm:
+        if not is_known(self.architecture):
             raise ParameterError(f"--architecture {unknown_architecture_message(self.architecture)}")
         options = {
             "zero_init_residual": self.zero_init_residual,
@@ -65,7 +64,7 @@ class ModelOptions:
             raise ParameterError(
                 "--pretrained, --weights and --weights-file are mutually exclusive. Give one."
             )
-        if self.weights is not None and is_timm:
+        if self.weights is not None and is_of_timm(self.architecture):
             raise ParameterError(
                 f"--weights {self.weights} is for torchvision's architectures. timm's weights have tags:"
                 " --architecture timm:NAME.TAG --pretrained."

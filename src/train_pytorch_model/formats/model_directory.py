@@ -55,10 +55,10 @@ from train_pytorch_model.formats.reading import (
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.architectures import (
     FAMILIES,
-    FAMILY_OF,
     INSTALL_TIMM,
     TIMM_FAMILY,
     family_of,
+    is_known,
     is_of_timm,
 )
 from train_pytorch_model.words.errors import InvalidModelDirectoryError, ParameterError
@@ -131,7 +131,7 @@ def _what_to_do(root: Path) -> str:
     name = str(root)
     if root.is_file():
         options = f"--architecture NAME --weights-file {name}"
-    elif not root.exists() and (name in FAMILY_OF or is_of_timm(name)):
+    elif not root.exists() and is_known(name):
         options = f"--architecture {name}"
     else:
         return HINT

@@ -114,6 +114,11 @@ def is_of_timm(architecture: str) -> bool:
     return _TIMM_NAME.fullmatch(architecture) is not None
 
 
+def is_known(architecture: str) -> bool:
+    """Whether an architecture can be built; only timm, if it is there, knows that of one of its own."""
+    return architecture in FAMILY_OF or is_of_timm(architecture)
+
+
 def family_of(architecture: str) -> Family:
     """The family of an architecture; all of timm's are one. Raises `KeyError` for an unknown name."""
     return TIMM_FAMILY if is_of_timm(architecture) else FAMILY_OF[architecture]

@@ -107,7 +107,8 @@ def _table(
     if not is_scored.all():
         probabilities = probabilities.astype(object)
         probabilities[~is_scored] = None
-    scored = pd.DataFrame(probabilities, columns=[PROBABILITY_PREFIX + name for name in categories])
+    columns = [PROBABILITY_PREFIX + name for name in categories]
+    scored = pd.DataFrame(probabilities, columns=columns)
     scored[LABEL_COLUMN] = pd.Series(labels, dtype=object)
     scored[ERROR_COLUMN] = pd.Series(errors, dtype=object)
     if names is not None:

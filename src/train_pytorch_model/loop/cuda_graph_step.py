@@ -30,9 +30,13 @@ MAX_COMPILED = 2  # batch sizes: an epoch has two; after unreadable images, the 
 def can_be_captured(network: nn.Module) -> bool:
     """False for a network with activation checkpointing, which restores the RNG state in the backward pass.
 
-    That is DenseNet with `memory_efficient`. No other supported network synchronizes with the GPU in a step.
+    That is DenseNet with `memory_efficient`. No other network of torchvision synchronizes with the GPU in a
+    step. Those of timm have not been tried, and a capture that fails ends the run.
     """
-    return not any(getattr(module, "memory_efficient", False) for module in network.modules())
+    return not any(
+        getattr(module, "memory_efficient", False) or hasattr(module, "pretrained_cfg")
+        for module in network.modules()
+    )
 
 
 @dataclass(frozen=True)

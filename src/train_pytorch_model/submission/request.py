@@ -7,11 +7,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_yaml
-from train_pytorch_model.image_classifier.architectures import (
-    FAMILY_OF,
-    is_of_timm,
-    unknown_architecture_message,
-)
+from train_pytorch_model.image_classifier.architectures import is_known, unknown_architecture_message
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ParameterError
@@ -155,11 +151,8 @@ class Submission:
                 f"Give either {untrained}, to train that, or {architecture}, to start from a new model of"
                 " that architecture."
             )
-        if self.architecture is not None and self.architecture not in FAMILY_OF:
-            message = unknown_architecture_message(self.architecture)
-            if is_of_timm(self.architecture):
-                message = f"{self.architecture} needs timm, which the job's environment does not have."
-            yield f"{architecture} {message}"
+        if self.architecture is not None and not is_known(self.architecture):
+            yield f"{architecture} {unknown_architecture_message(self.architecture)}"
         if self.pretrained and self.architecture is None:
             yield f"{parameter('pretrained')} requires {architecture}: a given model has its own weights."
         for parameter_name, name in (("experiment_name", self.experiment_name), ("register", self.register)):
