@@ -85,6 +85,7 @@ def test_the_output_of_a_running_training_is_refused_to_other_commands(tmp_path:
     with pytest.raises(OutputDirectoryError, match=r"is the output of a training that is running"):
         check_new(tmp_path / "model")
     check_output(tmp_path / "model", "trained_model")
+    check_output(tmp_path / "model", "output", token="of that training")
 
 
 @pytest.mark.parametrize("text", ["mine", ""])

@@ -57,7 +57,8 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
                 f"{' …' if len(entries) > 3 else ''}. Nothing is ever overwritten;"
                 " name a directory that is new or empty."
             )
-        _check_no_training(path, name)
+        if not token:
+            _check_no_training(path, name)
         if by_writing:
             _try_writing(path)
     except OSError as error:
