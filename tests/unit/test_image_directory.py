@@ -341,3 +341,18 @@ def test_images_listed_more_than_once_are_warned_about(tmp_path: Path) -> None:
         f"{directory.title} lists images more than once: 3 rows repeat the file of an earlier row. Each row"
         " counts as an image."
     ]
+
+
+@pytest.mark.parametrize(("loose", "is_refused"), [(2, False), (3, True)])
+def test_labels_are_missing_where_most_images_are_beside_the_folders(
+    tmp_path: Path, loose: int, is_refused: bool
+) -> None:
+    for name in ("a/1.png", "b/1.png", *(f"{number}.png" for number in range(loose))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    directory = open_image_directory(tmp_path, PORT)
+    if not is_refused:
+        directory.require_labels()
+        return
+    with pytest.raises(NotLabeledDatasetError, match="3 images are beside its folders, and 2 in them"):
+        directory.require_labels()

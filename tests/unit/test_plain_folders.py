@@ -111,7 +111,7 @@ def test_skipped_entries_are_counted_by_kind(tmp_path: Path) -> None:
 def test_a_link_in_place_of_a_category_is_refused_by_name(tmp_path: Path, target: str) -> None:
     touch(tmp_path, "a/x.png", "b/y.png")
     (tmp_path / "linked").symlink_to(target)
-    with pytest.raises(MalformedFileError, match=r"these are links:\n  linked\n`cp -rL` makes a copy"):
+    with pytest.raises(MalformedFileError, match=r"these are links:\n  'linked'\n`cp -rL` makes a copy"):
         read_plain_folders(tmp_path)
 
 

@@ -135,7 +135,7 @@ def _list_folder(
                     else:
                         ignored[NESTED] += 1
                 elif folder == root and entry.is_symlink() and Path(entry.path).is_dir():
-                    links.append(entry.name)
+                    links.append(repr(entry.name))
                 elif problem := _problem_with(entry, root):
                     ignored[problem] += 1
                 elif (suffix := suffix_of(entry.name)) in SUFFIXES:
