@@ -1,5 +1,7 @@
 """16-bit images that use fewer bits: as bright as they are meant to be, wherever the model sees them."""
 
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +43,30 @@ def test_white_is_the_highest_value_of_as_many_bits_as_the_images_use(
 ) -> None:
     images = open_image_directory(write_deep(tmp_path / "images", highest, 2, suffix), "Dataset")
     assert find_white_level(images) == level
+
+
+def deep_png(values: np.ndarray) -> bytes:
+    """A PNG of 16-bit colours, (H, W, 3), which Pillow does not write."""
+    height, width, _ = values.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    packed = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+@pytest.mark.parametrize(("highest", "level"), [(4000, 4095), (60_000, MAX_WHITE)])
+def test_colours_of_16_bits_are_scaled_as_well(tmp_path: Path, highest: int, level: int) -> None:
+    values = np.array([[[0, 0, 0], [highest, highest // 2, 0]]], np.uint16)
+    for name in ("a/1.png", "b/1.png"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(deep_png(values))
+    assert find_white_level(open_image_directory(tmp_path, "Dataset")) == level
+    pixels = np.asarray(decode(tmp_path / "a/1.png", colours=Colours(level))).astype(int)
+    assert np.abs(pixels - values * (255 / level)).max() <= 16  # of 12 bits, four are left
 
 
 def test_images_of_eight_bits_are_not_scaled(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which value of 16-bit grey images is white: microscopes and X-ray detectors use 10 to 14 of the 16 bits.
+"""Which value of 16-bit images is white: microscopes and X-ray detectors use 10 to 14 of the 16 bits.
 
 Scaled by 65,535, such images would be almost black.
 """

@@ -15,6 +15,7 @@ import msgspec
 
 from train_pytorch_model.formats.labelled_rows import LabelledRows, RowError, checked_label
 from train_pytorch_model.formats.listing import Listing
+from train_pytorch_model.formats.missing_path import ADDRESS
 from train_pytorch_model.formats.present_files import PresentFiles
 from train_pytorch_model.formats.reading import (
     MalformedFileError,
@@ -27,7 +28,6 @@ from train_pytorch_model.formats.reading import (
 SUFFIX = ".jsonl"
 MLTABLE = "MLTable"
 MAX_DEPTH = 64  # path components of a URL that are tried
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # at least two letters: `C:` is a drive
 FILE_ADDRESS = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)  # the part before the path
 
 

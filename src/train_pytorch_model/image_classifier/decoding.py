@@ -4,6 +4,7 @@ import io
 import logging
 import math
 import os
+import re
 import struct
 import warnings
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ MAX_PNG_CHUNKS = 100_000  # looked at; the pixels of 90 megapixels are in some t
 MAX_EXIF_BYTES = 1 << 16  # the limit of a JPEG
 
 _ORIENTATION_TAG = 0x0112
+_DEEP_COLOURS = re.compile(r"RGB[AX]?;16")  # Pillow's names of raw pixels
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -48,7 +50,7 @@ class Colours(NamedTuple):
     """What becomes of pixels that an RGB image of 8 bits cannot hold."""
 
     white_level: int = MAX_WHITE
-    """The value of a 16-bit grey image that becomes white; larger ones do, too."""
+    """The value of a 16-bit image that becomes white; larger ones do, too."""
     background: tuple[int, int, int] = (255, 255, 255)
     """What is seen through transparent pixels."""
 
@@ -86,14 +88,16 @@ def decode(
 
 
 def has_16_bits(file: str | os.PathLike[str]) -> bool:
-    """Whether an image is grey with 16 bits, by its header alone. Raises `UnreadableImageError`."""
+    """Whether an image has 16 bits a channel, by its header alone. Raises `UnreadableImageError`."""
     with open_image(file) as image:
-        return _has_16_bits(image)
+        return _has_16_bits(image) or _has_deep_colours(image)
 
 
 def highest_value(file: str | os.PathLike[str]) -> int:
-    """The highest value of a grey image, before it is scaled. Raises `UnreadableImageError`."""
+    """The highest value of an image with 16 bits a channel. Raises `UnreadableImageError`."""
     with open_image(file) as image:
+        if _has_deep_colours(image):
+            return int(np.asarray(image.convert("RGB")).max()) * 256 + 255
         return int(np.asarray(image).max())
 
 
@@ -149,14 +153,23 @@ def limit_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
 
 def _upright_rgb(image: Image.Image, colours: Colours) -> Image.Image:
     """An opened image, decoded by Pillow, upright and in RGB."""
+    is_dark = colours.white_level < MAX_WHITE and _has_deep_colours(image)
     image.load()
     upright = _rgb(image, colours)
+    if is_dark:
+        scale = MAX_WHITE / colours.white_level
+        upright = upright.point([min(255, round(value * scale)) for value in range(256)] * 3)
     turned = _UPRIGHT.get(_orientation(image))
     return upright if turned is None else upright.transpose(turned)
 
 
 def _has_16_bits(image: Image.Image) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+
+
+def _has_deep_colours(image: Image.Image) -> bool:
+    """Whether an image, not loaded yet, has 16 bits a colour, of which Pillow keeps the higher eight."""
+    return bool(_DEEP_COLOURS.search(str(image.tile[:1])))
 
 
 def _find_png_exif(file: IO[bytes]) -> bytes:

@@ -109,7 +109,7 @@ class Recipe:
     """Train the last layer only."""
 
     white_level: Annotated[White | None, _metavar("INT")] = None
-    """Value of 16-bit grey images that is white. By default the highest of 8 to 16 bits that they use."""
+    """Value of 16-bit images that is white. By default the highest of 8 to 16 bits that they use."""
 
     background: Annotated[tuple[Byte, Byte, Byte], _metavar("RED GREEN BLUE")] = (255, 255, 255)
     """What is seen through transparent pixels, each 0 to 255. By default white."""
