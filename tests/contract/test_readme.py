@@ -142,6 +142,20 @@ def test_every_command_is_run_by_a_test_or_excused(heading: str) -> None:
             assert f'verbs_of("{heading}")' in test, f"{RUN[heading]} does not run {command}"
 
 
+def test_the_jobs_of_slurm_and_kubernetes_train_with_one_process_per_node() -> None:
+    (script,), (manifest,) = (blocks(language)["Several processes"] for language in ("bash", "yaml"))
+    assert "#SBATCH --nodes=2 --ntasks-per-node=1 " in script
+    (step,) = re.findall(r"^srun (python .*)$", script, re.MULTILINE)
+    job = yaml.safe_load(manifest)
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v1", "PyTorchJob")
+    pods = [each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values()]
+    containers = [container for pod in pods for container in pod["containers"]]
+    assert {container["name"] for container in containers} == {"pytorch"}  # as the operator expects
+    for words in (shlex.split(step), *(container["command"] for container in containers)):
+        assert words[: len(PROGRAM) + 1] == [*PROGRAM, "train"]
+        tyro.cli(VERBS["train"], args=words[len(PROGRAM) + 1 :])
+
+
 def test_every_excused_command_exists() -> None:
     commands = [shlex.join(words) for heading in blocks("sh") for words in commands_of(heading)]
     for beginning in NOT_RUN:

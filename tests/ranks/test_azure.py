@@ -12,6 +12,7 @@ import mlflow
 import pytest
 
 from tests.azure_job import mpi_job, pytorch_job
+from tests.launchers import slurm_step
 from tests.painting import paint_folders
 from tests.ports import free_port
 from tests.programs.program import assert_refused, run_program, train_arguments
@@ -216,6 +217,7 @@ def test_a_job_that_is_restarted_sends_no_epoch_twice_and_changes_no_parameter(
         (pytorch_job, 1, "Azure ML has started 1 process per node, on 1 node; no more are started."),
         (mpi_job, 1, "MPI has started 1 process, 1 on this node."),
         (mpi_job, 2, "MPI has started 2 processes, 2 on this node."),
+        (slurm_step, 2, "Slurm has started 2 processes, 2 on this node."),
     ],
 )
 def test_the_processes_of_one_node_form_one_world(

@@ -160,7 +160,8 @@ def join_world() -> Iterator[World]:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    device = best_device(local_rank)
+    # Slurm can show each process its own GPU only, which is then the first for all.
+    device = best_device(local_rank % max(1, torch.cuda.device_count()))
     world = World(rank, size, local_rank, local_size, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)

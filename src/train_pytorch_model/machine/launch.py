@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from train_pytorch_model.machine import slurm
 from train_pytorch_model.words.errors import UserError
 from train_pytorch_model.words.wording import counted
 
@@ -76,18 +77,58 @@ class Agent:
         return shlex.join(["torchrun", *where, processes, "-m", PROGRAM, *arguments])
 
 
+@dataclass(frozen=True)
+class _Mpi:
+    """The variables of one kind of MPI: rank and size, of the run and of its part on this node."""
+
+    rank: str
+    size: str
+    local_rank: str
+    local_size: str
+
+    @classmethod
+    def prefixed(cls, prefix: str) -> "_Mpi":
+        return cls(*(f"{prefix}_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")))
+
+
+MPIS = (
+    _Mpi.prefixed("OMPI_COMM_WORLD"),  # Open MPI
+    _Mpi.prefixed("MV2_COMM_WORLD"),  # MVAPICH
+    _Mpi.prefixed("JSM_NAMESPACE"),  # jsrun
+    _Mpi("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH and Intel MPI
+    _Mpi.prefixed("PMI"),  # Cray
+)
+
+
 def decide(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     """Return the role of this process. Raises `LaunchError` if variables are missing or contradictory."""
     if "TORCHELASTIC_RUN_ID" in env:
         return _check(_worker_of_launcher(env, "torchrun"), num_gpus)
-    if "OMPI_COMM_WORLD_SIZE" in env:
-        return _check(_worker_of_mpi(env, num_gpus), num_gpus)
+    for mpi in MPIS:
+        if all(name in env for name in (mpi.rank, mpi.size, mpi.local_rank, mpi.local_size)):
+            return _check(_worker_of_mpi(mpi, env, num_gpus), num_gpus)
+    if "PET_NNODES" in env:
+        return _of_kubernetes(env, num_gpus)
     if "RANK" in env and "WORLD_SIZE" in env:
         return _of_azure_or_other(env, num_gpus)
+    if slurm.is_task(env) and slurm.num_tasks(env) != "1":
+        return _of_slurm(env, num_gpus)
     _refuse_half_launched(env)
+    return _alone(env, num_gpus)
+
+
+def _alone(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
+    """Return the role of a process that no launcher has started."""
+    warning = ""
+    if slurm.num_tasks(env) != "1" and not slurm.is_task(env):
+        warning = (
+            f"Slurm has a place for {slurm.num_tasks(env)} tasks, and this process is the only one: srun"
+            " before the command starts one for each."
+        )
     if num_gpus > 1:
-        return Agent(num_gpus, note=f"{num_gpus} GPUs, and no launcher has started a process for each.")
-    return Worker()
+        note = f"{num_gpus} GPUs, and no launcher has started a process for each."
+        return Agent(num_gpus, note=f"{note} {warning}".rstrip())
+    return Worker(warning=warning)
 
 
 def is_alone(env: Mapping[str, str]) -> bool:
@@ -97,9 +138,11 @@ def is_alone(env: Mapping[str, str]) -> bool:
 
 
 def rank_of(env: Mapping[str, str]) -> int:
-    """Return this process's rank according to its variables, unchecked; 0 when alone."""
-    rank = env.get("RANK", env.get("OMPI_COMM_WORLD_RANK", "0"))
-    return int(rank) if rank.isdecimal() else 0
+    """Return this process's rank, or its node's, according to its variables, unchecked; 0 when alone."""
+    for name in ("RANK", *(mpi.rank for mpi in MPIS), "PET_NODE_RANK", "SLURM_PROCID"):
+        if env.get(name, "").isdecimal():
+            return int(env[name])
+    return 0
 
 
 def _worker_of_launcher(env: Mapping[str, str], launcher: str) -> Worker:
@@ -118,44 +161,98 @@ def _worker_of_launcher(env: Mapping[str, str], launcher: str) -> Worker:
     )
 
 
-def _worker_of_mpi(env: Mapping[str, str], num_gpus: int) -> Worker:
-    size = _integer(env, "OMPI_COMM_WORLD_SIZE")
-    local_size = _integer(env, "OMPI_COMM_WORLD_LOCAL_SIZE", 1)
+def _worker_of_mpi(mpi: _Mpi, env: Mapping[str, str], num_gpus: int) -> Worker:
+    size, local_size = _integer(env, mpi.size), _integer(env, mpi.local_size)
     address, _, port = env.get("AZ_BATCH_MASTER_NODE", "").partition(":")
     address = address or env.get("AZ_BATCHAI_MPI_MASTER_NODE", "") or env.get("MASTER_ADDR", "")
+    if local_size < size:
+        address = address or slurm.first_host(env)
     if not address and local_size < size:
         raise LaunchError(
             f"MPI has started {size} processes on several nodes, and none of AZ_BATCH_MASTER_NODE,"
             " AZ_BATCHAI_MPI_MASTER_NODE and MASTER_ADDR says where they meet. Set MASTER_ADDR to the"
             " address of the first node."
         )
-    idle = num_gpus - local_size
     port = env.get("MASTER_PORT", "") or port  # the user's choice overrides Azure Batch's
     return Worker(
-        rank=_integer(env, "OMPI_COMM_WORLD_RANK"),
+        rank=_integer(env, mpi.rank),
         size=size,
-        local_rank=_integer(env, "OMPI_COMM_WORLD_LOCAL_RANK", 0),
+        local_rank=_integer(env, mpi.local_rank),
         local_size=local_size,
         master_addr=address or LOCALHOST,
         master_port=int(port) if port.isdecimal() else DEFAULT_PORT,
         note=f"MPI has started {_processes(size)}, {local_size} on this node.",
-        warning=f"{idle} of {num_gpus} GPUs are idle: MPI started {_processes(local_size)} on this node."
-        if idle > 0
-        else "",
+        warning=_idle(num_gpus, local_size, "MPI"),
+    )
+
+
+def _of_kubernetes(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
+    """Return the role of the process of a pod, in a PyTorchJob or TrainJob: it fills the pod's GPUs."""
+    num_nodes = _integer(env, "PET_NNODES")
+    per_node = env.get("PET_NPROC_PER_NODE", "")
+    num_processes = int(per_node) if per_node.isdecimal() and int(per_node) > 1 else max(num_gpus, 1)
+    worker = Worker(
+        rank=_integer(env, "PET_NODE_RANK", _integer(env, "RANK", 0)),
+        size=num_nodes,
+        master_addr=env.get("PET_MASTER_ADDR") or env.get("MASTER_ADDR", LOCALHOST),
+        master_port=_integer(env, "PET_MASTER_PORT", _integer(env, "MASTER_PORT", DEFAULT_PORT)),
+        note=f"Kubernetes has started one process per pod, in {counted(num_nodes, 'pod', 'pods')}.",
+    )
+    return _fill(_check(worker, 0), num_processes)
+
+
+def _of_slurm(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
+    """Return the role of a task that srun has started: one per node fills its GPUs, others are ranks."""
+    size, local_size = int(slurm.num_tasks(env)), slurm.tasks_here(env)
+    is_one_node = slurm.num_nodes(env) == "1"
+    address = env.get("MASTER_ADDR") or (LOCALHOST if is_one_node else slurm.first_host(env))
+    if not local_size.isdecimal() or not address:
+        raise LaunchError(
+            f"srun has started {size} tasks, and the variables that should say how many run on this node and"
+            " where the first one runs are missing: SLURM_STEP_TASKS_PER_NODE and SLURM_NODEID, and"
+            " SLURM_JOB_NODELIST. Start the program with srun itself, or with torchrun."
+        )
+    worker = Worker(
+        rank=_integer(env, "SLURM_PROCID"),
+        size=size,
+        local_rank=_integer(env, "SLURM_LOCALID"),
+        local_size=int(local_size),
+        master_addr=address,
+        master_port=_integer(env, "MASTER_PORT", slurm.port(env) or DEFAULT_PORT),
+        note=f"Slurm has started {_processes(size)}, {local_size} on this node.",
+        warning=_idle(num_gpus, int(local_size), "Slurm"),
+    )
+    if size == int(slurm.num_nodes(env)):
+        return _fill(_check(worker, 0), max(num_gpus, 1))
+    is_bound = num_gpus == 1 and any(name in env for name in ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND"))
+    return _check(worker, 0 if is_bound else num_gpus)
+
+
+def _fill(node: Worker, num_processes: int) -> Worker | Agent:
+    """Return the role of the one process that a launcher has started on each node."""
+    if num_processes == 1:
+        return replace(node, warning="")
+    return Agent(
+        num_processes,
+        node.size,
+        node.rank,
+        node.master_addr,
+        node.master_port,
+        note=f"{node.note} This one starts {num_processes}.",
     )
 
 
 def _of_azure_or_other(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     worker = _worker_of_launcher(env, "a launcher that sets RANK and WORLD_SIZE")
     if "AZUREML_NODE_COUNT" not in env:
-        return _check(
-            replace(
-                worker,
-                warning="RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as"
-                " that rank and starts no other processes.",
-            ),
-            num_gpus,
+        if worker.size == 1:  # such as a pod of Kubernetes
+            return _fill(_check(worker, 0), max(num_gpus, 1))
+        warning = (
+            "RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as that rank and"
+            " starts no other processes."
         )
+        idle = _idle(num_gpus, worker.local_size, "the launcher")
+        return _check(replace(worker, warning=f"{warning} {idle}".rstrip()), num_gpus)
     num_nodes = _integer(env, "AZUREML_NODE_COUNT")
     if num_nodes < 1 or worker.size % num_nodes:
         raise LaunchError(
@@ -185,6 +282,14 @@ def _of_azure_or_other(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     )
 
 
+def _idle(num_gpus: int, local_size: int, launcher: str) -> str:
+    """Return a warning about GPUs without a process."""
+    if num_gpus <= local_size:
+        return ""
+    idle = f"{num_gpus - local_size} of {num_gpus} GPUs are idle"
+    return f"{idle}: {launcher} started {_processes(local_size)} on this node."
+
+
 def _processes(count: int) -> str:
     return counted(count, "process", "processes")
 
@@ -202,6 +307,14 @@ def _refuse_half_launched(env: Mapping[str, str]) -> None:
         )
     if ("RANK" in env) != ("WORLD_SIZE" in env):
         raise LaunchError("Only one of RANK and WORLD_SIZE is set. Set both or neither.")
+    sizes = [mpi.size for mpi in MPIS if env.get(mpi.size, "1") != "1"]
+    names = [*sizes, *(["PMIX_RANK"] if "PMIX_RANK" in env else [])]
+    if names and not slurm.is_task(env):  # one that srun has started says what is missing here
+        raise LaunchError(
+            f"{names[0]} is {env[names[0]]}: a launcher of MPI has started this process, in a way that does"
+            " not say how many run on this node. Start the program with torchrun, srun, or mpiexec of Open"
+            " MPI, MPICH or MVAPICH."
+        )
 
 
 def _check(worker: Worker, num_gpus: int) -> Worker:

@@ -1,0 +1,194 @@
+"""Launches by schedulers and by MPI other than Azure's: a table of environments, and the role of each."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from tests.launchers import mpich, prefixed, pytorch_job, sbatch, srun
+
+from train_pytorch_model.machine import slurm
+from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, LaunchError, Worker, decide, rank_of
+
+HERE = "127.0.0.1"
+PORT = 10_527  # of job 17, step 0
+POD = ("job-master-0", 23456)
+
+
+@pytest.mark.parametrize(
+    ("environment", "num_gpus", "expected"),
+    [
+        pytest.param(mpich(2, 4, 2, 4), 4, Worker(2, 4, 2, 4, HERE, DEFAULT_PORT), id="MPICH"),
+        pytest.param(
+            mpich(2, 4, 2, 4, AZUREML_NODE_COUNT="1", AZUREML_RUN_ID="r"),
+            4,
+            Worker(2, 4, 2, 4, HERE, DEFAULT_PORT),
+            id="Intel MPI in an Azure job",
+        ),
+        pytest.param(
+            mpich(5, 8, 1, 4, AZUREML_NODE_COUNT="2", AZ_BATCH_MASTER_NODE="10.0.0.4:6000"),
+            4,
+            Worker(5, 8, 1, 4, "10.0.0.4", 6000),
+            id="Intel MPI on two nodes of Azure",
+        ),
+        pytest.param(
+            srun(0, 2, 0, "gpu[1-3]", "1") | mpich(5, 8, 1, 4),
+            4,
+            Worker(5, 8, 1, 4, "gpu1", DEFAULT_PORT),
+            id="Intel MPI, whose proxies are tasks of Slurm",
+        ),
+        pytest.param(
+            prefixed("MV2_COMM_WORLD", 1, 2, 1, 2),
+            0,
+            Worker(1, 2, 1, 2, HERE, DEFAULT_PORT),
+            id="MVAPICH",
+        ),
+        pytest.param(
+            prefixed("JSM_NAMESPACE", 2, 4, 2, 4) | {"PMIX_RANK": "2"},
+            4,
+            Worker(2, 4, 2, 4, HERE, DEFAULT_PORT),
+            id="jsrun",
+        ),
+        pytest.param(prefixed("PMI", 1, 2, 1, 2), 2, Worker(1, 2, 1, 2, HERE, DEFAULT_PORT), id="Cray"),
+        pytest.param(srun(2, 4, 2, "vm", "4"), 4, Worker(2, 4, 2, 4, HERE, PORT), id="srun, a task per GPU"),
+        pytest.param(
+            srun(2, 4, 2, "vm", "4", PMI_RANK="2", PMI_SIZE="4", PMIX_RANK="2"),
+            0,
+            Worker(2, 4, 2, 4, HERE, PORT),
+            id="srun with PMI",
+        ),
+        pytest.param(
+            {"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_LOCALID": "2", "SLURM_NNODES": "1"},
+            4,
+            Worker(2, 4, 2, 4, HERE, DEFAULT_PORT),
+            id="srun, the oldest variables",
+        ),
+        pytest.param(
+            srun(8, 9, 0, "gpu[01-03]", "4(x2),1", node=2),
+            4,
+            Worker(8, 9, 0, 1, "gpu01", PORT),
+            id="srun, nodes of different sizes",
+        ),
+        pytest.param(
+            srun(5, 8, 1, "a,b", "4(x2)", node=1, MASTER_ADDR="c", MASTER_PORT="1234"),
+            4,
+            Worker(5, 8, 1, 4, "c", 1234),
+            id="srun, an address of the user's own",
+        ),
+        pytest.param(
+            srun(1, 2, 0, "gpu[7,9]", "1(x2)", node=1),
+            4,
+            Agent(4, 2, 1, "gpu7", PORT),
+            id="srun, a task per node fills its GPUs",
+        ),
+        pytest.param(
+            srun(1, 2, 0, "gpu[7,9]", "1(x2)", node=1),
+            0,
+            Worker(1, 2, 0, 1, "gpu7", PORT),
+            id="srun, a task per node without GPUs",
+        ),
+        pytest.param(srun(0, 1, 0, "vm", "1"), 4, Agent(4), id="srun, one task"),
+        pytest.param(
+            srun(2, 4, 2, "vm", "4", SLURM_GPUS_PER_TASK="1"),
+            1,
+            Worker(2, 4, 2, 4, HERE, PORT),
+            id="srun, tasks that see their own GPU only",
+        ),
+        pytest.param(sbatch(4), 0, Worker(), id="a batch script without srun"),
+        pytest.param(sbatch(4), 2, Agent(2), id="a batch script without srun, two GPUs"),
+        pytest.param(pytorch_job(0, 1, "auto"), 4, Agent(4, 1, 0, *POD), id="a pod of four GPUs"),
+        pytest.param(
+            pytorch_job(1, 2, "4", RANK="1", WORLD_SIZE="8"),
+            4,
+            Agent(4, 2, 1, *POD),
+            id="two pods of four GPUs",
+        ),
+        pytest.param(pytorch_job(1, 2, "1"), 0, Worker(1, 2, 0, 1, *POD), id="two pods without GPUs"),
+        pytest.param(
+            {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": POD[0], "MASTER_PORT": "23456"},
+            4,
+            Agent(4, 1, 0, *POD),
+            id="a pod of an older operator",
+        ),
+    ],
+)
+def test_the_environment_decides_the_role_of_a_process(
+    environment: Mapping[str, str], num_gpus: int, expected: Worker | Agent
+) -> None:
+    part = decide(environment, num_gpus)
+    part = replace(part, note="", warning="") if isinstance(part, Worker) else replace(part, note="")
+    assert part == expected
+    assert rank_of(environment) == (part.rank if isinstance(part, Worker) else part.node_rank)
+
+
+@pytest.mark.parametrize(
+    ("environment", "num_gpus", "warning"),
+    [
+        (srun(0, 2, 0, "vm", "2"), 4, "2 of 4 GPUs are idle: Slurm started 2 processes on this node."),
+        (srun(0, 4, 0, "vm", "4"), 4, ""),
+        (sbatch(4), 0, "Slurm has a place for 4 tasks, and this process is the only one: srun before the"),
+        (sbatch(1), 0, ""),
+        (mpich(0, 2, 0, 2), 4, "2 of 4 GPUs are idle: MPI started 2 processes on this node."),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"},
+            4,
+            "3 of 4 GPUs are idle: the launcher started",
+        ),
+    ],
+)
+def test_idle_gpus_and_tasks_are_reported(
+    environment: Mapping[str, str], num_gpus: int, warning: str
+) -> None:
+    part = decide(environment, num_gpus)
+    assert isinstance(part, Worker)
+    assert warning in part.warning
+    assert bool(warning) == bool(part.warning)
+
+
+@pytest.mark.parametrize(
+    ("environment", "num_gpus", "message"),
+    [
+        ({"PMI_RANK": "2", "PMI_SIZE": "4"}, 0, "PMI_SIZE is 4: a launcher of MPI has started this process"),
+        ({"PMIX_RANK": "1"}, 4, "PMIX_RANK is 1: a launcher of MPI"),
+        (
+            {"PMIX_RANK": "2", "JSM_NAMESPACE_RANK": "2", "JSM_NAMESPACE_SIZE": "4"},
+            4,
+            "JSM_NAMESPACE_SIZE is 4: a launcher of MPI",
+        ),
+        (mpich(1, 2, 0, 1), 0, "none of AZ_BATCH_MASTER_NODE"),
+        (
+            {"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0", "SLURM_NNODES": "2"},
+            0,
+            "that should say how many run on this node and where the first one runs are missing",
+        ),
+        (srun(2, 4, 2, "vm", "4"), 2, "The process count per node, 4, is larger than the processing units"),
+        (pytorch_job(0, 2, "1") | {"PET_NNODES": "1:4"}, 0, "PET_NNODES is '1:4', expected a whole number."),
+        (pytorch_job(2, 2, "1"), 0, "RANK 2 is not from 0 to WORLD_SIZE - 1 = 1."),
+    ],
+)
+def test_a_launch_that_is_not_understood_is_refused(
+    environment: Mapping[str, str], num_gpus: int, message: str
+) -> None:
+    with pytest.raises(LaunchError) as refused:
+        decide(environment, num_gpus)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("vm", "vm"),
+        ("a,b", "a"),
+        ("gpu[01-04,07],login", "gpu01"),
+        ("rack[2,5]-gpu[03-04]", "rack2-gpu03"),
+        ("gpu-[1-2].cluster,x", "gpu-1.cluster"),
+        ("", ""),
+    ],
+)
+def test_the_first_of_slurms_nodes_is_where_ranks_meet(nodes: str, first: str) -> None:
+    assert slurm.first_host({"SLURM_JOB_NODELIST": nodes}) == first
+
+
+def test_jobs_on_one_node_meet_at_different_ports() -> None:
+    steps = [{"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)} for job in (7, 8) for step in (0, 1)]
+    assert len({slurm.port(step) for step in steps}) == 4
+    assert slurm.port({}) is None
