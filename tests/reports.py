@@ -15,7 +15,7 @@ from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.measures.time_budget import EpochTimes, budget_of
 from train_pytorch_model.pages.gallery import Card, Fact, Gallery
-from train_pytorch_model.pages.page import png
+from train_pytorch_model.pages.page import encode
 from train_pytorch_model.pages.report_page import DataSet, Report
 from train_pytorch_model.words.config import TrainConfig
 
@@ -79,7 +79,7 @@ def make_report(
 ) -> Report:
     """A report with every section filled; `changes` replace fields of it."""
     count = len(categories)
-    picture = png(paint("red", 1))
+    picture = encode(paint("red", 1))
     counts = np.random.default_rng(2).integers(10, 400, count)
     facts = [Fact("true", categories[0], "1.0%"), Fact("predicted", categories[1], "99.0%")]
     shown = [Card([picture], facts, [f"{categories[0]}/{index}.png"]) for index in range(mistakes)]

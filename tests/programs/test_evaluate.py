@@ -114,7 +114,7 @@ def test_the_page_shows_the_mistakes(trained: Trained, mislabelled: Path, tmp_pa
     page = (tmp_path / "evaluation" / "evaluation.html").read_text(encoding="utf-8")
     mistakes = pd.read_csv(tmp_path / "evaluation" / "mistakes.csv")
     shown = page.partition('<section id="mistakes"')[2].partition("</section>")[0]
-    assert shown.count("data:image/jpeg;base64,") == len(mistakes)
+    assert shown.count("data:image/webp;base64,") == len(mistakes)
     assert all(f"<bdi>{name}</bdi>" in page for name in mistakes["file_name"])
     assert f"Dataset <bdi>{mislabelled.name}</bdi>" in page
     assert str(tmp_path) not in page

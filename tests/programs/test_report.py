@@ -82,7 +82,7 @@ def test_the_report_has_the_numbers_of_evaluate(trained: Trained, folders: Path,
     assert ended.status == 0, ended.stderr
     report, evaluation = read_page(trained.output), read_page(tmp_path / "evaluation", "evaluation.html")
     own = figures(evaluation)
-    assert len(own) == 15
+    assert len(own) == 18
     assert set(own) <= set(figures(report))
     assert part(report, "confusion") == part(evaluation, "confusion")
     assert part(report, "calibration") == part(evaluation, "calibration")

@@ -121,7 +121,7 @@ def test_a_page_is_self_contained(tmp_path: Path) -> None:
         if name in ("src", "href", "srcset", "data", "action", "xlink:href")
     ]
     assert len(sources) == 5
-    assert all(str(source).startswith(("#", "data:image/jpeg;base64,")) for source in sources)
+    assert all(str(source).startswith(("#", "data:image/webp;base64,")) for source in sources)
     assert "link" not in {tag for tag, _ in page.elements}
     for style in page.texts("style"):
         assert "@import" not in style

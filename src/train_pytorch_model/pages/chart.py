@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-WIDTH, HEIGHT = 360, 210
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 30  # margins, for the axis labels
+WIDTH, HEIGHT = 360, 222
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 42  # margins, for the axis labels and the title below
 MAX_POINTS = 1000  # per line; no screen shows more
 MAX_MARKED = 60  # points; a line with no more has a dot with a tooltip at each
 NUM_TICKS = 4

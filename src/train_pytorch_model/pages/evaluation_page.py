@@ -22,7 +22,7 @@ from train_pytorch_model.measures.evaluation_directory import (
 from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
 from train_pytorch_model.pages.chart import PERCENT, Chart, Series, line_chart
 from train_pytorch_model.pages.gallery import Card, Fact, Gallery
-from train_pytorch_model.pages.page import png, render_page, shorten, thumbnail
+from train_pytorch_model.pages.page import encode, render_page, shorten, thumbnail
 from train_pytorch_model.words.wording import counted
 
 MAX_MISTAKES = 24  # with their pictures, about 4 kB each
@@ -33,6 +33,7 @@ MAX_PAIRS = 12
 MAX_TABLE = 20  # categories; more are drawn as a heat map
 MAX_UPRIGHT = 72  # characters across all column headings; beyond, the names are rotated
 MAX_MAP_SIDE = 300  # px, as on a phone; with more categories, several share a pixel
+MAX_LABELS = 20  # on each side of the map
 MAX_MAP_CELLS = 50_000  # cells whose counts the page contains, about 12 bytes each
 MIN_ALPHA = 0.35  # keeps a single mistake visible
 # Both have a contrast of 3:1 with the light and the dark background.
@@ -172,6 +173,8 @@ def confusion_view(evaluation: Evaluation, categories: Sequence[str]) -> dict[st
     return view | {
         "picture": _picture(confusion, support, per_pixel),
         "per_pixel": per_pixel,
+        "side": math.ceil(len(names) / per_pixel) * per_pixel,  # of the picture, in categories
+        "labelled": range(0, len(names), math.ceil(len(names) / MAX_LABELS)),
         "cells": list(zip(*columns, strict=True)),  # (true, predicted, images), to show on hover
         "rest": int(confusion.images[rest[0]]) if len(rest) else 0,  # the largest count that is not shown
     }
@@ -197,4 +200,4 @@ def _picture(confusion: Confusion, support: np.ndarray, per_pixel: int) -> str:
     levels = np.rint(alpha * 127) + 128 * (mistakes > hits)  # up to 127: hits, from 129: mistakes
     image = Image.fromarray(levels.astype(np.uint8)).convert("P")
     image.putpalette([*HIT_COLOUR * 128, *MISTAKE_COLOUR * 128])
-    return png(image, transparency=bytes(level % 128 * 255 // 127 for level in range(256)))
+    return encode(image, transparency=bytes(level % 128 * 255 // 127 for level in range(256)))

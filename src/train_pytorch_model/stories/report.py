@@ -25,6 +25,7 @@ from train_pytorch_model.measures.evaluation_directory import (
 from train_pytorch_model.pages.evaluation_page import galleries_of
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
 from train_pytorch_model.stories.examine import Examined
+from train_pytorch_model.stories.training_batch import training_gallery
 from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
 from train_pytorch_model.tracking.tracker import Attachment
 from train_pytorch_model.words.wording import counted, reason_of
@@ -72,9 +73,12 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
             spec=inputs.spec,
             evaluation=evaluated,
             calibrated=calibration.describe(examined.temperature),
-            galleries=galleries_of(
-                evaluated, outcomes, inputs.validation, indices, colours=inputs.framing.colours
-            ),
+            galleries=[
+                *galleries_of(
+                    evaluated, outcomes, inputs.validation, indices, colours=inputs.framing.colours
+                ),
+                training_gallery(plan, training),
+            ],
             precision=plan.precision.name,
             config=plan.config,
             recipe=inputs.recipe,
