@@ -169,7 +169,7 @@ def _has_16_bits(image: Image.Image) -> bool:
 
 def _has_deep_colours(image: Image.Image) -> bool:
     """Whether an image, not loaded yet, has 16 bits a colour, of which Pillow keeps the higher eight."""
-    return bool(_DEEP_COLOURS.search(str(image.tile[:1])))
+    return bool(_DEEP_COLOURS.search(str(getattr(image, "tile", [])[:1])))
 
 
 def _find_png_exif(file: IO[bytes]) -> bytes:
