@@ -1,11 +1,16 @@
-"""The README's commands, by heading."""
+"""README and the pages that it links, and their commands by heading."""
 
 import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    path: path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", *sorted(ROOT.glob(".github/docs/*.md")))
+}
+README = "\n".join(PAGES.values())
 PROGRAM = ["python", "-m", "train_pytorch_model"]
 
 

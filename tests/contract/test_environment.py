@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from tests.readme import README
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -51,7 +52,7 @@ def test_the_readme_states_the_versions_used_in_jobs() -> None:
     told = ", ".join(
         f"{name} {versions[name]}" for name in ("torch", "torchvision", "mlflow", "azureml-mlflow")
     )
-    text = " ".join((ROOT / "README.md").read_text().split())
+    text = " ".join(README.split())
     assert f"`environment/requirements.txt`: {told}." in text
     python = re.search(r"python=(\d+\.\d+)", DOCKERFILE)
     assert python is not None

@@ -10,7 +10,7 @@ import pytest
 import tyro
 import yaml
 from tests.azure_job import pytorch_job
-from tests.readme import PROGRAM, README, blocks, commands_of, verbs_of
+from tests.readme import PAGES, PROGRAM, README, blocks, commands_of, verbs_of
 
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.verbs import VERBS
@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 RUN = {
     "Your own images": "programs/test_flowers.py",
+    "Step by step": "programs/test_flowers.py",
     "The whole chain": "programs/test_chain.py",
     "Converting and splitting": "programs/test_flowers.py",
     "Transforming images": "programs/test_flowers.py",
@@ -34,6 +35,7 @@ RUN = {
 
 NOT_RUN = {
     "python3 -m venv": "installs; .ci/run runs the second, programs/test_quickstart.py the end of the first",
+    ".venv/bin/pip install": "from an index that tests cannot reach; programs/test_wheel.py makes a wheel",
     "mlflow models serve": "programs/test_serving.py runs it, on another port",
     "az ": "needs Azure ML; contract/ checks the files",
     "mkdir ": "a folder for what the next line writes",
@@ -41,9 +43,6 @@ NOT_RUN = {
     "python -m train_pytorch_model submit": "needs Azure ML; programs/test_submit.py records what is sent",
 }
 """Start of a command → why no test runs it verbatim."""
-
-
-HEADINGS = re.findall(r"^#+ (.*)$", README, re.MULTILINE)
 
 
 def rows(header: str) -> list[list[str]]:
@@ -171,13 +170,23 @@ def test_every_named_module_exists(module: str) -> None:
     assert importlib.util.find_spec(module) is not None
 
 
-def test_every_linked_file_and_heading_exists() -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", README)
-    assert links
-    headings = {re.sub(r"[^\w -]", "", line).replace(" ", "-").lower() for line in HEADINGS}
-    for path, anchor in links:
-        assert (ROOT / path).exists(), path
-        assert path or anchor.removeprefix("#") in headings, anchor
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_linked_file_and_heading_exists(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", PAGES[page]):
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), path
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", line).replace(" ", "-").lower() for line in headings}
+            assert anchor.removeprefix("#") in anchors, anchor
+
+
+def test_the_readme_is_short_and_links_every_page() -> None:
+    readme, *pages = PAGES
+    assert len(PAGES[readme].splitlines()) <= 250
+    for page in pages:
+        assert f"(.github/docs/{page.name})" in PAGES[readme]
+        assert "\n\nAfter this page you " in PAGES[page]
 
 
 def test_the_install_commands_end_in_the_quickstart_and_pytest() -> None:

@@ -18,8 +18,8 @@ from tests.ports import free_port
 from tests.programs.azure_host import SCRIPT, make_host
 from tests.programs.conftest import Trained
 from tests.programs.server import post, serving
+from tests.readme import README
 
-README = Path(__file__).parents[2] / "README.md"
 CATEGORIES = ("blue", "green", "red")
 COLUMNS = {*(f"Scored Probabilities_{name}" for name in CATEGORIES), "Scored Labels", "error"}
 
@@ -52,7 +52,7 @@ def refusal(url: str, columns: list[str], rows: list[list[object]]) -> str:
 
 def by_the_readme(beginning: str, *arguments: str | Path) -> str:
     """The output of README's Python one-liner that starts with `beginning`."""
-    (line,) = (line for line in README.read_text().splitlines() if line.startswith(f'python -c "{beginning}'))
+    (line,) = (line for line in README.splitlines() if line.startswith(f'python -c "{beginning}'))
     code = shlex.split(line)[2]
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

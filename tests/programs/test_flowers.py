@@ -18,6 +18,7 @@ from train_pytorch_model.networks import pretrained
 PER_CATEGORY = 10  # in three categories: 18 images for training, 6 for validation, 6 for testing
 CHAPTERS = (
     verbs_of("Your own images"),
+    verbs_of("Step by step"),
     verbs_of("Evaluating"),
     verbs_of("Converting and splitting"),
     verbs_of("Transforming images"),
