@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from tests.weights_files import saved
 from torch import Tensor, nn
@@ -76,14 +77,30 @@ def test_weights_of_a_deeper_network_do_not_pass_for_its_beginning(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("classes", "said"), [(3, "with its last layer of 3"), (7, "without a last layer, which has 7")]
+    ("classes", "said"),
+    [
+        (3, "122 tensors under module., the last layer of 3 classes among them"),
+        (7, "120 tensors under module., but not the last layer of 7 classes"),
+    ],
 )
 def test_it_is_said_what_was_loaded(tmp_path: Path, classes: int, said: str) -> None:
     given = {
         f"module.{name}": value for name, value in build("resnet18", False, classes).state_dict().items()
     }
     loaded = load_weights(fresh(), "fc", saved(tmp_path / "model", given))
-    assert str(loaded) == f"{122 if classes == 3 else 120} tensors under module., {said} classes"
+    assert str(loaded) == said
+
+
+def test_the_best_weights_in_a_checkpoint_of_this_program_are_loaded(
+    tmp_path: Path, state: dict[str, Tensor]
+) -> None:
+    others = {name: torch.zeros_like(value) for name, value in state.items()}
+    parts = {"best": state, "momentum": others, "network": others}
+    tensors = {f"{part}.{name}": parts[part][name].clone() for part in parts for name in state}
+    safetensors.torch.save_file({**tensors, "statistics.0": torch.ones(9)}, tmp_path / "000001.safetensors")
+    network = fresh()
+    assert load_weights(network, "fc", tmp_path / "000001.safetensors").prefix == "best."
+    assert torch.equal(network.state_dict()["conv1.weight"], state["conv1.weight"])
 
 
 def test_a_trained_head_keeps_the_rows_of_known_categories_by_name(

@@ -1,11 +1,13 @@
 """What timm knows about its own networks: the images they were made for, and where their weights are."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError
 from train_pytorch_model.words.recipe import Recipe, sides
 from train_pytorch_model.words.wording import parameter
@@ -35,10 +37,11 @@ def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Re
     return recipe
 
 
-def fetch_from_hub(network: nn.Module) -> Path:
+def fetch_from_hub(network: nn.Module, is_shown: bool) -> Path:
     """Return the file of the network's weights in the hub's cache, downloaded unless it is there.
 
-    Raises `FailedToDownloadFilesError`, `ParameterError` if timm names no such file.
+    `is_shown` prints the progress of a download. Raises `FailedToDownloadFilesError`, and
+    `ParameterError` if timm names no such file.
     """
     import huggingface_hub
 
@@ -49,6 +52,13 @@ def fetch_from_hub(network: nn.Module) -> Path:
             f"timm names no {WEIGHTS} on the hub for {config['architecture']}. Name a file with"
             f" {parameter('weights_file')}, or another tag: timm:NAME.TAG."
         )
+    cached = huggingface_hub.try_to_load_from_cache(repository, WEIGHTS)
+    if isinstance(cached, str):
+        return Path(cached)
+    logger.info(f"Downloading {repository}/{WEIGHTS}")
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # no line for each attempt
+    if not is_shown:
+        huggingface_hub.utils.disable_progress_bars()
     try:
         return Path(huggingface_hub.hf_hub_download(repository, WEIGHTS))
     except Exception as error:  # of the hub's client, and of the HTTP client that it uses

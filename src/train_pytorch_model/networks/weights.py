@@ -37,11 +37,11 @@ class Loaded:
 
     def __str__(self) -> str:
         under = f" under {self.prefix}" if self.prefix else ""
-        head = f"with its last layer of {self.file_classes} classes"
+        head = f", the last layer of {self.file_classes} classes among them"
         if not self.has_head:
-            of = f", which has {self.file_classes} classes" if self.file_classes else ": the file has none"
-            head = f"without a last layer{of}"
-        return f"{self.num_tensors} tensors{under}, {head}"
+            classes = self.file_classes
+            head = f", but not the last layer of {classes} classes" if classes else "; it has no last layer"
+        return f"{self.num_tensors} tensors{under}{head}"
 
 
 def load_weights(

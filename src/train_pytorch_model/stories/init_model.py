@@ -53,7 +53,7 @@ def initialize(
     if weights_file is not None:
         _load(network, architecture, weights_file, f"{parameter('weights_file')} {weights_file}")
     elif weights_name is not None and is_of_timm(architecture):
-        file = fetch_from_hub(network)
+        file = fetch_from_hub(network, shows_download)
         _load(network, architecture, file, f"{file}, from the hub,")
     elif weights_name is not None:
         weights = named_weights(architecture, weights_name)
