@@ -88,6 +88,7 @@ def make_report(
         spec=ClassifierSpec("resnet18", False, tuple(categories), Framing(32, 48, 1.0), HALF, HALF),
         evaluation=evaluation_of(count, images),
         galleries=[Gallery("mistakes", "Most confident mistakes", "3 of 60 images.", shown)],
+        files={"0,1": [card.files[0] for card in shown[:6]]},
         calibrated="The probabilities are those of the network.",
         precision="bfloat16",
         config=config,

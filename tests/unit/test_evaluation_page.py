@@ -44,7 +44,7 @@ def page_of(
     half = (0.5, 0.5, 0.5)
     spec = ClassifierSpec("resnet18", False, tuple(categories), Framing(32, 48, 1.0), half, half)
     mistakes = Gallery("mistakes", "Mistakes", "Look at `mistakes.csv`.", cards)
-    return Page(render(evaluation, spec, dataset_name, [mistakes], left_out))
+    return Page(render(evaluation, spec, dataset_name, [mistakes], {"0,1": [HOSTILE[1]]}, left_out))
 
 
 def sure(targets: Sequence[int], predicted: Sequence[int], categories: Sequence[str], **more: Any) -> Page:
@@ -64,8 +64,9 @@ def many(count: int, images: int, seed: int = 1) -> Page:
 
 def map_data(page: Page) -> dict[str, Any]:
     """The data of the page's map."""
-    (text,) = [text for text in page.texts("script") if text.startswith("{")]
-    data: dict[str, Any] = json.loads(text)
+    data: dict[str, Any] = {}
+    for text in page.texts("script"):
+        data |= json.loads(text) if text.startswith("{") else {}
     return data
 
 

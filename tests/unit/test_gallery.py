@@ -12,9 +12,14 @@ from tests.pages import Page
 from tests.painting import paint
 from tests.reports import make_report
 
-from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.measures.evaluation import evaluate, outcomes_of
-from train_pytorch_model.pages.evaluation_page import MAX_MISTAKES, galleries_of
+from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.measures.evaluation import Outcomes, evaluate, outcomes_of
+from train_pytorch_model.pages.evaluation_page import (
+    MAX_CELL_FILES,
+    MAX_MISTAKES,
+    files_of_cells,
+    galleries_of,
+)
 from train_pytorch_model.pages.gallery import Card, Fact, Gallery
 from train_pytorch_model.pages.page import THUMBNAIL_SIDE, thumbnail
 from train_pytorch_model.pages.report_page import render_report
@@ -25,15 +30,22 @@ def decoded(uri: str) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
 
 
-def shown_of(tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray) -> Sequence[Gallery]:
-    """The galleries of an evaluation of painted images, such as `a/0.png`; the last one is deleted."""
+def painted(
+    tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray
+) -> tuple[Outcomes, ImageDirectory, np.ndarray]:
+    """Outcomes of painted images, such as `a/0.png`, with these, and their indices."""
     for index, target in enumerate(targets):
         (tmp_path / "ab"[target]).mkdir(exist_ok=True)
         paint("red", index).save(tmp_path / "ab"[target] / f"{index}.png")
     images = open_image_directory(tmp_path, "Dataset")
-    outcomes = outcomes_of(images.class_indices, probabilities)
+    return outcomes_of(images.class_indices, probabilities), images, np.arange(len(targets))
+
+
+def shown_of(tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray) -> Sequence[Gallery]:
+    """The galleries of an evaluation of such images, of which the last one is deleted."""
+    outcomes, images, indices = painted(tmp_path, targets, probabilities)
     images.path(len(targets) - 1).unlink()
-    return galleries_of(evaluate(outcomes, 2), outcomes, images, np.arange(len(targets)), "; see the table")
+    return galleries_of(evaluate(outcomes, 2), outcomes, images, indices, "; see the table")
 
 
 def test_predictions_are_shown_with_their_pictures(tmp_path: Path) -> None:
@@ -49,6 +61,15 @@ def test_predictions_are_shown_with_their_pictures(tmp_path: Path) -> None:
     assert (uncertain.facts, uncertain.files) == ([Fact("right", "b", "52.0%")], ["b/3.png"])
     assert [card.files for card in galleries["right"].cards] == [["a/2.png"], ["b/4.png"]]
     assert galleries["right"].cards[1].pictures == [""]
+
+
+def test_the_cells_of_the_matrix_have_names_of_files(tmp_path: Path) -> None:
+    probabilities = np.array([[0.1, 0.9]] * 7 + [[0.01, 0.99], [0.2, 0.8], [0.9, 0.1]])
+    outcomes, images, indices = painted(tmp_path, [0] * 8 + [1, 1], probabilities)
+    files = files_of_cells(outcomes, images, indices)
+    assert set(files) == {"0,1", "1,1", "1,0"}
+    assert (files["0,1"][:2], len(files["0,1"])) == (["a/7.png", "a/0.png"], MAX_CELL_FILES)
+    assert (files["1,1"], files["1,0"]) == (["b/8.png"], ["b/9.png"])
 
 
 def test_galleries_say_what_they_leave_out_or_lack(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Render an evaluation as an HTML page."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from train_pytorch_model.words.wording import counted
 MAX_MISTAKES = 24  # with their pictures, about 4 kB each
 MAX_UNCERTAIN = 6
 MAX_RIGHT = 6
+MAX_CELL_FILES = 6  # whose names the page has for a cell of the matrix
+MAX_FILES = 200  # right and wrong each, about 40 bytes
 MAX_ROWS = 1000  # of the table of categories, with 8 elements each
 MAX_PAIRS = 12
 MAX_TABLE = 20  # categories; more are drawn as a heat map
@@ -45,9 +47,10 @@ def render(
     spec: ClassifierSpec,
     dataset_name: str,
     galleries: Sequence[Gallery],
+    files: Mapping[str, Sequence[str]],
     left_out: int,
 ) -> str:
-    """Render the page; `left_out` images could not be read."""
+    """Render the page; `files` are those of `files_of_cells`, and `left_out` images could not be read."""
     return render_page(
         "evaluation.html",
         **common_values(evaluation, spec),
@@ -55,6 +58,7 @@ def render(
         absent=without_images(evaluation.per_class.support, spec.categories),
         left_out=left_out,
         galleries=galleries,
+        files=files,
     )
 
 
@@ -129,6 +133,24 @@ def galleries_of(
             Gallery(id_, title, text, [_card(each, images.root, colours) for each in predictions])
         )
     return [gallery for gallery in galleries if gallery.cards or gallery.id == "mistakes"]
+
+
+def files_of_cells(outcomes: Outcomes, images: ImageDirectory, indices: np.ndarray) -> dict[str, list[str]]:
+    """Names of files in the cells of the matrix: `true,predicted` → names, the most confident first.
+
+    At most `MAX_CELL_FILES` of a cell, from the `MAX_FILES` most confident mistakes and as many right
+    predictions. `indices` (N,) are those of the images of the outcomes.
+    """
+    is_hit = outcomes.target_ranks == 0
+    order = np.argsort(-outcomes.confidences, kind="stable")
+    files: dict[str, list[str]] = {}
+    for rows in (order[~is_hit[order]][:MAX_FILES], order[is_hit[order]][:MAX_FILES]):
+        originals = images.original_names(indices[rows])
+        for row, original in zip(rows.tolist(), originals, strict=True):
+            cell = files.setdefault(f"{outcomes.targets[row]},{outcomes.predicted[row]}", [])
+            if len(cell) < MAX_CELL_FILES:
+                cell.append(shorten(original or images.file_names[indices[row]]))
+    return files
 
 
 def _surest_hits(outcomes: Outcomes) -> np.ndarray:

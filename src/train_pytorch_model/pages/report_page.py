@@ -54,6 +54,8 @@ class Report:
     """Of the resulting model, on the validation images."""
     galleries: Sequence[Gallery]
     """Sections of pictures, after the table of categories."""
+    files: Mapping[str, Sequence[str]]
+    """As from `evaluation_page.files_of_cells`."""
     calibrated: str
     """What has been done about the probabilities, as a sentence."""
     precision: str

@@ -18,7 +18,7 @@ from train_pytorch_model.measures.evaluation_directory import (
     prediction_rows,
     write_numbers,
 )
-from train_pytorch_model.pages.evaluation_page import galleries_of, render
+from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of, render
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 
 OUTPUT = "output"
@@ -53,7 +53,8 @@ def _write(inputs: ScoringInputs, output: Path, predictions: Iterable[Predicted]
             f"; all are in {MISTAKES}",
             inputs.spec.framing.colours,
         )
-        page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, galleries, left_out)
+        files = files_of_cells(outcomes, inputs.images, indices)
+        page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, galleries, files, left_out)
         (root / PAGE).write_text(page, encoding="utf-8")
     return evaluated
 

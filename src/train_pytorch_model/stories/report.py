@@ -22,7 +22,7 @@ from train_pytorch_model.measures.evaluation_directory import (
     CONFUSION_MATRIX,
     confusion_matrix_csv,
 )
-from train_pytorch_model.pages.evaluation_page import galleries_of
+from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
 from train_pytorch_model.stories.examine import Examined
 from train_pytorch_model.stories.training_batch import training_gallery
@@ -79,6 +79,7 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
                 ),
                 training_gallery(plan, training),
             ],
+            files=files_of_cells(outcomes, inputs.validation, indices),
             precision=plan.precision.name,
             config=plan.config,
             recipe=inputs.recipe,

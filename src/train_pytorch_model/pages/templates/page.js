@@ -41,11 +41,48 @@ for (const input of document.querySelectorAll("input[data-filters]")) {
   });
 }
 
+// A name keeps its own text direction, whatever its script.
+function isolated(text) {
+  const name = document.createElement("bdi");
+  name.textContent = text;
+  return name;
+}
+
+// The images of a cell of the confusion matrix: names of files, with those pictures that the page has.
+const cells = JSON.parse(document.getElementById("cell-data").textContent);
+function openCell(row, column, count) {
+  const files = cells.files[`${row},${column}`] || [];
+  const pictures = new Map();
+  for (const figure of document.querySelectorAll("section > .gallery figure:has(img)")) {
+    const files = figure.querySelectorAll(".file");
+    if (files.length === 1) pictures.set(files[0].textContent, figure);
+  }
+  const list = document.createElement("ul");
+  list.className = "gallery";
+  for (const file of files) {
+    const item = document.createElement("li");
+    const figure = pictures.get(file);
+    if (figure) item.append(figure.cloneNode(true));
+    else item.append(isolated(file));
+    list.append(item);
+  }
+  const title = document.createElement("b");
+  title.append("True ", isolated(cells.names[row]), ", predicted ", isolated(cells.names[column]));
+  const shown = files.length ? `, ${files.length} shown` : "; this page has no names of them";
+  const panel = document.getElementById("cell");
+  panel.replaceChildren(title, `: ${count} ${count === "1" ? "image" : "images"}${shown}`, list);
+  panel.hidden = false;
+}
+for (const button of document.querySelectorAll("button[data-cell]")) {
+  const [row, column] = button.dataset.cell.split(",");
+  button.addEventListener("click", () => openCell(row, column, button.textContent));
+}
+
 // The heat map of the confusion matrix: describes the cell under the pointer, or selected with the arrow keys.
 const map = document.getElementById("map");
 if (map) {
   const data = JSON.parse(document.getElementById("map-data").textContent);
-  const size = data.names.length;
+  const size = cells.names.length;
   const width = Math.ceil(size / data.per_pixel) * data.per_pixel;  // of the picture, in categories
   const images = new Map(data.cells.map(([row, column, count]) => [row * size + column, count]));
   const cursor = document.getElementById("map-cursor");
@@ -53,19 +90,13 @@ if (map) {
   const format = new Intl.NumberFormat();
   let row = 0, column = 0;
 
-  // A name keeps its own text direction, whatever its script.
-  function named(index) {
-    const name = document.createElement("bdi");
-    name.textContent = data.names[index];
-    return name;
-  }
   function read() {
     const known = images.get(row * size + column);
     const of = `of ${format.format(data.support[row])} images`;
     const count = known
       ? `${format.format(known)} ${of} (${((100 * known) / data.support[row]).toFixed(1)}%)`
       : data.rest ? `at most ${format.format(data.rest)} ${of}` : `none ${of}`;
-    reading.replaceChildren("True ", named(row), ", predicted ", named(column), `: ${count}`);
+    reading.replaceChildren("True ", isolated(cells.names[row]), ", predicted ", isolated(cells.names[column]), `: ${count}`);
     cursor.hidden = false;
     cursor.style.left = `${(100 * (column + 0.5)) / width}%`;
     cursor.style.top = `${(100 * (row + 0.5)) / width}%`;
@@ -82,7 +113,13 @@ if (map) {
   map.addEventListener("pointermove", point);
   map.addEventListener("pointerdown", point);
   map.addEventListener("focus", () => { if (map.matches(":focus-visible")) read(); });
+  function open() {
+    const known = images.get(row * size + column);
+    if (known) openCell(row, column, format.format(known));
+  }
+  map.addEventListener("click", (event) => { point(event); open(); });
   map.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") open();
     const far = event.shiftKey ? 10 : 1;
     const steps = { ArrowUp: [-far, 0], ArrowDown: [far, 0], ArrowLeft: [0, -far], ArrowRight: [0, far] };
     const step = steps[event.key];
