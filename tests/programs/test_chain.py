@@ -23,10 +23,19 @@ def test_the_chain_of_the_readme_goes_from_a_zip_to_an_onnx_file(
     for command in verbs_of("The whole chain"):
         ended = run_program(*command)
         assert (ended.status, ended.stderr) == (0, ""), command
+        assert "optimistic" not in ended.stdout
     outputs = {path.name for path in (tmp_path / "chain").iterdir()}
     assert outputs == {
-        *("images", "training", "validation", "transformation", "transformed_training"),
-        *("transformed_validation", "untrained", "trained", "scores", "evaluation", "model.onnx"),
+        *("images", "training", "validation", "test", "transformation", "transformed_training"),
+        *(
+            "transformed_validation",
+            "transformed_test",
+            "untrained",
+            "trained",
+            "scores",
+            "evaluation",
+            "model.onnx",
+        ),
     }
     scores = pd.read_csv("chain/scores/scores.csv")
     metrics = json.loads(Path("chain/evaluation/metrics.json").read_text())

@@ -114,8 +114,8 @@ def test_evaluating_on_training_or_validation_images_is_a_warning(
 @pytest.mark.parametrize(
     ("is_pretrained", "trained", "per_category", "warns"),
     [
-        pytest.param(False, False, 499, True, id="from scratch"),
-        pytest.param(False, False, 500, False, id="enough images"),
+        pytest.param(False, False, 99, True, id="from scratch"),
+        pytest.param(False, False, 100, False, id="enough small images"),
         pytest.param(True, False, 1, False, id="pretrained"),
         pytest.param(False, True, 1, False, id="trained before"),
     ],
@@ -147,7 +147,18 @@ def test_imbalanced_categories_are_a_warning(tmp_path: Path) -> None:
 
 def test_imbalanced_categories_are_no_warning_if_training_balances_them(tmp_path: Path) -> None:
     model = model_of(tmp_path, Recipe(balance_classes=True), is_pretrained=True)
-    assert list(learning_warnings(np.array([100, 1]), model)) == []
+    assert list(learning_warnings(np.array([100, 1]), model, (224, 224))) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "side", "is_few"),
+    [(499, 224, True), (500, 224, False), (126, 33, True), (126, 32, False), (99, 28, True)],
+)
+def test_training_small_images_from_scratch_needs_fewer(
+    count: int, side: int, is_few: bool, tmp_path: Path
+) -> None:
+    warnings = list(learning_warnings(np.array([count, count]), model_of(tmp_path, Recipe()), (side, side)))
+    assert ["few to train from scratch" in warning for warning in warnings] == [True] * is_few
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def training_inputs(
         warnings=(
             *training.warnings(),
             *naming_warnings(training.categories),
-            *learning_warnings(training.class_counts(), model),
+            *learning_warnings(training.class_counts(), model, recipe.image_size),
             *validation.warnings(),
             *sameness_warnings(training, validation, identical),
         ),

@@ -27,7 +27,7 @@ def tasks_here(env: Mapping[str, str]) -> str:
         return num_tasks(env)
     # For example `4(x2),1`: four on each of the first two nodes, one on the third.
     per_node = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE", "")
-    counts = [
+    counts: list[str] = [
         count
         for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", per_node)
         for _ in range(int(times or 1))

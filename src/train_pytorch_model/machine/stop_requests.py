@@ -14,7 +14,7 @@ GRACE_S = 25.0  # for a checkpoint, on top of the longest step so far; torchrun 
 TOGETHER_S = 1.0  # one request: Ctrl-C reaches a launcher and its workers, and the launcher forwards it
 # SIGHUP: the terminal, or its connection, is closed. Windows has none.
 SIGNALS = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
-SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
+END_OF_BAR = b"\r\x1b[2K\x1b[?25h"  # clears the line, and shows the cursor, which a progress bar hides
 
 
 class StoppedError(SystemExit):
@@ -110,7 +110,7 @@ def _end(number: int) -> None:
     """End the process, whatever it waits for, without a lock that another thread may hold."""
     if os.name == "posix" and os.isatty(1):
         with suppress(OSError):
-            os.write(1, SHOW_CURSOR)
+            os.write(1, END_OF_BAR)
     if os.environ.get("RANK", "0") == "0":
         message = (
             f"\nStopped by {signal.Signals(number).name} at once. The same command resumes from the last"

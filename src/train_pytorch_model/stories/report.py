@@ -87,7 +87,7 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
             history=progress.history,
             best_epoch=state.best.epoch,
             stopped=stopped_early(plan, state),
-            advice=list(learning_warnings(training.class_counts(), inputs.model)),
+            advice=list(learning_warnings(training.class_counts(), inputs.model, inputs.recipe.image_size)),
             rollbacks=progress.rollbacks,
             training=_data_set(training),
             validation=_data_set(validation),
