@@ -16,8 +16,9 @@ from PIL import Image
 
 from tests.faults.trials import Bench, Injection, result_of
 from tests.painting import encode, paint
+from train_pytorch_model.image_classifier.unidentified import TAKEN
 
-NO_IMAGE = "not an image of a known format (JPEG, PNG, WebP, AVIF, BMP, TIFF, PPM, PGM)"
+NO_IMAGE = f"not an image of a known format ({TAKEN})"
 
 
 def saved(image: Image.Image, kind: str, **options: object) -> bytes:
