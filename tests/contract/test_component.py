@@ -141,7 +141,7 @@ def test_the_component_matches_the_documentation() -> None:
     assert COMPONENT["display_name"] == "Train PyTorch Model"
     assert COMPONENT["version"] == __version__
     assert {name: COMPONENT["inputs"][name]["type"] for name in PORTS} == {
-        "untrained_model": "custom_model",
+        "untrained_model": "uri_folder",
         "training_dataset": "uri_folder",
         "validation_dataset": "uri_folder",
     }

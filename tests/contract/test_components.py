@@ -25,8 +25,8 @@ SPECS: dict[str, dict[str, Any]] = {
     if (spec := yaml.safe_load(path.read_text()))["type"] == "command"
 }
 PIPELINE = yaml.safe_load((COMPONENTS / "pipeline.yaml").read_text())
+BLOCK = yaml.safe_load((COMPONENTS / "photographs_to_model.yaml").read_text())
 NOT_COMPONENTS = {
-    "fit",
     "train",
     "submit",
     "quickstart",
@@ -44,7 +44,7 @@ for path in sys.argv[2:]:
     result = component._validate()
     rest = component._to_rest_object().properties.component_spec
     found[path] = {"passed": result.passed, "errors": result.error_messages, "inputs": list(component.inputs),
-                   "code": rest["code"], "defaults": {
+                   "code": rest.get("code"), "jobs": list(getattr(component, "jobs", {})), "defaults": {
         name: port._parse_and_validate(str(port.default))
         for name, port in component.inputs.items() if port.default is not None}}
 job = load_job(source=sys.argv[1])
@@ -57,7 +57,7 @@ print(json.dumps(found, default=str))
 @pytest.fixture(scope="module")
 def loaded() -> dict[str, Any]:
     """What azure-ai-ml reads, by file name."""
-    paths = [str(COMPONENTS / f"{name}.yaml") for name in SPECS]
+    paths = [str(COMPONENTS / f"{name}.yaml") for name in (*SPECS, "photographs_to_model")]
     result = subprocess.run(
         [sys.executable, "-c", LOAD, str(COMPONENTS / "pipeline.yaml"), *paths],
         cwd=ROOT,
@@ -84,7 +84,8 @@ def defaults_of(command: type) -> dict[str, Any]:
         if isinstance(factory, type) and is_dataclass(factory):
             found |= defaults_of(factory)
         else:
-            found["format" if field.name == "kind" else field.name] = field.default
+            names = {"kind": "format", "warmup_epochs": "warmup_step_number"}
+            found[names.get(field.name, field.name)] = field.default
     return found
 
 
@@ -130,7 +131,8 @@ def test_the_command_of_a_component_parses_into_its_verb(name: str) -> None:
     spec = SPECS[name]
     command = VERBS[verb_of(spec)]
     # `convert` needs exactly one of its two optional inputs.
-    for optional in (*([] if name == "convert" else [None]), *optional_inputs(spec)):
+    others = [] if name == "convert" else [None]
+    for optional in (*others, *(key for key in optional_inputs(spec) if key != "images_of_list")):
         arguments = without_boolean_values(filled(spec, optional), command)
         tyro.cli(command, args=arguments)
 
@@ -189,3 +191,28 @@ def test_the_pipeline_names_inputs_and_outputs_that_its_components_have() -> Non
                 assert reference[2] in ports[reference[1]]
             elif reference := re.fullmatch(r"\$\{\{parent\.inputs\.(\w+)\}\}", str(value)):
                 assert reference[1] in PIPELINE["inputs"]
+
+
+def test_one_block_makes_a_model_on_nodes_given_as_inputs(loaded: dict[str, Any]) -> None:
+    found = loaded["photographs_to_model"]
+    assert found["passed"], found["errors"]
+    assert found["inputs"] == list(BLOCK["inputs"])
+    assert BLOCK["version"] == __version__
+    ((name, job),) = BLOCK["jobs"].items()
+    assert found["jobs"] == [name]
+    used = set(re.findall(r"parent\.inputs\.(\w+)", json.dumps(job)))
+    assert used == set(BLOCK["inputs"])
+    inner = SPECS["fit"]["inputs"]
+    for key in job["inputs"]:
+        assert {part: BLOCK["inputs"][key].get(part) for part in ("type", "default", "min")} == {
+            part: inner[key].get(part) for part in ("type", "default", "min")
+        }
+
+
+def test_a_model_fits_every_port_that_takes_one() -> None:
+    """Classic directories are no MLflow models, and a trained one may be trained further."""
+    component = yaml.safe_load((ROOT / "component.yaml").read_text())
+    ports = [component["inputs"]["untrained_model"], SPECS["init_model"]["outputs"]["untrained_model"]]
+    ports += [SPECS[name]["inputs"]["trained_model"] for name in ("score", "evaluate", "export")]
+    assert {port["type"] for port in ports} == {"uri_folder"}
+    assert component["outputs"]["trained_model"]["type"] == "mlflow_model"

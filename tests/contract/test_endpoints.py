@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from train_pytorch_model import __version__
+from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.submission.job_folder import TRAINED_MODEL
 from train_pytorch_model.words.config import TrainConfig
 
@@ -18,6 +19,7 @@ COMPONENTS = ROOT / "src" / "train_pytorch_model" / "components"
 ENDPOINTS = COMPONENTS / "endpoints"
 SWEEP: dict[str, Any] = yaml.safe_load((COMPONENTS / "sweep.yaml").read_text())
 NODE = SWEEP["jobs"]["sweep"]
+TRIAL: dict[str, Any] = yaml.safe_load((COMPONENTS / NODE["trial"]).read_text())
 
 # One process for all files: the client takes seconds to load, and sets up telemetry and logging.
 LOAD = """
@@ -103,13 +105,15 @@ def test_azure_validates_the_sweep(loaded: dict[str, Any]) -> None:
     rest = loaded["sweep"]["rest"]
     assert set(rest["search_space"]) == set(NODE["search_space"])
     assert rest["objective"] == NODE["objective"]
-    assert rest["trial"]["properties"]["componentSpec"]["display_name"] == "Train PyTorch Model"
+    assert rest["trial"]["properties"]["componentSpec"]["display_name"] == TRIAL["display_name"]
 
 
-def test_the_sweep_covers_every_training_parameter() -> None:
-    parameters = TrainConfig().as_params()
-    ports = {"untrained_model", "training_dataset", "validation_dataset"}
-    assert set(NODE["inputs"]) | set(NODE["search_space"]) == set(parameters) | ports
+def test_the_sweep_covers_every_training_parameter_and_searches_no_seed() -> None:
+    given = {*NODE["inputs"], *NODE["search_space"]}
+    assert given == set(TRIAL["inputs"]) - {"from_scratch"}
+    assert {*TrainConfig().as_params()} - given == {"print_frequency"}
+    assert "random_seed" in NODE["inputs"]
+    assert set(NODE["search_space"]["architecture"]["values"]) <= set(FAMILY_OF)
     assert not set(NODE["inputs"]) & set(NODE["search_space"])
     assert list(NODE["outputs"]) == list(SWEEP["outputs"]) == [TRAINED_MODEL]
 
@@ -119,13 +123,14 @@ def test_every_point_of_the_search_space_is_in_range() -> None:
     for field, name in fields.items():
         space = NODE["search_space"].get(name, {"values": [NODE["inputs"].get(name)]})
         for value in space.get("values", [0.0001, 0.02]):
-            changes: dict[str, Any] = {field: value}
+            changes: dict[str, Any] = {} if value is None else {field: value}
             TrainConfig(**changes)
     assert NODE["search_space"]["learning_rate"]["type"] == "loguniform"
 
 
 def test_the_metric_of_the_sweep_is_one_that_training_logs() -> None:
     metric = NODE["objective"]["primary_metric"]
+    assert NODE["objective"]["goal"] == "minimize"
     sources = (ROOT / "src" / "train_pytorch_model").rglob("*.py")
     assert any(f'"{metric}": ' in source.read_text() for source in sources)
 

@@ -15,9 +15,9 @@ DOCKERFILE = (ROOT / "environment" / "Dockerfile").read_text()
 NOT_FOR_JOBS = {"azure-ai-ml", "azure-identity", "scikit-learn"}
 
 
-def pinned() -> dict[str, str]:
+def pinned(file: str = "requirements.txt") -> dict[str, str]:
     """Package → version pinned in the environment."""
-    lines = (ROOT / "environment" / "requirements.txt").read_text().splitlines()
+    lines = (ROOT / "environment" / file).read_text().splitlines()
     requirements = [Requirement(line.partition(" #")[0]) for line in lines if line and line[0] != "#"]
     for requirement in requirements:
         assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
@@ -38,6 +38,12 @@ def test_the_environment_has_the_extras(extra: str) -> None:
     versions = pinned()
     for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
         assert requirement.specifier.contains(versions[requirement.name]), requirement
+
+
+def test_every_package_of_the_image_is_pinned_in_agreement_with_the_requirements() -> None:
+    everything = pinned("constraints.txt")
+    assert pinned().items() <= everything.items()
+    assert {"sqlalchemy", "protobuf", "fastapi", "nvidia-cudnn-cu12"} <= set(everything)
 
 
 def test_the_environment_adds_only_what_a_job_needs() -> None:
@@ -75,7 +81,8 @@ def test_the_base_image_is_azures_and_pinned() -> None:
     base = re.search(r"^FROM (\S+)$", DOCKERFILE, re.MULTILINE)
     assert base is not None
     assert re.fullmatch(r"mcr\.microsoft\.com/azureml/[\w.-]+:\d{8}\.v\d+", base[1])
-    assert "COPY requirements.txt" in DOCKERFILE
+    assert "COPY requirements.txt constraints.txt" in DOCKERFILE
+    assert "--requirement requirements.txt --constraint constraints.txt" in DOCKERFILE
 
 
 def test_building_the_image_does_not_prompt_for_terms() -> None:

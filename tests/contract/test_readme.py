@@ -118,7 +118,9 @@ def test_assets_named_in_yaml_files_are_created_by_a_command() -> None:
     named = {
         name
         for text in texts
-        for name in re.findall(r"(?:path:|model:|--input|archive\.path=) ?azureml:([\w-]+):1", text)
+        for name in re.findall(
+            r"(?:path:|model:|--input|-model|-dataset|archive\.path=) ?azureml:([\w-]+):1", text
+        )
     }
     assert named == made
     clusters = {name for text in texts[1:] for name in re.findall(r"comput\w*: azureml:([\w-]+)", text)}

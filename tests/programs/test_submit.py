@@ -18,8 +18,10 @@ from tests.programs.azure_service import (
 )
 from tests.programs.program import assert_refused, run_process
 from tests.programs.submitting import DATA, FOUR_T4, MODEL, ON_A_WORKSTATION, T4, submit
+from train_pytorch_model.submission.job_folder import components_version, copy_project
 
 pytestmark = ON_A_WORKSTATION
+ENVIRONMENT_FILES = ("Dockerfile", "environment.yaml", "requirements.txt", "constraints.txt")
 
 
 # ── What is sent ─────────────────────────────────────────────────────────────────────────────────
@@ -201,21 +203,35 @@ def test_exactly_the_program_the_environment_and_the_data_are_uploaded(
         for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    environment = {f"environment/{name}" for name in ("Dockerfile", "environment.yaml", "requirements.txt")}
+    environment = {f"environment/{name}" for name in ENVIRONMENT_FILES}
     data = {f"images/{path.relative_to(images).as_posix()}" for path in images.glob("*/*.png")}
     model = {f"resnet18/{name}" for name in ("_meta.yaml", "model", "model_spec.yaml")}
     assert service.uploaded() == program | environment | data | model
 
 
-def test_components_are_registered_once(service: AzureService) -> None:
-    service.components = {"train_pytorch_model:0.1.0"}
-    ended = submit(*DATA, *MODEL, "--register-components", "--wait-limit", "0")
+@pytest.mark.parametrize("job", [(*DATA, *MODEL, "--wait-limit", "0"), ()], ids=["with a job", "alone"])
+def test_components_are_registered_once(job: tuple[str, ...], service: AzureService, tmp_path: Path) -> None:
+    copy_project(tmp_path)
+    version = components_version(tmp_path)
+    service.components = {f"train_pytorch_model:{version}"}
+    ended = submit(*job, "--register-components")
     assert (ended.status, ended.stderr) == (0, "")
-    assert "Component train_pytorch_model 0.1.0 is registered already\n" in ended.stdout
-    assert "Registered component score_image_model 0.1.0\n" in ended.stdout
+    assert f"Component train_pytorch_model {version} is registered already\n" in ended.stdout
+    assert f"Registered component score_image_model {version}\n" in ended.stdout
     registered = [call for call in service.changes() if call.startswith("PUT /components/")]
-    assert "PUT /components/init_model/versions/0.1.0" in registered
+    assert f"PUT /components/photographs_to_model/versions/{version}" in registered
     assert not any("train_pytorch_model" in call for call in registered)
+    assert bool(service.job) == bool(job)
+
+
+def test_a_component_has_the_version_of_its_content(tmp_path: Path) -> None:
+    copy_project(tmp_path)
+    version = components_version(tmp_path)
+    assert version.startswith("0.1.0-")
+    assert components_version(tmp_path) == version
+    with (tmp_path / "src" / "train_pytorch_model" / "run.py").open("a") as file:
+        file.write("# changed")
+    assert components_version(tmp_path) != version
 
 
 # ── The cluster ──────────────────────────────────────────────────────────────────────────────────

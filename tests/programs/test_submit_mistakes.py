@@ -35,6 +35,9 @@ def test_all_mistakes_are_reported_at_once_without_a_request(service: AzureServi
         "\n--environment AzureML-pytorch:1: Azure's curated environments lack packages",
         "--compute 'local' is not a cluster name",
     )
+    assert_refused(
+        submit(*MODEL), 2, "ParameterError: --training-dataset and --validation-dataset are required."
+    )
     assert_refused(submit(*DATA, *MODEL, "--epochs", "0"), 2, 'ParameterError: Parameter "Epochs" value ')
     assert service.calls == []
 

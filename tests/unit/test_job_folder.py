@@ -120,5 +120,5 @@ def test_all_components_are_found(tmp_path: Path) -> None:
     written(tmp_path / "job")
     names = [path.name for path in component_files(tmp_path / "job")]
     assert names[0] == "component.yaml"
-    assert {"score.yaml", "init_model.yaml", "evaluate.yaml"} <= set(names)
+    assert {"score.yaml", "init_model.yaml", "evaluate.yaml", "photographs_to_model.yaml"} <= set(names)
     assert not {"pipeline.yaml", "sweep.yaml"} & set(names)

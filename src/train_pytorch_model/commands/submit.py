@@ -35,7 +35,6 @@ from train_pytorch_model.words.errors import ParameterError
 
 Assignments = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE", help_behavior_hint="")]
 Name = Annotated[str, tyro.conf.arg(metavar="NAME")]
-Data = Annotated[str, tyro.conf.arg(metavar="DATA")]
 OptionalIdentity = Annotated[Identity | None, tyro.conf.arg(metavar="{user,managed}", help_behavior_hint="")]
 OptionalData = Annotated[str | None, tyro.conf.arg(metavar="DATA", help_behavior_hint="")]
 
@@ -51,10 +50,10 @@ class Submit:
         " --validation-dataset flowers/validation --register flowers --download trained"
     )
 
-    training_dataset: Data
+    training_dataset: OptionalData = None
     """Labelled images to train on."""
 
-    validation_dataset: Data
+    validation_dataset: OptionalData = None
     """Labelled images to validate on after each epoch, in the same categories as the training images."""
 
     untrained_model: OptionalData = None
@@ -126,7 +125,7 @@ class Submit:
     """Register the trained model under this name, even if submit no longer watches the job."""
 
     register_components: Switch = False
-    """Also register all components of this version, for use in the designer."""
+    """Register the components that have changed, for the designer; without data sets, submit nothing."""
 
     dry_run: OptionalPath = None
     """Send nothing; write job.yaml, for az ml job create, and its code to this directory."""
@@ -149,6 +148,9 @@ class Submit:
     def run(self) -> None:
         """Check everything, then submit the job and watch it, or write it for --dry-run."""
         set_up(is_main=True, quiet=self.quiet)
+        if self.register_components and not (self.training_dataset or self.validation_dataset):
+            self._register()
+            return
         submission = self._submission()
         self._check_outputs()
         workspace = None if self.dry_run else self._workspace()
@@ -161,8 +163,16 @@ class Submit:
         elif workspace:
             submitting.submit(submission, workspace, self.register_components, self.wait_limit, self.download)
 
+    def _register(self) -> None:
+        workspace = self._workspace()
+        from train_pytorch_model.stories import submit as submitting
+
+        submitting.register(workspace)
+
     def _submission(self) -> Submission:
         untrained = self.untrained_model
+        if not (self.training_dataset and self.validation_dataset):
+            raise ParameterError("--training-dataset and --validation-dataset are required.")
         return Submission(
             untrained_model=Reference.parse(untrained, "untrained_model") if untrained else None,
             architecture=self.architecture,

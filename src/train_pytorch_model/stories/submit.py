@@ -12,7 +12,14 @@ from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.submission.cluster import Cluster, Nodes
-from train_pytorch_model.submission.job_folder import JOB, TRAINED_MODEL, component_files, write_job_folder
+from train_pytorch_model.submission.job_folder import (
+    JOB,
+    TRAINED_MODEL,
+    component_files,
+    components_version,
+    copy_project,
+    write_job_folder,
+)
 from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.submission.service import Job, LogStream, Service, ServiceError, load_valid_job
 from train_pytorch_model.submission.workspace import Workspace
@@ -99,6 +106,15 @@ def submit(
             raise
 
 
+def register(workspace: Workspace) -> None:
+    """Register the components that have changed, without a job. Raises `ParameterError`, `ServiceError`."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        copy_project(folder)
+        files, version = component_files(folder), components_version(folder)
+        Service.connect(workspace).register_components(files, version)
+
+
 def send(submission: Submission, folder: Path, register_components: bool, service: Service) -> Job:
     """Create what is missing, upload and submit. Every check comes before anything is created.
 
@@ -112,7 +128,7 @@ def send(submission: Submission, folder: Path, register_components: bool, servic
         logger.info(f"Creating the cluster {nodes.cluster}: 0 to {maximum} nodes of {nodes.new_vm_size}")
         service.create_cluster(nodes)
     if register_components:
-        service.register_components(component_files(folder))
+        service.register_components(component_files(folder), components_version(folder))
     logger.info("Uploading what the workspace does not have yet")
     sent = service.submit(job)
     logger.info(f"Job {sent.name}: {sent.studio_url}")

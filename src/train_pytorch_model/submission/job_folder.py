@@ -9,6 +9,7 @@
 Local data are not copied: job.yaml refers to them by absolute paths.
 """
 
+import hashlib
 import re
 import shutil
 from pathlib import Path
@@ -31,6 +32,7 @@ PROGRAM = Path(train_pytorch_model.__file__).parent
 COMPONENTS = f"{SOURCE}/{PROGRAM.name}/components"
 INIT_MODEL = f"{COMPONENTS}/init_model.yaml"
 SCHEMAS = "https://azuremlschemas.azureedge.net/latest"
+DIGITS = 8  # of a component version's digest
 IDENTITIES = {"user": "user_identity", "managed": "managed"}
 _BASE_IMAGE = re.compile(r"^FROM (\S+)$", re.MULTILINE)
 
@@ -47,14 +49,27 @@ def write_job_folder(submission: Submission, folder: Path) -> None:
 def component_files(folder: Path) -> list[Path]:
     """Return the component files in a job folder: Train PyTorch Model, then the others by name."""
     neighbours = sorted((folder / COMPONENTS).glob("*.yaml"))
-    is_component = "commandComponent.schema.json"
-    return [folder / COMPONENT, *(path for path in neighbours if is_component in path.read_text())]
+    return [folder / COMPONENT, *(path for path in neighbours if "Component.schema.json" in path.read_text())]
 
 
-def _fill(submission: Submission, folder: Path) -> None:
+def components_version(folder: Path) -> str:
+    """Return the version of a job folder's components: the program's, and a digest of their content."""
+    sha256 = hashlib.sha256()
+    for root in (folder / SOURCE, folder / ENVIRONMENT, folder / COMPONENT):
+        for path in sorted(path for path in (root, *root.rglob("*")) if path.is_file()):
+            sha256.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"{train_pytorch_model.__version__}-{sha256.hexdigest()[:DIGITS]}"
+
+
+def copy_project(folder: Path) -> None:
+    """Copy the program, its environment and its components. Raises `OSError`."""
     shutil.copytree(PROGRAM, folder / SOURCE / PROGRAM.name, ignore=_not_ours)
     shutil.copytree(_beside(ENVIRONMENT), folder / ENVIRONMENT)
     shutil.copyfile(_beside(COMPONENT), folder / COMPONENT)
+
+
+def _fill(submission: Submission, folder: Path) -> None:
+    copy_project(folder)
     if submission.environment.conda_file:
         shutil.copyfile(submission.environment.conda_file, folder / CONDA_FILE)
 
@@ -95,7 +110,7 @@ def _command_job(
         **_context(submission),
         "inputs": {
             "untrained_model": {
-                "type": component["inputs"]["untrained_model"]["type"],
+                "type": "custom_model",  # unlike the component's port, it takes a registered model too
                 "path": submission.untrained_model.path,
             },
             **_datasets(submission),

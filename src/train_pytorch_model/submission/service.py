@@ -121,17 +121,17 @@ class Service:
                 )
             ).result()
 
-    def register_components(self, paths: Iterable[Path]) -> None:
+    def register_components(self, paths: Iterable[Path], version: str) -> None:
         """Register the components that the workspace does not have in this version."""
         for component in map(load_component, paths):
             with _translating_errors(f"Registering component {component.name}"):
                 try:
-                    self._client.components.get(component.name, version=component.version)
+                    self._client.components.get(component.name, version=version)
                 except ResourceNotFoundError:
-                    self._client.components.create_or_update(component, version=component.version)
-                    logger.info(f"Registered component {component.name} {component.version}")
+                    self._client.components.create_or_update(component, version=version)
+                    logger.info(f"Registered component {component.name} {version}")
                 else:
-                    logger.info(f"Component {component.name} {component.version} is registered already")
+                    logger.info(f"Component {component.name} {version} is registered already")
 
     def submit(self, job: Job) -> Job:
         """Upload what the workspace lacks, and start the job."""
