@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -262,3 +264,30 @@ def test_a_program_works_without_a_standard_output(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "_meta.yaml").exists()
     quiet = code.replace("sys.stdout", "sys.stdout = sys.stderr").replace("'out'", "'quiet', '--quiet'")
     assert subprocess.run([sys.executable, "-c", quiet], cwd=tmp_path, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_a_limit"),
+    [
+        (RuntimeError("can't start new thread"), True),  # of a thread
+        (BlockingIOError(11, "Resource temporarily unavailable"), True),  # of fork
+        (RuntimeError("a bug"), False),
+    ],
+)
+def test_a_system_that_starts_no_thread_is_reported_in_one_message(
+    problem: Exception, is_a_limit: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @dataclass(frozen=True)
+    class Verb:
+        EXAMPLE: ClassVar[str] = ""
+
+        def run(self) -> None:
+            raise problem
+
+    monkeypatch.setattr(sys, "argv", ["program", "verb"])
+    with pytest.raises(SystemExit if is_a_limit else RuntimeError) as end:
+        run_verbs({"verb": Verb}, "program", "")
+    if is_a_limit:
+        assert isinstance(end.value, SystemExit)
+        assert end.value.code == 4
+        assert capsys.readouterr().err.startswith("SystemLimitError: The system starts no further thread or")

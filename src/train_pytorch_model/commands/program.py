@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import reduce
 from itertools import pairwise
@@ -34,6 +34,7 @@ from train_pytorch_model.words.errors import (
     LostRankError,
     ModuleOutOfMemoryError,
     ParameterError,
+    SystemLimitError,
     UnfinishedOutputError,
     UserError,
 )
@@ -194,7 +195,8 @@ def _run(parse: Callable[[], Command]) -> None:
             command = parse()
             if is_azure_job() and rank_of(os.environ) == 0:
                 remove_error_info()
-            command.run()
+            with _threads_that_fail():
+                command.run()
         finally:
             if sys.stdout:  # None if it was closed when the program started
                 sys.stdout.flush()
@@ -227,6 +229,20 @@ def _run(parse: Callable[[], Command]) -> None:
         if isinstance(ended, SystemExit):
             raise
         sys.exit(128 + signal.SIGINT)
+
+
+@contextmanager
+def _threads_that_fail() -> Iterator[None]:
+    """Raise `SystemLimitError` if a thread or process cannot be started within the `with`."""
+    try:
+        yield
+    except (RuntimeError, BlockingIOError) as error:
+        if not isinstance(error, BlockingIOError) and "can't start new thread" not in str(error):
+            raise
+        raise SystemLimitError(
+            f"The system starts no further thread or process: {error}. Raise the limit of this user"
+            " (`ulimit -u`), or of the container or job (pids)."
+        ) from error
 
 
 def _last_words(ended: BaseException) -> str:

@@ -115,6 +115,10 @@ class LostRankError(TrainingError):
     """Another process of the run has ended or hangs. Reported by one process of each host."""
 
 
+class SystemLimitError(TrainingError):
+    """The system starts no further thread or process."""
+
+
 class ModuleOutOfMemoryError(TrainingError):
     """The batch does not fit into the memory of the device."""
 
