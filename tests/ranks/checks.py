@@ -26,6 +26,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.decoding import Colours
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
+from train_pytorch_model.inputs.twins import find_identical
 from train_pytorch_model.loop.batches import Batches, open_batches
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimizer import LR_FACTOR
@@ -237,7 +238,8 @@ def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 def train_and_publish(inputs: TrainingInputs, world: World, output: Path) -> None:
     """Run a complete training of one epoch on a few images."""
     config = TrainConfig(epochs=1, batch_size=BATCH_SIZE, random_seed=SEED)
-    few = replace(inputs, training=inputs.training.select(np.arange(8)))
+    training = inputs.training.select(np.arange(8))
+    few = replace(inputs, training=training, identical=find_identical(training, inputs.validation))
     train(config, few, output, world)
 
 

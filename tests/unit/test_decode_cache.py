@@ -18,14 +18,15 @@ from tests.recipes import decided_recipe
 
 from train_pytorch_model.data import cache_plan
 from train_pytorch_model.data.cache_plan import CachePlan, open_caches, plan_cache
-from train_pytorch_model.data.decode_cache import NO_CACHES, Cache, CachedDecode, Caches
+from train_pytorch_model.data.decode_cache import NO_CACHES, Cache, CachedDecode, Caches, Frame
 from train_pytorch_model.data.loader import Read, read_for_inference, read_for_training
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Pixels, decode_pixels
+from train_pytorch_model.image_classifier.pixels import Pixels, decode_pixels, reduce
 from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.inputs.perceptual_hash import perceptual_hash
 from train_pytorch_model.words.recipe import Augmentation
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
@@ -42,8 +43,12 @@ def noise(number: int, height: int = 24, width: int = 32) -> Pixels:
     return np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def kept(cache: Cache) -> CachedDecode:
-    return lambda row, decode: cache.remember(cache.first + row, decode)
+def whole(pixels: Pixels) -> Pixels:
+    return pixels
+
+
+def kept(cache: Cache) -> Callable[[int, Callable[[], Pixels]], Pixels]:
+    return lambda row, decode: cache.remember(cache.first + row, decode, whole)
 
 
 def never() -> Pixels:
@@ -96,6 +101,20 @@ def test_training_and_validation_see_the_same_pixels_with_and_without_a_cache(
 
     with open_caches(PLAN, ALONE) as caches:
         assert pixels_of(caches) == pixels_of(NO_CACHES)
+
+
+def test_hashes_are_of_whole_images_whatever_is_cached(painted: ImageDirectory) -> None:
+    """Those of images that are not read yet are zeros, and so are all on processes that share another's."""
+    expected = [perceptual_hash(reduce(decode_pixels(painted.path(index), 16), 16)) for index in range(12)]
+    for budget in (0, PLAN.budget):
+        with open_caches(replace(PLAN, budget=budget), ALONE) as caches:
+            for index in range(3, 12):
+                read_for_training(painted, CROPS, 1, 1, caches.training)(index, decode_pixels)
+            read_for_inference(painted, FRAMING, caches.validation)(5, decode_pixels)
+            assert caches.hashes.shape == (150, 16)
+            assert (caches.hashes[3:12] == expected[3:]).all()
+            assert (caches.hashes[105] == expected[5]).all()
+            assert np.count_nonzero(caches.hashes.any(axis=1)) == 10
 
 
 def test_later_epochs_need_no_files(tmp_path: Path) -> None:
@@ -163,9 +182,11 @@ def test_an_image_larger_than_the_cache_is_decoded_each_time() -> None:
         assert (kept(caches.training)(1, never) == noise(1)).all()
 
 
-def test_without_a_budget_nothing_is_cached() -> None:
+@pytest.mark.parametrize("most", [100, 200])
+def test_without_a_budget_nothing_is_cached(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_plan, "MAX_HASHED", most)
     with open_caches(replace(PLAN, budget=0), ALONE) as caches:
-        assert caches is NO_CACHES
+        assert (caches is NO_CACHES) is (most == 100)  # otherwise it holds hashes
         kept(caches.training)(0, lambda: noise(0))
         with pytest.raises(AssertionError, match="decoded again"):
             kept(caches.training)(0, never)
@@ -219,8 +240,8 @@ def test_memory_is_planned_for_what_is_cached(
     prepared = for_training(decided_recipe(augmentation=augmentation), early, largest)
     sizes: list[int] = []
 
-    def remember(number: int, decode: Callable[[], Pixels]) -> Pixels:  # noqa: ARG001, the form of `CachedDecode`
-        pixels = decode()
+    def remember(number: int, decode: Callable[[], Pixels], frame: Frame) -> Pixels:  # noqa: ARG001, the form of `CachedDecode`
+        pixels = frame(decode())
         sizes.append(pixels.nbytes)
         return pixels
 
@@ -277,11 +298,11 @@ def test_processes_read_each_others_images(shared: Callable[[CachePlan, int], Ca
     plan = replace(PLAN, budget=1 << 40)  # sparse: far more than there is
     one, other = shared(plan, 0), shared(plan, 1)
     for number in range(0, 100, 2):
-        one(number, partial(noise, number, 200, 300))
-        other(number + 1, partial(noise, number + 1, 200, 300))
+        one(number, partial(noise, number, 200, 300), whole)
+        other(number + 1, partial(noise, number + 1, 200, 300), whole)
     for number in range(50):
         for cache in (one, other):
-            assert (cache(number, never) == noise(number, 200, 300)).all()
+            assert (cache(number, never, whole) == noise(number, 200, 300)).all()
 
 
 def test_a_file_of_another_container_is_not_written_to(tmp_path: Path) -> None:

@@ -53,11 +53,10 @@ def test_padding_keeps_the_aspect_ratio_and_repeats_the_edges() -> None:
     assert (padded[16:24] == 0).any()
 
 
-def test_random_crops_are_taken_from_the_whole_image(tmp_path: Path) -> None:
-    Image.fromarray(panorama()).save(tmp_path / "panorama.png")
+def test_random_crops_are_taken_from_the_whole_image() -> None:
     recipe = decided_recipe(augmentation="random-resized-crop", framing="pad")
     framing = Framing(64, 64, 0.875, "pad")
-    kept = for_training(recipe, framing, framing)._first(tmp_path / "panorama.png", lambda *_: panorama())
+    kept = for_training(recipe, framing, framing)._frame(panorama())
     assert kept.shape == (96, 96, 3)  # half as large again, so that windows of it have enough pixels
     assert kept[48, 0, 0] == 255
     assert for_inference(framing).num_kept(*PANORAMA) == 64 * 64

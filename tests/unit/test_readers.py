@@ -122,6 +122,8 @@ def test_cached_images_are_shared_by_all_readers(painted: ImageDirectory, tmp_pa
         with Loader(NUM_READERS, readers) as loader:
             assert_same(list(loader.batches(training_pass(images, 1, caches))), expected[0])
             assert_same(list(loader.batches(validation_pass(images, caches))), validated)
+            assert caches.hashes.any(axis=1).all()
+            assert (caches.hashes[:count] == caches.hashes[count:]).all()
             shutil.rmtree(root)
             assert_same(list(loader.batches(training_pass(images, 2, caches))), expected[1])
             assert_same(list(loader.batches(validation_pass(images, caches))), validated)
@@ -176,12 +178,16 @@ def test_readers_of_each_rank_write_to_their_own_parts_of_the_cache() -> None:
         first, second = (cache_plan._open_file(offer, world, stack) for world in worlds)
         assert first is not None
         assert second is not None
-        written = first.open(2)(1, lambda: np.full((4, 5, 3), 7, np.uint8))
-        again = second.open(0)(1, _never)
+        written = first.open(2)(1, lambda: np.full((4, 5, 3), 7, np.uint8), _whole)
+        again = second.open(0)(1, _never, _whole)
         assert (again == written).all()
-        assert second.open(3)(2, lambda: written).shape == (4, 5, 3)  # it can only read
+        assert second.open(3)(2, lambda: written, _whole).shape == (4, 5, 3)  # it can only read
         with pytest.raises(AssertionError):
-            first.open(0)(2, _never)
+            first.open(0)(2, _never, _whole)
+
+
+def _whole(pixels: np.ndarray) -> np.ndarray:
+    return pixels
 
 
 def _never() -> np.ndarray:

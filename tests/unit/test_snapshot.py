@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import pytest
 import torch
 from tests.painting import paint_folders
@@ -330,6 +331,24 @@ def test_another_number_of_processes_gets_mean_statistics_and_the_same_total_sum
     assert torch.equal(torch.stack([each["sums"] for each in local]).sum(dim=0), total)
     mean = torch.stack([snapshot_of(training).local["statistics"] for training in trainings]).mean(dim=0)
     assert all(torch.equal(each["statistics"], mean) for each in local)
+
+
+def test_hashes_of_all_machines_are_known_again() -> None:
+    """The second process shares the memory of the first, and so has none itself."""
+    hashes = np.random.default_rng(1).integers(1, 256, (6, 16), dtype=np.uint8)
+    trainings = [trained(rank) for rank in range(3)]
+    for training, known in ((trainings[0], range(3)), (trainings[2], range(2, 5))):
+        training.state.hashes = np.zeros((6, 16), np.uint8)
+        training.state.hashes[known] = hashes[known]
+    checkpoint = gathered(trainings)
+    for size in (1, 3):
+        snapshot = scatter(checkpoint, FakeWorld(0, size, []))
+        assert snapshot is not None
+        resumed = start()
+        resumed.state.hashes = np.zeros((6, 16), np.uint8)
+        restore(resumed.engine, resumed.state, snapshot)
+        assert (resumed.state.hashes[:5] == hashes[:5]).all()
+        assert not resumed.state.hashes[5].any()
 
 
 def test_without_a_checkpoint_no_process_gets_a_snapshot() -> None:

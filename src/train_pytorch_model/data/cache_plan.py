@@ -13,6 +13,7 @@ from train_pytorch_model.data.preparation import Preparation
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, limit_size, read_size
+from train_pytorch_model.inputs.perceptual_hash import MAX_HASHED, NUM_BYTES
 from train_pytorch_model.machine.memory import available_memory
 
 MEMORY_FRACTION = 1 / 4  # of the available memory, for all processes of a machine together
@@ -42,9 +43,14 @@ class CachePlan:
         return self.num_training + self.num_validation
 
     @property
+    def is_hashed(self) -> bool:
+        """Whether the file has a perceptual hash of each image, cached or not."""
+        return self.num_images <= MAX_HASHED
+
+    @property
     def num_bytes(self) -> int:
-        """Of the file: an index, in which 16 bytes locate an image, and the pixels."""
-        return 16 * self.num_images + self.budget
+        """Of the file: an index, in which 16 bytes locate an image, hashes, and the pixels."""
+        return (16 + NUM_BYTES * self.is_hashed) * self.num_images + self.budget
 
 
 def plan_cache(training: Prepared, validation: Prepared, epochs: int, readers: int = 0) -> CachePlan:
@@ -78,22 +84,24 @@ def open_caches(plan: CachePlan, world: World) -> Iterator[Caches]:
 def _caches(plan: CachePlan, shared: SharedCache | None) -> Caches:
     if shared is None:
         return NO_CACHES
-    if plan.readers:
-        return Caches(validation=Cache(first=plan.num_training), shared=shared)
     try:
-        remember = shared.open(0)
+        remember = shared.open(plan.readers)  # with readers, only to read their hashes
     except OSError:  # not even address space for it
         return NO_CACHES
-    return Caches(Cache(remember), Cache(remember, first=plan.num_training))
+    is_first = shared.file < 0 or shared.first_writer == 0  # of the processes that share it
+    hashes = remember.hashes if is_first else remember.hashes[:0]
+    if plan.readers:
+        return Caches(validation=Cache(first=plan.num_training), shared=shared, hashes=hashes)
+    return Caches(Cache(remember), Cache(remember, first=plan.num_training), hashes=hashes)
 
 
 def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> SharedCache | None:
     """The cache shared by all processes of a machine; None without one, or if it cannot be opened."""
     if not hasattr(os, "memfd_create"):  # macOS and Windows: each process fills a cache that nobody else sees
-        return _shared_cache(-1, plan, world) if plan.budget else None
+        return _shared_cache(-1, plan, world) if plan.budget or plan.is_hashed else None
     machine, cache = socket.gethostname(), None
     offer = None
-    if world.local_rank == 0 and plan.budget:
+    if world.local_rank == 0 and (plan.budget or plan.is_hashed):
         with suppress(OSError):
             offer = _make_file(plan, stack)
     for host, offered in world.gather([(machine, offer)]):
@@ -131,7 +139,10 @@ def _open_file(offer: _Offer, world: World, stack: ExitStack) -> SharedCache | N
 def _shared_cache(file: int, plan: CachePlan, world: World) -> SharedCache:
     writers = max(1, plan.readers)  # of each process
     first = world.local_rank * writers
-    return SharedCache(file, plan.num_images, plan.num_bytes, world.local_size * writers, first, writers)
+    num_writers = world.local_size * writers
+    return SharedCache(
+        file, plan.num_images, plan.num_bytes, plan.is_hashed, num_writers, first, own_writers=writers
+    )
 
 
 def _num_rows(directory: ImageDirectory) -> int:

@@ -41,11 +41,13 @@ class Preparation:
     def __call__(
         self, request: ImageRequest, remember: CachedDecode, decode: Decode = decode_pixels
     ) -> Pixels:
-        pixels = remember(request.number, lambda: self._first(Path(request.file), decode))
+        pixels = remember(request.number, lambda: self._whole(Path(request.file), decode), self._frame)
         return pixels if self.augment is None else self.augment(pixels, Random(request.seed))
 
-    def _first(self, file: Path, decode: Decode) -> Pixels:
-        pixels = reduce(decode(file, self.short_side, self.colours), self.short_side)
+    def _whole(self, file: Path, decode: Decode) -> Pixels:
+        return reduce(decode(file, self.short_side, self.colours), self.short_side)
+
+    def _frame(self, pixels: Pixels) -> Pixels:
         if self.kept is None:
             return pixels
         return view(pixels, self.kept) if self.augment is None else frame_at_most(pixels, self.kept)

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 NUM_BYTES = 16
+MAX_HASHED = 2_000_000  # images of a run; of more, there are no hashes
 SIDE = 32  # px of the thumbnail that is transformed
 SAMPLED_SIDE = 128  # px, at least, of the short side from which it is made: more costs time and adds nothing
 MIN_CONTRAST = 2.0  # standard deviation of the thumbnail's brightness; below, the signs are noise

@@ -10,8 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.reading import sha256_of
+from train_pytorch_model.formats.reading import MalformedFileError, read_bounded, sha256_of
+from train_pytorch_model.inputs.perceptual_hash import MAX_HASHED, NUM_BYTES
 from train_pytorch_model.machine.cores import usable_cores
+
+IMAGE_HASHES = "image_hashes.bin"
+"""In a trained directory: the perceptual hashes of the training images, one after the other."""
 
 MAX_COMPARED = 20_000  # files of a data set; a larger one is represented by an evenly spaced sample
 HEAD_BYTES = 4096  # enough to tell photographs apart that happen to have the same size
@@ -54,6 +58,16 @@ def find_identical(training: ImageDirectory, validation: ImageDirectory) -> Iden
         num_validation=len(validation),
         is_sample=len(files) < len(training) + len(validation),
     )
+
+
+def read_image_hashes(model: Path) -> np.ndarray:
+    """Return the hashes (N, 16), uint8, of the images that a model was trained on; none if it has none."""
+    try:
+        content = read_bounded(model / IMAGE_HASHES, MAX_HASHED * NUM_BYTES)
+    except MalformedFileError:  # another program's model, or too many images
+        content = b""
+    whole = len(content) // NUM_BYTES * NUM_BYTES
+    return np.frombuffer(content[:whole], np.uint8).reshape(-1, NUM_BYTES)
 
 
 def identical_files(files: Sequence[Path]) -> list[list[int]]:

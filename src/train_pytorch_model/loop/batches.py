@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from train_pytorch_model.data.cache_plan import open_caches
 from train_pytorch_model.data.decode_cache import Caches
 from train_pytorch_model.data.decoders import Decoders
@@ -45,6 +47,11 @@ class Batches:
     def __init__(self, plan: Plan, loader: Loader, caches: Caches, max_steps: int | None = None) -> None:
         """`max_steps` ends every pass early, for a dry run."""
         self._plan, self._loader, self._caches, self._max_steps = plan, loader, caches, max_steps
+
+    @property
+    def hashes(self) -> np.ndarray:
+        """The perceptual hashes of the images that have been decoded, as in `Caches`."""
+        return self._caches.hashes
 
     def training(self, state: State) -> Reading:
         """Return the batches that are left in the open epoch, before its validation."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
 from train_pytorch_model.loop.best_epoch import copy_to_cpu
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
 from train_pytorch_model.loop.engine import Engine
@@ -29,7 +30,7 @@ class Snapshot:
     shared: Mapping[str, Tensor]
     """The same on all processes: network, momentum, the best epoch."""
     local: Mapping[str, Tensor]
-    """Of this process alone: batch norm statistics between validations, sums of the open epoch."""
+    """Of this process alone: batch norm statistics between validations, sums of the open epoch, hashes."""
 
 
 def take_snapshot(engine: Engine, state: State) -> Snapshot:
@@ -39,7 +40,11 @@ def take_snapshot(engine: Engine, state: State) -> Snapshot:
     for parameter, values in engine.optimizer.state.items():
         shared[f"momentum.{names[parameter]}"] = values[MOMENTUM_BUFFER]
     shared |= {f"best.{name}": value for name, value in state.best.weights.items()}
-    local = {"statistics": running_statistics(engine.network), "sums": state.sums.values}
+    local = {
+        "statistics": running_statistics(engine.network),
+        "sums": state.sums.values,
+        "hashes": torch.from_numpy(state.hashes),
+    }
     values = {**state.values(), "scaler": engine.scaler.state_dict()}
     return Snapshot(values, copy_to_cpu(shared), copy_to_cpu(local))
 
@@ -55,6 +60,7 @@ def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool =
     if snapshot.values["scaler"]:  # empty if that run did not use float16
         engine.scaler.load_state_dict(snapshot.values["scaler"])
     set_running_statistics(network, snapshot.local["statistics"])
+    state.recall_hashes(snapshot.local["hashes"].numpy())
     best = _part(snapshot.shared, "best.")
     best = {name: best[name] for name in network.state_dict() if name in best}  # the order of saved files
     restore_state = state.roll_back if rolls_back else state.restore
@@ -111,6 +117,10 @@ def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
             "statistics": torch.stack(statistics).mean(dim=0),
             "sums": total if world.is_main else torch.zeros_like(total),
         }
+    hashes = [each for each in _by_rank(tensors, "hashes.") if len(each)]  # of each machine
+    local["hashes"] = (
+        torch.stack(hashes).amax(dim=0) if hashes else torch.empty(0, NUM_BYTES, dtype=torch.uint8)
+    )
     shared = {
         name: value for name, value in tensors.items() if name.startswith(("network.", "momentum.", "best."))
     }

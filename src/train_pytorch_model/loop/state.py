@@ -17,6 +17,7 @@ from torch import nn
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs.bad_images import BadImage, without_bad_images
+from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
 from train_pytorch_model.loop.best_epoch import BestEpoch
 from train_pytorch_model.loop.early_stopping import Patience
 from train_pytorch_model.loop.metrics import Metrics, Sums
@@ -101,7 +102,8 @@ class ImageResults:
 class State:
     """Progress, sums of the open epoch, patience, best epoch, and the images that are left to use."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, hashes: np.ndarray | None = None) -> None:
+        """`hashes`, those of the decode cache, are filled in as images are decoded."""
         self._plan = plan
         self._timed_at = time.perf_counter()
         self.progress = Progress(bad_images=list(plan.inputs.bad_images))
@@ -120,6 +122,8 @@ class State:
         """The validation of the open epoch, once it is complete."""
         self.results: dict[int, ImageResults] = {}
         """By epoch: the open one's and the best one's. Not saved: they are computed from the weights."""
+        self.hashes = np.empty((0, NUM_BYTES), np.uint8) if hashes is None else hashes
+        """(N, 16), uint8: perceptual hashes by row, training images first; zeros if not known yet."""
 
     @property
     def is_over(self) -> bool:
@@ -192,6 +196,11 @@ class State:
         self.images = {
             role: self.given(role).without(indices) for role, indices in self.progress.left_out.items()
         }
+
+    def recall_hashes(self, hashes: np.ndarray) -> None:
+        """Fill in hashes (N, 16) of an earlier start of the run; other images of them are zeros."""
+        if len(self.hashes) == len(hashes):
+            np.maximum(self.hashes, hashes, out=self.hashes)
 
     def roll_back(self, values: Mapping[str, Any], sums: torch.Tensor, best: dict[str, torch.Tensor]) -> None:
         """Restore a state as it was before the loss was no longer finite, and halve the learning rate."""

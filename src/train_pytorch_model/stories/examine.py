@@ -1,18 +1,22 @@
 """What the validation of the best epoch says about the model that will be published."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
 from train_pytorch_model.loop.batches import Batches
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.epoch import validate_best
+from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import ImageResults, State
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
 from train_pytorch_model.measures import evaluation
 from train_pytorch_model.measures.calibration import Temperature, calibrate, describe, fit_temperature
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
+from train_pytorch_model.measures.twins import Twins, find_twins, verdict
 from train_pytorch_model.words.wording import reason_of
 
 TITLE = "Report"
@@ -31,11 +35,20 @@ class Examined:
     rejected: dict[int, str]
     """Images that could not be read this time: index → reason."""
     temperature: Temperature
+    twins: Twins
+    accuracy_without_twins: float | None
+    """On the validation images that do not look like a training image; None without any."""
+    training_hashes: np.ndarray
+    """(N, 16), uint8: perceptual hashes of the given training images; zeros for those without."""
 
     @property
     def metrics(self) -> dict[str, float]:
         """What is logged of the published model."""
+        seen = int(self.twins.is_seen.sum())
+        without = self.accuracy_without_twins
         return {
+            "Validation images like training images": seen,
+            **({"Top 1 accuracy without them": without} if seen and without is not None else {}),
             "Temperature": self.temperature.value,
             "Loss before calibration": self.temperature.before.loss,
             "Loss after calibration": self.temperature.after.loss,
@@ -53,6 +66,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     if state.best.epoch == 0:
         return None
     answers = engine.world.gather_on_main([_best_results(engine, state, batches, saver)])
+    hashes_of_all = engine.world.gather_on_main([state.hashes])
     if not engine.world.is_main:
         return None
     results_of_all = [answer for answer in answers if isinstance(answer, ImageResults)]
@@ -73,13 +87,31 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     paragraph(describe(temperature))
     if temperature.value != 1:
         outcomes = calibrate(outcomes, logits, temperature.value)
+    evaluated = evaluation.evaluate(outcomes, len(engine.plan.inputs.categories))
+    hashes = _hashes_of_images(engine.plan, hashes_of_all)
+    inputs = engine.plan.inputs
+    twins = find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
+    without = twins.accuracy_without(indices[order], outcomes.target_ranks == 0)
+    if warning := verdict(twins, evaluated.accuracy, without):
+        logger.warning(warning)
     return Examined(
         outcomes=outcomes,
-        evaluation=evaluation.evaluate(outcomes, len(engine.plan.inputs.categories)),
+        evaluation=evaluated,
         indices=indices[order],
         rejected={index: reason for results in results_of_all for index, reason in results.rejected.items()},
         temperature=temperature,
+        twins=twins,
+        accuracy_without_twins=without,
+        training_hashes=hashes[: len(inputs.training)],
     )
+
+
+def _hashes_of_images(plan: Plan, hashes_of_all: Sequence[np.ndarray]) -> np.ndarray:
+    """Join the hashes (rows, 16) that the processes have; return those of the given images (N, 16)."""
+    training, validation = plan.inputs.training.rows, plan.cache.num_training + plan.inputs.validation.rows
+    rows = np.concatenate([training, validation])
+    known = [hashes for hashes in hashes_of_all if len(hashes)]
+    return np.maximum.reduce(known)[rows] if known else np.zeros((len(rows), NUM_BYTES), np.uint8)
 
 
 def _best_results(engine: Engine, state: State, batches: Batches, saver: Saver) -> ImageResults | str:

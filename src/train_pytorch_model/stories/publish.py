@@ -23,10 +23,13 @@ from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableI
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.inputs.twins import IMAGE_HASHES
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.measures.twins import TWINS, twins_csv
 from train_pytorch_model.networks.models import divide_head
+from train_pytorch_model.stories.examine import Examined
 from train_pytorch_model.stories.run import Run
 from train_pytorch_model.tracking.mlflow_model import save_model
 from train_pytorch_model.words.errors import OutputDirectoryError
@@ -34,10 +37,10 @@ from train_pytorch_model.words.errors import OutputDirectoryError
 ROOM_BYTES = 64 << 20  # for all files but the weights
 
 
-def publish(run: Run, state: State, temperature: float, report: str) -> None:
+def publish(run: Run, state: State, examined: Examined | None, report: str) -> None:
     """Write the trained directory of the best epoch, with the report if there is one.
 
-    The logits of its model are those of the best epoch, divided by `temperature`.
+    The logits of its model are those of the best epoch, divided by the temperature of what is `examined`.
 
     It is built in a local folder and then copied: the output may be on mounted storage. An unfinished output
     of this run is replaced. Raises `OutputDirectoryError` if it cannot be written.
@@ -46,7 +49,7 @@ def publish(run: Run, state: State, temperature: float, report: str) -> None:
     with ExitStack() as stack:
         try:
             built = stack.enter_context(_folder_of(where, run.token))
-            meta = _build(built, run.plan, state, temperature, report)
+            meta = _build(built, run.plan, state, examined, report)
             write_manifest(built, run.plan.fingerprint)
         except OSError as error:
             raise OutputDirectoryError(f"The model cannot be built in {where}: {error}.") from error
@@ -76,13 +79,15 @@ def _folder_of(where: Path, token: str) -> Iterator[Path]:
         rmtree(folder, ignore_errors=True)
 
 
-def _build(root: Path, plan: Plan, state: State, temperature: float, report: str) -> Mapping[str, object]:
+def _build(
+    root: Path, plan: Plan, state: State, examined: Examined | None, report: str
+) -> Mapping[str, object]:
     """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
     inputs = plan.inputs
     model, decided, categories = inputs.model, inputs.recipe, inputs.categories
     weights = state.best.weights
-    if temperature != 1:
-        weights = divide_head(weights, plan.head, temperature)
+    if examined and examined.temperature.value != 1:
+        weights = divide_head(weights, plan.head, examined.temperature.value)
     write_state_dict(root / MODEL, weights)
     meta = write_spec(
         root,
@@ -109,9 +114,19 @@ def _build(root: Path, plan: Plan, state: State, temperature: float, report: str
     if state.progress.bad_images:
         write_bad_images(root / BAD_IMAGES, state.progress.bad_images)
     write_metrics(root / METRICS, state.progress.history)
+    if examined:
+        write_twins(root, examined)
     if report:
         _write_report(root / REPORT, report)
     return meta
+
+
+def write_twins(root: Path, examined: Examined) -> None:
+    """Write the pairs of twins, if any, and what later evaluations compare their images with."""
+    if examined.twins.rows:
+        (root / TWINS).write_text(twins_csv(examined.twins.rows), encoding="utf-8")
+    if examined.training_hashes.any():
+        (root / IMAGE_HASHES).write_bytes(examined.training_hashes.tobytes())
 
 
 def samples_of(images: ImageDirectory) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from train_pytorch_model.measures.evaluation_directory import (
     CONFUSION_MATRIX,
     confusion_matrix_csv,
 )
+from train_pytorch_model.measures.twins import TWINS, twins_csv
 from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
 from train_pytorch_model.stories.examine import Examined
@@ -102,6 +103,8 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
     attachments = [Attachment(REPORT, page)]
     if len(inputs.categories) <= MAX_MATRIX:
         attachments.append(Attachment(CONFUSION_MATRIX, confusion_matrix_csv(evaluated, inputs.categories)))
+    if examined.twins.rows:
+        attachments.append(Attachment(TWINS, twins_csv(examined.twins.rows)))
     return attachments
 
 

@@ -74,12 +74,12 @@ def train_epochs(
     engine: Engine, run: Run, readers: Decoders | None, stop: StopRequests
 ) -> tuple[State, Examined | None]:
     """Train the remaining epochs, and publish the best one's model with the report."""
-    plan, state = engine.plan, State(engine.plan)
+    plan, folder = engine.plan, run.folder.checkpoints
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     with (
         open_batches(plan, readers) as batches,
         _tracker(run) as tracker,
-        Saver(run.folder.checkpoints, every_s, engine, state, stop, run.save) as saver,
+        Saver(folder, every_s, engine, state := State(plan, batches.hashes), stop, run.save) as saver,
     ):
         if saver.resume():
             paragraph(progress_of(state), "Resumed")
@@ -134,7 +134,7 @@ def publish_best(
     if not plan.world.is_main:
         return
     try:
-        publish(run, state, examined.temperature.value if examined else 1.0, report)
+        publish(run, state, examined, report)
     except OutputDirectoryError as error:  # most likely a full disk
         raise TrainingError(f"The model is trained, but: {error} {run.how_to_recover(unsaved)}") from error
 

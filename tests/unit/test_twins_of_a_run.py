@@ -1,0 +1,82 @@
+"""Twins of a run: which pairs are listed in which order, and the accuracy without what training has seen."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from tests.painting import paint_scene
+
+from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.inputs.perceptual_hash import perceptual_hash
+from train_pytorch_model.inputs.twins import find_identical
+from train_pytorch_model.measures.twins import Twins, find_twins, twins_csv, verdict
+
+MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
+FLAT = Image.new("RGB", (32, 32), (9, 9, 9))
+
+
+def write(root: Path, images: dict[str, Image.Image]) -> ImageDirectory:
+    for name, image in images.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        image.save(root / name)
+    return open_image_directory(root, f"{root.name.title()} dataset")
+
+
+def twins_of(training: ImageDirectory, validation: ImageDirectory) -> Twins:
+    paths = [part.path(index) for part in (training, validation) for index in range(len(part))]
+    hashes = np.stack([perceptual_hash(np.asarray(Image.open(path).convert("RGB"))) for path in paths])
+    return find_twins(training, validation, find_identical(training, validation).pairs, hashes)
+
+
+def test_pairs_are_listed_with_contradictions_and_leaks_first(tmp_path: Path) -> None:
+    first, second, third, *others = (paint_scene(index) for index in range(20))
+    distinct = {f"cat/other_{index}.png": image for index, image in enumerate(others)}
+    training = write(
+        tmp_path / "training",
+        distinct | {"cat/1.png": first, "dog/2.png": second, "dog/again.png": second, "cat/flat.png": FLAT},
+    )
+    validation = write(
+        tmp_path / "validation",
+        {
+            "cat/2.jpg": second,
+            "cat/3.png": third,
+            "cat/flat.png": FLAT,
+            "dog/4.png": others[0].transpose(MIRROR),
+        },
+    )
+    twins = twins_of(training, validation)
+    table = list(csv.DictReader(io.StringIO(twins_csv(twins.rows))))
+    assert [(row["file_name"], row["other_file_name"], row["kind"]) for row in table] == [
+        ("cat/other_0.png", "dog/4.png", "mirrored"),
+        ("dog/2.png", "cat/2.jpg", "similar"),
+        ("cat/flat.png", "cat/flat.png", "identical"),
+        ("dog/2.png", "dog/again.png", "identical"),
+    ]
+    assert [row["category"] != row["other_category"] for row in table] == [True, True, False, False]
+    assert {row["port"] for row in table} == {"Training dataset"}
+    assert [row["other_port"] for row in table] == [*["Validation dataset"] * 3, "Training dataset"]
+    assert twins.is_seen.tolist() == [True, False, True, True]
+
+
+def test_the_accuracy_without_twins_is_of_the_other_images() -> None:
+    twins = Twins([], np.array([True, False, False, True, False]))
+    indices, is_hit = np.array([0, 1, 3, 4]), np.array([True, True, True, False])
+    assert twins.accuracy_without(indices, is_hit) == 0.5
+    assert "2 of 5 validation images look like a training image" in verdict(twins, 0.75, 0.5)
+    assert "on the others it is 50.0%" in verdict(twins, 0.75, 0.5)
+    assert Twins([], np.ones(5, bool)).accuracy_without(indices, is_hit) is None
+    assert verdict(Twins([], np.zeros(5, bool)), 0.75, 0.75) == ""
+
+
+def test_a_copy_of_a_validation_image_that_looks_like_a_training_image_does_so_too(tmp_path: Path) -> None:
+    image, *others = (paint_scene(index) for index in range(12))
+    training = write(
+        tmp_path / "training", {f"cat/{index}.png": image for index, image in enumerate([image, *others])}
+    )
+    near = image.resize((48, 32))
+    validation = write(
+        tmp_path / "validation", {"cat/1.png": near, "cat/2.png": near, "cat/3.png": paint_scene(77)}
+    )
+    assert twins_of(training, validation).is_seen.tolist() == [True, True, False]
