@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +36,7 @@ from train_pytorch_model.loop.epoch import validate
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State
-from train_pytorch_model.loop.step import TrainStep
+from train_pytorch_model.loop.step import StepOutput, TrainStep
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.stories import publish as publishing
 from train_pytorch_model.stories import train as training
@@ -175,7 +176,7 @@ def sleep_in_steps(seconds: float) -> None:
     """Make every step slow."""
     call = TrainStep.__call__
 
-    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
+    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> StepOutput:
         time.sleep(seconds)
         return call(self, batch, lr, sums)
 
@@ -186,12 +187,12 @@ def not_finite_at_step(numbers: list[int], rank: int = 0) -> None:
     """Make the loss NaN in these steps of one process."""
     call, count = TrainStep.__call__, 0
 
-    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
+    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> StepOutput:
         nonlocal count
-        loss_sum = call(self, batch, lr, sums)
+        output = call(self, batch, lr, sums)
         count += 1
         is_chosen = self.world.rank == rank and count - 1 in numbers
-        return loss_sum * float("nan") if is_chosen else loss_sum
+        return replace(output, loss_sum=output.loss_sum * float("nan")) if is_chosen else output
 
     TrainStep.__call__ = step  # type: ignore[method-assign]
 
@@ -200,13 +201,13 @@ def broken_weights_at_step(numbers: list[int], rank: int = 0) -> None:
     """Make weights of one process NaN after these steps, whose losses are finite."""
     call, count = TrainStep.__call__, 0
 
-    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
+    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> StepOutput:
         nonlocal count
-        loss_sum = call(self, batch, lr, sums)
+        output = call(self, batch, lr, sums)
         if self.world.rank == rank and count in numbers:
             next(self.model.parameters()).data.fill_(float("nan"))
         count += 1
-        return loss_sum
+        return output
 
     TrainStep.__call__ = step  # type: ignore[method-assign]
 
@@ -215,7 +216,7 @@ def out_of_memory(number: int, above: int, rank: int = 0) -> None:
     """Run out of memory from a step on when more than `above` images are computed at once."""
     call, count = TrainStep.__call__, 0
 
-    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
+    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> StepOutput:
         nonlocal count
         count += 1
         at_once = min(len(batch.targets), self.micro_batch or len(batch.targets))
@@ -355,7 +356,7 @@ def _refusing(function: Callable[..., Any], below: str) -> Callable[..., Any]:
 def _before_step(number: int, rank: int | None, act: Callable[[Batch], None]) -> None:
     call, count = TrainStep.__call__, 0
 
-    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
+    def step(self: TrainStep, batch: Batch, lr: float | Tensor, sums: Sums) -> StepOutput:
         nonlocal count
         if count == number and rank in (None, self.world.rank):
             act(batch)

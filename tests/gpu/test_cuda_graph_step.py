@@ -22,6 +22,7 @@ from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inp
 from train_pytorch_model.loop import cuda_graph_step
 from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.cuda_graph_step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep
+from train_pytorch_model.loop.margins import UNIT
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER, make_optimizer
 from train_pytorch_model.loop.precision import choose_precision
@@ -92,12 +93,12 @@ def trained(
     side: int = 9,
     cutmix: float = 0.0,
 ) -> dict[str, Tensor]:
-    sums = Sums(torch.device("cuda", 0))
+    sums, margins = Sums(torch.device("cuda", 0)), []
     for number, batch in enumerate(batches(sizes, side)):
         torch.manual_seed(number)  # for dropout, as in training
         taken = with_cutmix(batch, 3, cutmix, seed=number) if cutmix else batch
-        step(taken, 0.1 / (1 + number), sums)
-    return {**network.state_dict(), "sums": sums.values}
+        margins.append(step(taken, 0.1 / (1 + number), sums).margins[0] / UNIT)  # a copy
+    return {**network.state_dict(), "sums": sums.values, "margins": torch.cat(margins)}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])

@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from train_pytorch_model.image_classifier.architectures import FAMILIES, build
 from train_pytorch_model.loop.cuda_graph_step import can_be_captured
+from train_pytorch_model.loop.margins import margins_of
 from train_pytorch_model.loop.metrics import Sums
 
 # Operations whose values or output sizes the CPU would have to wait for.
@@ -52,6 +53,8 @@ def synchronisations_in_a_step(network: nn.Module, side: int) -> list[str]:
         loss_sum = nn.functional.cross_entropy(logits, targets, reduction="sum")
         loss_sum.backward()  # type: ignore[no-untyped-call]
         sums.add(loss_sum, logits, targets)
+        for given in (targets, nn.functional.one_hot(targets, 3).float()):
+            margins_of(logits, given)
     found: list[str] = recorder.operations
     return found
 

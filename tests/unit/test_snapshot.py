@@ -20,11 +20,13 @@ from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
 from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.margins import UNIT, merge
 from train_pytorch_model.loop.metrics import Metrics, Sums
 from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER, make_optimizer, set_learning_rate
 from train_pytorch_model.loop.plan import Plan, make_plan
 from train_pytorch_model.loop.snapshot import Snapshot, check, gather, restore, scatter, take_snapshot
 from train_pytorch_model.loop.state import State
+from train_pytorch_model.loop.step import StepOutput
 from train_pytorch_model.words.config import TrainConfig
 
 T = TypeVar("T")
@@ -57,7 +59,7 @@ def start(is_scaled: bool = False) -> Training:
     return Training(engine, State(PLANS[-1]))
 
 
-def no_step(batch: Batch, lr: float, sums: Sums) -> Tensor:
+def no_step(batch: Batch, lr: float, sums: Sums) -> StepOutput:
     raise NotImplementedError("these trainings take their own steps")
 
 
@@ -72,6 +74,9 @@ def train(training: Training, steps: int = 1, rank: int = 0) -> None:
         engine.scaler.update()
         engine.optimizer.zero_grad()
         training.state.sums.values += loss.item()
+        indices = torch.randperm(6, generator=generator)[:4].numpy()
+        margins = torch.randint(UNIT, (2, 4), generator=generator, dtype=torch.int32)
+        training.state.margins.add(indices, progress.epoch, margins)
         progress.steps_done += 1
         progress.images_done += 4
 
@@ -113,6 +118,7 @@ def everything(training: Training) -> dict[str, Any]:
         "patience": (state.patience.spent, state.patience.previous_loss),
         "progress": {**asdict(state.progress), "run_s": 0.0},
         "sums": state.sums.values.tolist(),
+        "margins": state.margins.values.tolist(),
         "scaler": engine.scaler.state_dict(),
     }
 
@@ -349,6 +355,39 @@ def test_hashes_of_all_machines_are_known_again() -> None:
         restore(resumed.engine, resumed.state, snapshot)
         assert (resumed.state.hashes[:5] == hashes[:5]).all()
         assert not resumed.state.hashes[5].any()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_any_number_of_processes_continues_with_the_same_margins(size: int) -> None:
+    trainings = [trained(rank) for rank in range(3)]
+    resumed = [start() for _ in range(size)]
+    checkpoint = gathered(trainings)
+    for rank, training in enumerate(resumed):
+        snapshot = scatter(checkpoint, FakeWorld(rank, size, []))
+        assert snapshot is not None
+        restore(training.engine, training.state, snapshot)
+    before, after = (merge([each.state.margins.values for each in of]) for of in (trainings, resumed))
+    assert before[0].count_nonzero() == 6
+    assert torch.equal(before, after)
+
+
+def test_a_checkpoint_from_before_margins_resumes_without_them() -> None:
+    checkpoint = gathered([trained()])
+    tensors = {name: value for name, value in checkpoint.tensors.items() if name != "margins"}
+    old = Checkpoint(tensors, {**checkpoint.values, "version": 1})
+    training = trained()
+    check(training.engine, old)
+    snapshot = scatter(old, ALONE)
+    assert snapshot is not None
+    restore(training.engine, training.state, snapshot)
+    assert not training.state.margins.values.any()
+
+
+def test_margins_of_other_images_are_damage() -> None:
+    checkpoint = gathered([trained()])
+    damaged = Checkpoint({**checkpoint.tensors, "margins": torch.zeros(3, 5)}, checkpoint.values)
+    with pytest.raises(DamagedCheckpointError, match="margins"):
+        check(start().engine, damaged)
 
 
 def test_without_a_checkpoint_no_process_gets_a_snapshot() -> None:

@@ -73,12 +73,14 @@ def test_micro_batches_add_up_to_the_gradient_of_the_batch(
 ) -> None:
     whole, parts = Network(), Network()
     sums = [Sums(CPU), Sums(CPU)]
-    losses = [
+    outputs = [
         step_of(network, size, min_local_batch)(batch_of(7), 0.1, each)
         for network, size, each in ((whole, None, sums[0]), (parts, micro_batch, sums[1]))
     ]
     assert parts.given == given
-    torch.testing.assert_close(losses[1], losses[0])
+    torch.testing.assert_close(outputs[1].loss_sum, outputs[0].loss_sum)
+    assert torch.equal(outputs[1].margins, outputs[0].margins)
+    assert outputs[0].margins.shape == (2, 7)
     torch.testing.assert_close(parts.linear.weight, whole.linear.weight)
     assert sums[1].values[1:].tolist() == sums[0].values[1:].tolist()
 
@@ -94,7 +96,7 @@ def test_an_empty_share_is_one_micro_batch() -> None:
 def test_a_share_that_unreadable_images_reduce_below_the_minimum_is_skipped() -> None:
     network, sums = Network(), Sums(CPU)
     before = network.linear.weight.detach().clone()
-    step_of(network, None, min_local_batch=2)(batch_of(1), 0.1, sums)
+    assert step_of(network, None, min_local_batch=2)(batch_of(1), 0.1, sums).margins.shape == (2, 0)
     assert network.given == [0]
     assert not sums.values.any()
     torch.testing.assert_close(network.linear.weight, before, rtol=1e-4, atol=0)  # except for weight decay
@@ -106,12 +108,12 @@ def test_a_float16_step_that_overflows_is_skipped_and_the_next_is_taken() -> Non
     step = step_of(network, 4, precision=FLOAT16)
     usual = step.scaler.state_dict()
     step.scaler.load_state_dict({**usual, "scale": 2.0**127})
-    assert torch.isfinite(step(batch_of(7), 0.1, Sums(CPU)))
+    assert torch.isfinite(step(batch_of(7), 0.1, Sums(CPU)).loss_sum)
     assert torch.equal(network.linear.weight, before)
     assert not step.optimizer.state[network.linear.weight][MOMENTUM_BUFFER].any()
     assert step.scaler.get_scale() == 2.0**126
     step.scaler.load_state_dict(usual)
-    losses = [each(batch_of(7), 0.1, Sums(CPU)) for each in (step, step_of(plain, None))]
+    losses = [each(batch_of(7), 0.1, Sums(CPU)).loss_sum for each in (step, step_of(plain, None))]
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(network.linear.weight, plain.linear.weight, rtol=1e-2, atol=1e-3)
 

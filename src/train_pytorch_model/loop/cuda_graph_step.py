@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.step import TrainStep
+from train_pytorch_model.loop.step import StepOutput, TrainStep
 
 WARMUP_STEPS = 3  # per batch size, before capture: libraries choose algorithms and allocate memory
 MAX_MEMORY_FRACTION = 0.4  # of the device: a graph's memory is not available to eager steps
@@ -48,7 +48,7 @@ class _CapturedStep:
     """(B, 3, H, W), uint8, channels last."""
     targets: Tensor
     """(B,), int64; with CutMix (B, C), float32."""
-    loss_sum: Tensor
+    output: StepOutput
 
 
 class CudaGraphStep:
@@ -81,8 +81,8 @@ class CudaGraphStep:
         """Start and end of the first steps after warmup; None once they have been evaluated."""
         torch.cuda.reset_peak_memory_stats(device)  # of trials with larger batches
 
-    def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
-        """Take the step; return the sum of the losses, detached. The next step overwrites it."""
+    def __call__(self, batch: Batch, lr: float, sums: Sums) -> StepOutput:
+        """Take the step. The next one overwrites its output."""
         self._lr.fill_(lr)
         if batch.images.shape[2:] != self._image_size:
             self._reset_for(batch.images.shape[2:])
@@ -109,7 +109,7 @@ class CudaGraphStep:
             torch.cuda.synchronize(self._step.world.device)  # one of them may still be running
             self._captured.clear()
 
-    def _take(self, batch: Batch, sums: Sums) -> Tensor:
+    def _take(self, batch: Batch, sums: Sums) -> StepOutput:
         """Take a step after warmup: replay its graph if there is one."""
         captured = self._captured.get(len(batch.targets))
         if captured is None:
@@ -117,16 +117,16 @@ class CudaGraphStep:
         captured.images.copy_(batch.images)
         captured.targets.copy_(batch.targets)
         captured.graph.replay()
-        return captured.loss_sum
+        return captured.output
 
-    def _compute(self, step: TrainStep, batch: Batch, sums: Sums) -> Tensor:
+    def _compute(self, step: TrainStep, batch: Batch, sums: Sums) -> StepOutput:
         """Take a step without a graph, on the capture stream: libraries allocate workspaces per stream."""
         current = torch.cuda.current_stream(self._step.world.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
-            loss_sum = step(batch, self._lr, sums)
+            output = step(batch, self._lr, sums)
         current.wait_stream(self._stream)
-        return loss_sum
+        return output
 
     def _prepare(self, batch: Batch, sums: Sums) -> None:
         """Compile the step for this batch size if training is long; otherwise capture it."""
@@ -160,25 +160,25 @@ class CudaGraphStep:
         # One memory pool for all graphs: nothing in it is needed from one step to the next.
         pool = next((captured.graph.pool() for captured in self._captured.values()), None)
         with torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"):
-            loss_sum = self._steps.get(size, self._step)(static, self._lr, sums)
-        self._captured[size] = _CapturedStep(graph, static.images, static.targets, loss_sum)
+            output = self._steps.get(size, self._step)(static, self._lr, sums)
+        self._captured[size] = _CapturedStep(graph, static.images, static.targets, output)
 
-    def _take_timed(self, take: Callable[[], Tensor]) -> Tensor:
+    def _take_timed(self, take: Callable[[], StepOutput]) -> StepOutput:
         """Take a step; once the GPU has run the first ones, their times tell whether training is long."""
         if self._timed is None:
             return take()
         if len(self._timed) < TIMED_STEPS:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             start.record()
-            loss_sum = take()
+            output = take()
             end.record()
             self._timed.append((start, end))
-            return loss_sum
-        loss_sum = take()
+            return output
+        output = take()
         if self._timed[-1][1].query():  # type: ignore[no-untyped-call]
             step_s = statistics.median(start.elapsed_time(end) for start, end in self._timed) / 1e3
             self._timed = None
             if self._can_compile and step_s * self.steps_left >= COMPILING_PAYS_S:
                 self._is_long = True
                 self._drop_captured()
-        return loss_sum
+        return output

@@ -56,7 +56,8 @@ def train_epoch(engine: Engine, state: State, batches: Reading) -> Iterator[Step
         for batch in batches:
             lr = plan.learning_rate(progress.epoch, progress.steps_done, progress.lr_factor)
             randomized = engine.randomize(batch, progress.epoch, progress.steps_done)
-            loss_sum = engine.take_step(randomized, lr, state.sums)
+            output = engine.take_step(randomized, lr, state.sums)
+            state.add_margins(batch.indices, output.margins)
             progress.steps_done += 1
             progress.images_done += batch.global_count
             progress.rejected |= batch.rejected
@@ -67,7 +68,7 @@ def train_epoch(engine: Engine, state: State, batches: Reading) -> Iterator[Step
                 due = _report_later(engine, state, lr, started_at)
                 if world.device.type != "cuda":
                     report, due = due(), None
-            yield StepDone(loss_sum, report)
+            yield StepDone(output.loss_sum, report)
     state.trained = _report_later(engine, state, lr, started_at)()
     progress.elapsed_s = max(time.perf_counter() - started_at, 1e-9)  # includes the device's time
     _leave_out(engine, state, "training", progress.rejected)

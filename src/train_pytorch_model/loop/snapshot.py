@@ -16,6 +16,7 @@ from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
 from train_pytorch_model.loop.best_epoch import copy_to_cpu
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
 from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.margins import NUM_ROWS, merge
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER
 from train_pytorch_model.loop.state import VERSION, Progress, State
@@ -30,7 +31,7 @@ class Snapshot:
     shared: Mapping[str, Tensor]
     """The same on all processes: network, momentum, the best epoch."""
     local: Mapping[str, Tensor]
-    """Of this process alone: batch norm statistics between validations, sums of the open epoch, hashes."""
+    """Of this process alone: batch norm statistics between validations, `State.tensors`, hashes."""
 
 
 def take_snapshot(engine: Engine, state: State) -> Snapshot:
@@ -42,7 +43,7 @@ def take_snapshot(engine: Engine, state: State) -> Snapshot:
     shared |= {f"best.{name}": value for name, value in state.best.weights.items()}
     local = {
         "statistics": running_statistics(engine.network),
-        "sums": state.sums.values,
+        **state.tensors(),
         "hashes": torch.from_numpy(state.hashes),
     }
     values = {**state.values(), "scaler": engine.scaler.state_dict()}
@@ -64,12 +65,12 @@ def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool =
     best = _part(snapshot.shared, "best.")
     best = {name: best[name] for name in network.state_dict() if name in best}  # the order of saved files
     restore_state = state.roll_back if rolls_back else state.restore
-    restore_state(snapshot.values, snapshot.local["sums"], best)
+    restore_state(snapshot.values, snapshot.local, best)
 
 
 def check(engine: Engine, checkpoint: Checkpoint) -> None:
     """Raise `DamagedCheckpointError` unless a checkpoint fits this engine."""
-    if checkpoint.values.get("version", VERSION) != VERSION:
+    if checkpoint.values.get("version", 1) not in (1, VERSION):
         raise DamagedCheckpointError("it is of another version of this program.")
     try:
         msgspec.convert(checkpoint.values["position"], Progress, str_keys=True)
@@ -82,6 +83,9 @@ def check(engine: Engine, checkpoint: Checkpoint) -> None:
             network = expected.get(name, torch.empty(0))
             if (network.shape, network.dtype) != (tensor.shape, tensor.dtype):
                 raise DamagedCheckpointError(f"{prefix}{name} does not fit the network.")
+    shape = (NUM_ROWS, len(engine.plan.inputs.training))
+    if checkpoint.tensors.get("margins", torch.empty(shape)).shape != shape:
+        raise DamagedCheckpointError("its margins are not those of the training images.")
     trained = [name for name, weight in engine.network.named_parameters() if weight.requires_grad]
     needed = [f"network.{name}" for name in expected] + [f"momentum.{name}" for name in trained]
     if not checkpoint.tensors.keys() >= set(needed):
@@ -94,15 +98,17 @@ def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:
     by_rank = world.gather_on_main([dict(snapshot.local)])
     if not world.is_main:
         return None
+    margins = {"margins": merge([each.pop("margins") for each in by_rank])}
     local = {f"{name}.{rank}": value for rank, each in enumerate(by_rank) for name, value in each.items()}
     position = snapshot.values["position"] | {"rejected": dict(rejected)}
-    return Checkpoint({**snapshot.shared, **local}, {**snapshot.values, "position": position})
+    return Checkpoint({**snapshot.shared, **local, **margins}, {**snapshot.values, "position": position})
 
 
 def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
     """Return the main process's checkpoint as each process's snapshot; None if there is no checkpoint.
 
-    If the number of processes has changed, all get the mean of the statistics, and rank 0 takes all sums.
+    If the number of processes has changed, all get the mean of the statistics, and rank 0 takes all sums. It
+    always takes all margins, which are the same sums whoever adds them.
     """
     content = world.broadcast((dict(checkpoint.tensors), dict(checkpoint.values)) if checkpoint else None)
     if content is None:
@@ -121,6 +127,8 @@ def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
     local["hashes"] = (
         torch.stack(hashes).amax(dim=0) if hashes else torch.empty(0, NUM_BYTES, dtype=torch.uint8)
     )
+    if world.is_main and "margins" in tensors:
+        local["margins"] = tensors["margins"]
     shared = {
         name: value for name, value in tensors.items() if name.startswith(("network.", "momentum.", "best."))
     }

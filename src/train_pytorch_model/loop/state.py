@@ -12,21 +12,21 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs.bad_images import BadImage, without_bad_images
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
 from train_pytorch_model.loop.best_epoch import BestEpoch
 from train_pytorch_model.loop.early_stopping import Patience
+from train_pytorch_model.loop.margins import Margins
 from train_pytorch_model.loop.metrics import Metrics, Sums
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.measures.evaluation import Outcomes
 from train_pytorch_model.measures.time_budget import EpochTimes, TimeBudget, budget_of
 
-VERSION = 1
-"""Of `State.values`; a checkpoint without one is from before versions, and equal to 1."""
+VERSION = 2
+"""Of `State.values`. Version 1, also of checkpoints that name none, had no margins."""
 
 
 @dataclass
@@ -111,6 +111,8 @@ class State:
         self.best = BestEpoch()
         self.sums = Sums(plan.world.device)
         """Of this process's training images in the open epoch."""
+        self.margins = Margins(len(plan.inputs.training), plan.world.device)
+        """Of this process's training images in all epochs, by their indices in the given dataset."""
         self.images: dict[str, ImageDirectory] = {
             "training": plan.inputs.training,
             "validation": plan.inputs.validation,
@@ -133,6 +135,11 @@ class State:
     def given(self, role: str) -> ImageDirectory:
         """The data set of a role as it was given, to which indices in the state refer."""
         return self._plan.inputs.training if role == "training" else self._plan.inputs.validation
+
+    def add_margins(self, indices: np.ndarray, margins: Tensor) -> None:
+        """Add the margins of the first images of a step, which are at these indices in `images`."""
+        given = self.images["training"].places_in(self.given("training"), indices[: margins.shape[1]])
+        self.margins.add(given, self.progress.epoch, margins)
 
     def leave_out(self, role: str, rejected: Mapping[int, str]) -> list[BadImage]:
         """Leave out images that any process could not read, from now on, by their indices in `images`.
@@ -172,7 +179,7 @@ class State:
         return budget_of(self.progress.times, self._run_s())
 
     def values(self) -> dict[str, Any]:
-        """Plain values for a checkpoint; the sums and the best epoch's weights are tensors of their own."""
+        """Plain values for a checkpoint; sums, margins and the best epoch's weights are tensors."""
         self._save_time()
         return {
             "version": VERSION,
@@ -181,17 +188,22 @@ class State:
             "best": {"epoch": self.best.epoch, "metrics": asdict(self.best.metrics)},
         }
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of this process for a checkpoint."""
+        return {"sums": self.sums.values, "margins": self.margins.values}
+
     def restore(
-        self, values: Mapping[str, Any], sums: torch.Tensor, best_weights: dict[str, torch.Tensor]
+        self, values: Mapping[str, Any], local: Mapping[str, Tensor], best_weights: dict[str, Tensor]
     ) -> None:
-        """Return to what `values` returned, with the sums and the best weights of that time."""
+        """Return to what `values` and, of this process, `tensors` returned, with that time's best weights."""
         self.best = BestEpoch(values["best"]["epoch"], Metrics(**values["best"]["metrics"]), best_weights)
         self.patience.spent = values["patience"]["spent"]
         self.patience.previous_loss = values["patience"]["previous_loss"]
         self.progress = msgspec.convert(values["position"], Progress, str_keys=True)
         # A run that resumes with another number of processes continues at the same image.
         self.progress.steps_done = math.ceil(self.progress.images_done / self._plan.global_batch_size)
-        self.sums.values.copy_(sums)
+        self.sums.values.copy_(local["sums"])
+        self.margins.restore(local.get("margins"))
         self.trained = self.validated = None
         self.images = {
             role: self.given(role).without(indices) for role, indices in self.progress.left_out.items()
@@ -202,12 +214,14 @@ class State:
         if len(self.hashes) == len(hashes):
             np.maximum(self.hashes, hashes, out=self.hashes)
 
-    def roll_back(self, values: Mapping[str, Any], sums: torch.Tensor, best: dict[str, torch.Tensor]) -> None:
+    def roll_back(
+        self, values: Mapping[str, Any], local: Mapping[str, Tensor], best: dict[str, Tensor]
+    ) -> None:
         """Restore a state as it was before the loss was no longer finite, and halve the learning rate."""
         factor, rollbacks = self.progress.lr_factor / 2, self.progress.rollbacks + 1
         self._save_time()
         run_s = self.progress.run_s  # discarded steps have taken their time
-        self.restore(values, sums, best)
+        self.restore(values, local, best)
         self.progress.lr_factor, self.progress.rollbacks, self.progress.run_s = factor, rollbacks, run_s
 
     def _run_s(self) -> float:

@@ -11,16 +11,27 @@ from torch.optim import Optimizer
 
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.loop.margins import margins_of
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimizer import LossSum, set_learning_rate
 from train_pytorch_model.loop.precision import Precision
 
 
+@dataclass(frozen=True)
+class StepOutput:
+    """What a step has found out about its images, on the device."""
+
+    loss_sum: Tensor
+    """The sum of the losses, detached."""
+    margins: Tensor
+    """(2, B), int32: `margins_of` the first B images of the batch, which are all unless too few are left."""
+
+
 class Step(Protocol):
     """Takes a training step."""
 
-    def __call__(self, batch: Batch, lr: float, sums: Sums) -> Tensor:
-        """Take the step; return the sum of the losses, detached, without waiting for the device."""
+    def __call__(self, batch: Batch, lr: float, sums: Sums) -> StepOutput:
+        """Take the step, without waiting for the device."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +52,8 @@ class TrainStep:
     """The fewest images that batch norm can work on: a smaller local batch is skipped, and a micro-batch may
     exceed `micro_batch` so that no other gets fewer."""
 
-    def __call__(self, batch: Batch, lr: float | Tensor, sums: Sums) -> Tensor:
-        """Take the step; return the sum of the losses, detached, without waiting for the device."""
+    def __call__(self, batch: Batch, lr: float | Tensor, sums: Sums) -> StepOutput:
+        """Take the step, without waiting for the device."""
         # Unreadable images may leave a batch too small; the rest of it is trained in the next epoch.
         taken = len(batch.targets) if len(batch.targets) >= self.min_local_batch else 0
         images = batch.images[:taken].to(self.world.device, non_blocking=True)  # (B, 3, H, W)
@@ -50,6 +61,7 @@ class TrainStep:
         set_learning_rate(self.optimizer, lr)
         num_parts = self._num_parts(len(images))
         total = torch.zeros((), device=self.world.device)
+        margins = []
         parts = zip(images.tensor_split(num_parts), targets.tensor_split(num_parts), strict=True)
         for number, (some_images, some_targets) in enumerate(parts, start=1):
             with self.world.gradient_sync(self.model, is_last=number == num_parts):
@@ -61,10 +73,11 @@ class TrainStep:
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             sums.add(loss_sum, logits, some_targets)
             total += loss_sum.detach()
+            margins.append(margins_of(logits, some_targets))
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        return total
+        return StepOutput(total, torch.cat(margins, dim=1))
 
     def _num_parts(self, num_images: int) -> int:
         if self.micro_batch is None:

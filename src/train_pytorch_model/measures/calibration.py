@@ -63,14 +63,19 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
 
 def calibrate(outcomes: Outcomes, logits: np.ndarray, temperature: float | np.ndarray) -> Outcomes:
     """The outcomes of the same predictions at another temperature, one for all images or (N,)."""
-    cooled = logits.astype(np.float64) / np.reshape(temperature, (-1, 1))  # (N, C)
-    cooled -= cooled.max(axis=1, keepdims=True)
-    sums, rows = np.exp(cooled).sum(axis=1), np.arange(len(cooled))
+    probabilities, rows = softmax(logits / np.reshape(temperature, (-1, 1))), np.arange(len(logits))
     return replace(
         outcomes,
-        confidences=np.exp(cooled[rows, outcomes.predicted]) / sums,
-        target_probabilities=np.exp(cooled[rows, outcomes.targets]) / sums,
+        confidences=probabilities[rows, outcomes.predicted],
+        target_probabilities=probabilities[rows, outcomes.targets],
     )
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """(N, C), float64: the probabilities for logits (N, C)."""
+    powers: np.ndarray = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    powers /= powers.sum(axis=1, keepdims=True)
+    return powers
 
 
 def describe(temperature: Temperature) -> str:
@@ -109,8 +114,7 @@ def _fit(logits: np.ndarray, targets: np.ndarray) -> float:
     low, high = LIMITS
     inverse = 1.0
     for _ in range(MAX_STEPS):
-        probabilities = np.exp(scores * inverse)
-        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        probabilities = softmax(scores * inverse)
         means = (probabilities * scores).sum(axis=1)  # (N,)
         slope = means.mean() - wanted
         curvature = ((probabilities * scores**2).sum(axis=1) - means**2).mean()

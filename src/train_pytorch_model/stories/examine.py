@@ -1,10 +1,11 @@
 """What the validation of the best epoch says about the model that will be published."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
 from train_pytorch_model.loop.batches import Batches
 from train_pytorch_model.loop.engine import Engine
@@ -14,10 +15,24 @@ from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import ImageResults, State
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
 from train_pytorch_model.measures import evaluation
-from train_pytorch_model.measures.calibration import Temperature, calibrate, describe, fit_temperature
+from train_pytorch_model.measures.calibration import (
+    Temperature,
+    calibrate,
+    describe,
+    fit_temperature,
+    softmax,
+)
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
+from train_pytorch_model.measures.suspects import (
+    SUSPECTS,
+    Suspect,
+    Suspects,
+    suspect_rows,
+    suspects_by_margin,
+    suspects_by_prediction,
+)
 from train_pytorch_model.measures.twins import Twins, find_twins, verdict
-from train_pytorch_model.words.wording import reason_of
+from train_pytorch_model.words.wording import counted, reason_of
 
 TITLE = "Report"
 
@@ -40,6 +55,8 @@ class Examined:
     """On the validation images that do not look like a training image; None without any."""
     training_hashes: np.ndarray
     """(N, 16), uint8: perceptual hashes of the given training images; zeros for those without."""
+    suspects: Sequence[Suspect]
+    """Images whose category is probably wrong, the most suspicious first."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -65,6 +82,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     """
     if state.best.epoch == 0:
         return None
+    margins = state.margins.reduce(engine.world)
     answers = engine.world.gather_on_main([_best_results(engine, state, batches, saver)])
     hashes_of_all = engine.world.gather_on_main([state.hashes])
     if not engine.world.is_main:
@@ -90,6 +108,10 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     evaluated = evaluation.evaluate(outcomes, len(engine.plan.inputs.categories))
     hashes = _hashes_of_images(engine.plan, hashes_of_all)
     inputs = engine.plan.inputs
+    suspects = [(inputs.training, suspects_by_margin(*margins))]
+    if len(logits):
+        found = suspects_by_prediction(outcomes.targets, softmax(logits / temperature.value))
+        suspects.append((inputs.validation, replace(found, indices=indices[order][found.indices])))
     twins = find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
     without = twins.accuracy_without(indices[order], outcomes.target_ranks == 0)
     if warning := verdict(twins, evaluated.accuracy, without):
@@ -103,7 +125,15 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         twins=twins,
         accuracy_without_twins=without,
         training_hashes=hashes[: len(inputs.training)],
+        suspects=_rows_of(suspects),
     )
+
+
+def _rows_of(suspects: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspect]:
+    rows = suspect_rows(suspects)
+    if rows:
+        paragraph(f"{counted(len(rows), 'image', 'images')} may have a wrong category: see {SUSPECTS}.")
+    return rows
 
 
 def _hashes_of_images(plan: Plan, hashes_of_all: Sequence[np.ndarray]) -> np.ndarray:

@@ -27,6 +27,7 @@ from train_pytorch_model.inputs.twins import IMAGE_HASHES
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.measures.suspects import SUSPECTS, write_suspects
 from train_pytorch_model.measures.twins import TWINS, twins_csv
 from train_pytorch_model.networks.models import divide_head
 from train_pytorch_model.stories.examine import Examined
@@ -113,6 +114,8 @@ def _build(
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if state.progress.bad_images:
         write_bad_images(root / BAD_IMAGES, state.progress.bad_images)
+    if examined and examined.suspects:
+        write_suspects(root / SUSPECTS, examined.suspects)
     write_metrics(root / METRICS, state.progress.history)
     if examined:
         write_twins(root, examined)

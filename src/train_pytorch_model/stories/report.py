@@ -25,6 +25,7 @@ from train_pytorch_model.measures.evaluation_directory import (
 from train_pytorch_model.measures.twins import TWINS, twins_csv
 from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
+from train_pytorch_model.pages.suspects_gallery import suspects_gallery
 from train_pytorch_model.stories.examine import Examined
 from train_pytorch_model.stories.training_batch import training_gallery
 from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
@@ -75,6 +76,9 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
             evaluation=evaluated,
             calibrated=calibration.describe(examined.temperature),
             galleries=[
+                *suspects_gallery(
+                    examined.suspects, (inputs.training, inputs.validation), inputs.framing.colours
+                ),
                 *galleries_of(
                     evaluated, outcomes, inputs.validation, indices, colours=inputs.framing.colours
                 ),
