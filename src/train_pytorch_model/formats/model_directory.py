@@ -205,7 +205,7 @@ def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> 
             )
     elif architecture not in family.architectures:
         raise MalformedFileError(
-            f"{SPEC} says model_name {architecture!r}. {family.class_name} has"
+            f"{SPEC} says model_name {init_params.get('model_name')!r}. {family.class_name} has"
             f" {', '.join(family.architectures)}."
         )
     options = [family.option] if family.option else []
