@@ -91,7 +91,7 @@ def test_a_trained_directory_is_complete(trained: Trained) -> None:
     assert {path.name for path in trained.output.iterdir()} == {
         *("_meta.yaml", "_samples.json", "_schema.json", "index_to_label.csv", "model", "model_spec.yaml"),
         *("MLmodel", "code", "conda.yaml", "input_example.json", "python_env.yaml", "requirements.txt"),
-        *("serving_input_example.json", "manifest.json", "metrics.jsonl", "report.html"),
+        *("serving_input_example.json", "manifest.json", "metrics.jsonl", "report.html", "model_card.md"),
         "image_hashes.bin",
     }
     assert [path.name for path in trained.output.parent.iterdir()] == [trained.output.name]
@@ -103,6 +103,20 @@ def test_a_trained_directory_is_complete(trained: Trained) -> None:
         "registerModel": True,
         "modelOutputPath": "trained_model_outputs",
     }
+
+
+def test_the_model_card_and_mlflow_say_what_the_model_is(trained: Trained) -> None:
+    facts = yaml.safe_load((trained.output / "MLmodel").read_text())["metadata"]
+    best = min(read_metrics(trained.output), key=lambda record: record["Valid loss"])
+    assert facts["validation_accuracy"] == best["Top 1 accuracy"]
+    lowest, highest = facts["validation_accuracy_interval"]
+    assert lowest <= facts["validation_accuracy"] <= highest
+    assert (facts["task"], facts["base_model_name"]) == ("image-classification", "resnet18")
+    assert (facts["num_categories"], facts["validation_images"], facts["training_images"]) == (3, 9, 12)
+    card = (trained.output / "model_card.md").read_text()
+    assert "# Image classifier: resnet18, 3 categories" in card
+    assert "Categories: `blue`, `green`, `red`." in card
+    assert f"| validation accuracy | {facts['validation_accuracy']:.1%} of 9 images |" in card
 
 
 def test_the_model_knows_its_categories(trained: Trained) -> None:

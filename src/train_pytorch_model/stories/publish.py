@@ -31,6 +31,7 @@ from train_pytorch_model.measures.suspects import SUSPECTS, write_suspects
 from train_pytorch_model.measures.twins import TWINS, twins_csv
 from train_pytorch_model.networks.models import divide_head
 from train_pytorch_model.stories.examine import Examined
+from train_pytorch_model.stories.model_card import MODEL_CARD, card, facts_of
 from train_pytorch_model.stories.run import Run
 from train_pytorch_model.tracking.mlflow_model import save_model
 from train_pytorch_model.words.errors import OutputDirectoryError
@@ -109,7 +110,10 @@ def _build(
     )
     write_json(root / schema.SCHEMA, schema.image_schema(categories))
     write_json(root / schema.SAMPLES, samples_of(inputs.training))
-    save_model(root, inputs.spec, _example(inputs))
+    facts = facts_of(plan, state.best.metrics)
+    save_model(root, inputs.spec, _example(inputs), facts)
+    text = card(facts, categories, inputs.framing.height, inputs.framing.width)
+    (root / MODEL_CARD).write_text(text, encoding="utf-8")
     if inputs.test is not None:
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if state.progress.bad_images:

@@ -2,9 +2,11 @@
 
 import shutil
 import warnings
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import yaml
 
@@ -29,11 +31,12 @@ CPU_INDEX = "--extra-index-url https://download.pytorch.org/whl/cpu"
 ENDPOINT_PACKAGES = ("azureml-inference-server-http>=1.5", "azureml-ai-monitoring>=1.0")
 
 
-def save_model(root: Path, spec: ClassifierSpec, example: str) -> None:
+def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[str, Any]) -> None:
     """Make the trained directory `root`, which already holds the weights, an MLflow model too.
 
     MLflow only writes into an empty folder, so it writes elsewhere and its files are copied here; the weights
-    stay in place and `MLmodel` points to them. `example` is a base64-encoded image file.
+    stay in place and `MLmodel` points to them. `example` is a base64-encoded image file, `facts` become the
+    `metadata` of the model.
     """
     # Here, because training starts sooner without: it takes a second, and the tracker's thread does it then.
     import mlflow
@@ -65,6 +68,7 @@ def save_model(root: Path, spec: ClassifierSpec, example: str) -> None:
                     [*outputs, *(ColSpec("string", name) for name in (LABEL_COLUMN, ERROR_COLUMN))]
                 ),
             ),
+            metadata=dict(facts),
             input_example=pd.DataFrame({IMAGE_COLUMN: [example]}),
         )
         model = Model.load(written)
