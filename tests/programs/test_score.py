@@ -184,7 +184,8 @@ def test_mlflow_predicts_the_same_scores_without_our_package(
     assert ended.status == 0, ended.stderr
     scores = pd.read_csv(output / "scores.csv")
     predicted = pd.read_json(output / "predicted.json")
-    assert list(predicted) == [*PROBABILITIES, "Scored Labels"]
+    assert list(predicted) == [*PROBABILITIES, "Scored Labels", "error"]
+    assert predicted.pop("error").isna().all()
     pd.testing.assert_frame_equal(predicted, scores[list(predicted)], rtol=0, atol=1e-6)
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The content of the wheel, as `pip install` would unpack it."""
     dist, target = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("installed")
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", dist]
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(dist)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
