@@ -28,7 +28,6 @@ from tests.faults import faulty_decoder
 from train_pytorch_model.data import decoder_process, decoders
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import world as distributed
-from train_pytorch_model.loop import saving
 from train_pytorch_model.loop.batches import Reading
 from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.engine import Engine
@@ -39,6 +38,7 @@ from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.step import StepOutput, TrainStep
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.stories import publish as publishing
+from train_pytorch_model.stories import run as running
 from train_pytorch_model.stories import train as training
 from train_pytorch_model.tracking.tracker import NoTracker
 
@@ -100,7 +100,7 @@ def checkpoints_wait_for_step(number: int) -> None:
         is_done.wait()
         save_checkpoint(folder, checkpoint)
 
-    _replace(saving, "save_checkpoint", save_late)
+    _replace(running, "save_checkpoint", save_late)
     _before_step(number, 0, lambda _: is_done.set())
 
 
@@ -111,7 +111,7 @@ def saving_takes(seconds: float) -> None:
         time.sleep(seconds)
         save_checkpoint(folder, checkpoint)
 
-    _replace(saving, "save_checkpoint", save_slowly)
+    _replace(running, "save_checkpoint", save_slowly)
 
 
 def nothing_waits_for_the_disk() -> None:

@@ -53,6 +53,8 @@ def test_a_second_job_with_the_same_output_is_refused(
         assert refused.stderr.startswith(
             f"OutputDirectoryError: --trained-model: another run is writing here: process {first.pid} on "
         )
+    assert bench.train(output, ranks=2).statuses[0] == 2  # as under torchrun, which hides the status
+    assert not (run_folder_of(output) / "status.json").exists()
     first.send(signal.SIGCONT)
     assert job.wait().statuses == [0]
     assert result_of(output) == undisturbed(1)

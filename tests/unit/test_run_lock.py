@@ -14,7 +14,7 @@ from filelock import SoftFileLease
 
 from train_pytorch_model.formats import run_lock as module
 from train_pytorch_model.formats.run_folder import LOCK
-from train_pytorch_model.formats.run_lock import run_lock
+from train_pytorch_model.formats.run_lock import is_locked, run_lock
 from train_pytorch_model.words.errors import OutputDirectoryError
 
 NO_PROCESS = 1 << 22
@@ -164,3 +164,19 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         run_lock(tmp_path / "file"),
     ):
         pass
+
+
+def test_a_folder_is_locked_while_a_process_of_this_host_lives_or_another_host_holds_it(
+    tmp_path: Path,
+) -> None:
+    assert not is_locked(tmp_path)
+    with run_lock(tmp_path):
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
+    leave_lock(tmp_path, pid=NO_PROCESS)
+    assert not is_locked(tmp_path)
+    (tmp_path / LOCK).unlink()
+    leave_lock(tmp_path, host="elsewhere")
+    assert is_locked(tmp_path)
+    (tmp_path / LOCK).write_bytes(b"")  # left by a host that crashed
+    assert not is_locked(tmp_path)

@@ -161,14 +161,20 @@ def check_run(
 
 @contextmanager
 def recorded_failures(output: Path, rank: int) -> Iterator[None]:
-    """Record an error that ends the `with` in the run's folder, where nobody sees the exit status."""
+    """Record an error that ends the `with` in the run's folder, where nobody sees the exit status.
+
+    Except while a run is writing there: it may be another one. If it is this one, its main process records.
+    """
     try:
         yield
     except UserError as error:
         if _hides_exit_status() or isinstance(error, TrainingError):
+            from train_pytorch_model.formats.run_lock import is_locked
+
             run = RunFolder.beside(output)
-            run.fail(error, rank)
-            logger.info(f"The files of the failed run are in {run.root}")
+            if not is_locked(run.root):
+                run.fail(error, rank)
+                logger.info(f"The files of the failed run are in {run.root}")
         raise
 
 

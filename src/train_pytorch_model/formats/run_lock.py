@@ -53,6 +53,13 @@ def run_lock(folder: Path, say: Callable[[str], None] = lambda _: None) -> Itera
             lease.release()
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a run may be writing in a folder; one on another host is taken to live."""
+    lease = SoftFileLease(folder / LOCK, lease_duration=SILENCE_S)
+    is_elsewhere = lease.owner is not None and _holder(lease)[1] != socket.gethostname()
+    return is_elsewhere or _is_of_living_process(lease)
+
+
 def _acquire(lease: SoftFileLease, say: Callable[[str], None]) -> None:
     """Acquire the lease if no live process holds it. Raises `Timeout` if one does."""
     with suppress(Timeout):
