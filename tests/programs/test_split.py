@@ -1,5 +1,6 @@
 """`split`: its command line, two output directories and messages."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.painting import paint_folders
+from tests.painting import paint_folders, paint_scene
 from tests.programs.program import Ended, assert_refused, run_process, run_program
 from train_pytorch_model.formats.image_directory import open_image_directory
 
@@ -146,7 +147,7 @@ def test_nested_folders_and_empty_categories_are_reported(folders: Path, tmp_pat
     (tmp_path / "in/empty").mkdir(parents=True)
     for name in ("1.png", "2.png"):
         (tmp_path / "in/full").mkdir(exist_ok=True)
-        (tmp_path / "in/full" / name).write_bytes((folders / "training/red/0.png").read_bytes())
+        shutil.copy(folders / "training/red" / name, tmp_path / "in/full")
     ended = split(tmp_path / "in", tmp_path / "1", tmp_path / "2", "--quiet")
     assert ended.status == 0
     warning = f"Warning: Input image directory \"{tmp_path}/in\" has no image of category\n  'empty'\n"
@@ -216,3 +217,32 @@ def test_two_commands_with_the_same_outputs_leave_those_of_one(folders: Path, tm
         assert sorted((counts(first), counts(second))) == [[1, 1, 1], [3, 3, 3]]
         shutil.rmtree(first)
         shutil.rmtree(second)
+
+
+def test_twins_and_groups_stay_in_one_part(tmp_path: Path) -> None:
+    """Twenty pictures, each twice, of ten patients: no picture and no patient is in both parts."""
+    for index in range(20):
+        folder = tmp_path / "images" / ("red", "blue")[index % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("x", "again"):
+            paint_scene(index).save(folder / f"p{index // 2}_{index}_{name}.png")
+
+    def pictures(part: Path, stem: str) -> set[str]:
+        originals = [json.loads(row)["image_info"]["original"] for row in lines_of(part)]
+        return {re.sub(stem, r"\1", original) for original in originals}
+
+    ended = split(tmp_path / "images", tmp_path / "1", tmp_path / "2", "--fraction", "0.5")
+    assert "20 images look like others and stay with them" in ended.stdout
+    one, other = (pictures(tmp_path / part, r".*/p\d+_(\d+)_.*") for part in ("1", "2"))
+    assert len(one) == len(other) == 10
+    assert not one & other
+    ended = split(tmp_path / "images", tmp_path / "3", tmp_path / "4", "--group-by", r"p\d+_")
+    assert "10 groups by p\\d+_, with twins 8 and 2 in the parts" in ended.stdout
+    one, other = (pictures(tmp_path / part, r".*/p(\d+)_.*") for part in ("3", "4"))
+    assert (len(one), len(other)) == (8, 2)
+    assert not one & other
+    assert_refused(
+        split(tmp_path / "images", tmp_path / "5", tmp_path / "6", "--group-by", "("),
+        2,
+        "ParameterError: --group-by '(' is not a regular expression",
+    )

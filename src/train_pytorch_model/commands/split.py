@@ -7,9 +7,11 @@ from itertools import permutations
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+import numpy as np
 import tyro
 
 from train_pytorch_model.commands.program import OptionalPath, Switch
+from train_pytorch_model.datasets.grouping import Groups, group_images
 from train_pytorch_model.datasets.splitting import OUTPUTS, categories_not_in_all, split, write_parts
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
@@ -57,8 +59,11 @@ class Split:
     seed: int = 1
     """Any integer. The same seed and images give the same split."""
 
+    group_by: Annotated[str | None, tyro.conf.arg(metavar="REGEX|parent", help_behavior_hint="")] = None
+    """Keep images together whose names agree in what this regular expression matches, or in their folder."""
+
     stratified: bool = True
-    """Split each category by the fractions, rather than all images together."""
+    """Split each category by the fractions, as far as groups allow, rather than all images together."""
 
     quiet: Switch = False
     """Print warnings and errors only."""
@@ -78,7 +83,8 @@ class Split:
             check_output(output, name)
         for warning in images.warnings():
             logger.warning(warning)
-        parts = split(images, fractions, self.seed, self.stratified)
+        groups = group_images(images, self.group_by or "")
+        parts = split(images, fractions, self.seed, self.stratified, groups.labels)
         if images.categories:
             if alone := categories_not_in_all(parts):
                 names = bulleted([repr(name) for name in alone])
@@ -88,10 +94,29 @@ class Split:
         without = "" if images.categories else " without categories"
         *sizes, last = (f"{len(part):,}" for part in parts)
         logger.info(f"Splitting {len(images):,} images{without} into {', '.join(sizes)} and {last}")
+        if text := self._describe(groups, [images.rows.searchsorted(part.rows) for part in parts]):
+            logger.info(text)
         write_parts(parts, outputs)
         for index, (part, output) in enumerate(zip(parts, outputs, strict=True)):
             uncertain = uncertainty(len(part)) if index and images.categories else ""
             logger.info(f"{counted(len(part), 'image is', 'images are')} in {output}{uncertain}")
+
+    def _describe(self, groups: Groups, parts: Sequence[np.ndarray]) -> str:
+        """Return which images stay together, and how many groups there are in the parts; empty if none."""
+        twins = counted(groups.num_twins, "image looks like another", "images look like others")
+        texts = [f"{twins} and stay with them"] if groups.num_twins else []
+        if self.group_by:
+            *counts, last = (f"{len(np.unique(groups.labels[part])):,}" for part in parts)
+            texts.append(
+                f"{counted(groups.num_named, 'group', 'groups')} by {self.group_by}, with twins"
+                f" {', '.join(counts)} and {last} in the parts"
+            )
+        if groups.num_unmatched:
+            names = counted(
+                groups.num_unmatched, "image that it does not match is", "images that it does not match are"
+            )
+            texts.append(f"{names} in no group")
+        return "; ".join(texts)
 
     def _fractions(self) -> Sequence[float]:
         """Return the fractions of two or three parts. Raises `ParameterError`."""

@@ -25,6 +25,7 @@ from multiprocessing import reduction
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -39,8 +40,10 @@ from train_pytorch_model.data.decoder_process import (
     Prepare,
 )
 from train_pytorch_model.image_classifier.decoding import AS_USUAL, Colours, UnreadableImageError
-from train_pytorch_model.image_classifier.pixels import Pixels
 from train_pytorch_model.machine.console import logger
+
+if TYPE_CHECKING:  # which needs PyTorch
+    from train_pytorch_model.image_classifier.pixels import Pixels
 
 HAS_PROCESSES = hasattr(os, "memfd_create")  # Linux
 ATTEMPTS = 2  # something else may have killed the first process, or a pause counted as computing
@@ -82,7 +85,7 @@ class Decoders:
         for decoder in self._all:
             decoder.end()
 
-    def decode(self, file: Path, short_side: int, colours: Colours = AS_USUAL) -> Pixels:
+    def decode(self, file: Path, short_side: int, colours: Colours = AS_USUAL) -> "Pixels":
         """Like `decode_pixels`. Raises `UnreadableImageError`, also for a crash."""
         return self.prepare_one(Draft(short_side, colours), ImageRequest(os.fspath(file)))
 
@@ -107,7 +110,7 @@ class Decoders:
                 reasons.append(str(error))
         return reasons
 
-    def prepare_one(self, prepare: Prepare, request: ImageRequest) -> Pixels:
+    def prepare_one(self, prepare: Prepare, request: ImageRequest) -> "Pixels":
         """An image's pixels, writable. Raises `UnreadableImageError`, also if it ends its process."""
         reason = death = ""
         for _ in range(ATTEMPTS):
@@ -205,7 +208,7 @@ class _Decoder:
             os.close(file)
         self._connection.recv_bytes()  # it is ready
 
-    def answer(self, prepare: Prepare, requests: Sequence[ImageRequest]) -> Iterator[Pixels | str]:
+    def answer(self, prepare: Prepare, requests: Sequence[ImageRequest]) -> "Iterator[Pixels | str]":
         """Yield the pixels of each image, valid until the next one, or the reason why it cannot be read.
 
         Raises `_DeadError` if the process has ended, before the first image.
@@ -252,7 +255,7 @@ def _without_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _fill(slot: np.ndarray, pixels: Pixels | str) -> str | None:
+def _fill(slot: np.ndarray, pixels: "Pixels | str") -> str | None:
     """Copy pixels into their slot, or return the reason why there are none."""
     if isinstance(pixels, str):
         return pixels

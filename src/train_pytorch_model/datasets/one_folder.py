@@ -12,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.splitting import split
 from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
 from train_pytorch_model.formats.label_table import read_table, table_in
 from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.inputs.opening import DATASET, TRAINING_DATASET, VALIDATION_DATASET
+from train_pytorch_model.inputs.twins import MAX_COMPARED
 from train_pytorch_model.words.errors import InvalidDatasetError
 
 SPLIT = "split.csv"
@@ -56,8 +58,11 @@ def open_parts(folder: Path, seed: int) -> Parts:
     counts = training.class_counts()
     fraction = FRACTION if counts[counts > 0].min() * FRACTION >= MIN_IMAGES else FRACTION_OF_FEW
     fractions = [1 - fraction * len(missing), *[fraction] * len(missing)]
-    training, *rest = split(training, fractions, seed, stratified=True) if missing else [training]
-    given |= dict(zip(missing, rest, strict=True))
+    if missing:
+        # Twins stay together; of more images, looking for them would delay every start of a run too much.
+        groups = group_images(training, by_twins=len(training) <= MAX_COMPARED).labels
+        training, *rest = split(training, fractions, seed, stratified=True, groups=groups)
+        given |= dict(zip(missing, rest, strict=True))
     return Parts(
         replace(training, port=TRAINING_DATASET),
         replace(given["validation"], port=VALIDATION_DATASET),

@@ -7,73 +7,114 @@ from typing import Any
 
 import numpy as np
 
+from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.formats.copying import UnreadableFileError, copy_file, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     ImageDirectoryWriter,
     writing_image_directory,
 )
-from train_pytorch_model.formats.listing import first_rows
 from train_pytorch_model.formats.outputs import missing_directories, remove_output
 from train_pytorch_model.machine.console import Bar, progress_bar
 from train_pytorch_model.words.errors import InvalidDatasetError
 from train_pytorch_model.words.seeds import derive_seed
 
+UNASSIGNED = -1
+TINY = 1e-9  # images
 OUTPUTS = ("output_1", "output_2", "output_3")
 
 
 def split(
-    images: ImageDirectory, fractions: Sequence[float], seed: int, stratified: bool
+    images: ImageDirectory,
+    fractions: Sequence[float],
+    seed: int,
+    stratified: bool,
+    groups: np.ndarray | None = None,
 ) -> list[ImageDirectory]:
     """Return a part for each of the fractions, which add up to 1, in the order of the directory.
 
-    If stratified, each category is split by them, up to rounding: one of as many images as parts has at least
-    one in each. Rows of the same file stay together, so that no training image leaks into validation.
-    Raises `InvalidDatasetError` for fewer images than parts.
+    Images of the same number in `groups` (N,) are in the same part: by default, rows of the same file. If
+    stratified, each category is split by the fractions, as far as groups allow: without any, up to rounding,
+    and one of as many images as parts has at least one in each. Raises `InvalidDatasetError` for fewer groups
+    than parts.
     """
-    parts, rest = [], images
-    for index, fraction in enumerate(fractions[:-1]):
-        others = len(fractions) - 1 - index
-        first, rest = _split_off(rest, fraction / (1 - sum(fractions[:index])), others, seed, stratified)
-        parts.append(first)
-    return [*parts, rest]
-
-
-def _split_off(
-    images: ImageDirectory, fraction: float, others: int, seed: int, stratified: bool
-) -> tuple[ImageDirectory, ImageDirectory]:
-    """Return a first part and the rest, which is enough for `others` parts."""
-    firsts = first_rows(np.fromiter(map(hash, images.file_names), dtype=np.int64, count=len(images)))
-    files = np.flatnonzero(firsts == np.arange(len(images)))
-    if len(files) <= others:
-        raise InvalidDatasetError(images.title, "it has too few images: each part of a split needs one.")
+    kind = "images" if groups is None or len(images) < len(fractions) else "groups of images"
+    labels = group_images(images, by_twins=False).labels if groups is None else groups
+    _, group_of = np.unique(labels, return_inverse=True)
+    if group_of.max() + 1 < len(fractions):
+        raise InvalidDatasetError(images.title, f"it has too few {kind}: each part of a split needs one.")
     is_grouped = stratified and bool(images.categories)
-    groups = images.class_indices[files] if is_grouped else np.zeros(len(files), dtype=np.int32)
-    shuffled = np.random.default_rng(derive_seed(seed, "split")).permutation(len(files))
-    shuffled = shuffled[np.argsort(groups[shuffled], kind="stable")]  # by group, shuffled within each
-    sizes = np.bincount(groups)
-    places = np.arange(len(files)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of each within its group
-    chosen = shuffled[places < np.repeat(first_counts(sizes, fraction, others), sizes)]
-    is_first = np.zeros(len(images), dtype=bool)
-    is_first[files[chosen]] = True
-    is_first = is_first[firsts]  # the other rows of a file follow its first one
-    return images.select(np.flatnonzero(is_first)), images.select(np.flatnonzero(~is_first))
+    categories = images.class_indices if is_grouped else np.zeros(len(images), dtype=np.int32)
+    random = np.random.default_rng(derive_seed(seed, "split"))
+    part_of, wanted, have = _assign_groups(categories, group_of, fractions, random)
+    missing, lacks = np.maximum(wanted - have, 0), have == 0
+    for part in range(len(fractions) - 1):
+        singles = np.flatnonzero(part_of == UNASSIGNED)
+        shuffled = random.permutation(singles)
+        shuffled = shuffled[np.argsort(categories[shuffled], kind="stable")]  # by category, shuffled in each
+        sizes = np.bincount(categories[singles], minlength=wanted.shape[1] - 1)
+        places = np.arange(len(singles)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within its category
+        fraction = missing[part] / np.maximum(missing[part:].sum(axis=0), TINY)
+        counts = first_counts(sizes, fraction[:-1], lacks[part:])
+        spare = len(singles) - int(lacks[part + 1 :, -1].sum())  # not needed by parts that are still empty
+        part_of[shuffled[places < np.repeat(counts, sizes)][: max(spare, 0)]] = part
+    part_of[part_of == UNASSIGNED] = len(fractions) - 1
+    return [images.select(np.flatnonzero(part_of == part)) for part in range(len(fractions))]
 
 
-def first_counts(sizes: np.ndarray, fraction: float, others: int = 1) -> np.ndarray:
-    """Return (number of groups,), int64: how many of each group are in the first part.
+def _assign_groups(
+    categories: np.ndarray, group_of: np.ndarray, fractions: Sequence[float], random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Assign groups of two or more images, the largest first, each to the part that needs it most.
+
+    Like scikit-learn's `StratifiedGroupKFold`, but for parts of any fractions. Return the part of each image
+    (N,), `UNASSIGNED` if it is alone, and how many images of each category the parts should have, and have
+    by now: (parts, categories + 1) each. The last column counts all images, so that no part remains empty.
+    """
+    totals = np.append(np.bincount(categories), len(categories))
+    wanted, have = np.outer(fractions, totals), np.zeros((len(fractions), len(totals)), dtype=np.int64)
+    sizes = np.bincount(group_of)
+    cells = np.unique(np.stack([group_of, categories], axis=1), axis=0)
+    left = np.append(np.bincount(cells[:, 1]), len(sizes))  # groups with images of each category
+    part_of = np.full(len(categories), UNASSIGNED)
+    by_group, ends = np.argsort(group_of, kind="stable"), np.cumsum(sizes)
+    large = random.permutation(np.flatnonzero(sizes > 1))
+    for group in large[np.argsort(-sizes[large], kind="stable")].tolist():
+        rows = by_group[ends[group] - sizes[group] : ends[group]]
+        present, counts = np.unique(categories[rows], return_counts=True)
+        columns, counts = np.append(present, len(totals) - 1), np.append(counts, sizes[group])
+        needed = wanted[:, columns] - have[:, columns]  # (parts, columns)
+        excess = np.maximum(counts - needed, 0).sum(axis=1)
+        lacks = have[:, columns] == 0
+        is_due = lacks & (left[columns] <= lacks.sum(axis=0))  # there may be no other group for the part
+        need = (needed / wanted[:, columns]) @ counts
+        part = np.lexsort([-need, excess, ~is_due[:, :-1].any(axis=1), ~is_due[:, -1]])[0]
+        part_of[rows] = part
+        have[part, columns] += counts
+        left[columns] -= 1
+    return part_of, wanted, have
+
+
+def first_counts(
+    sizes: np.ndarray, fraction: float | np.ndarray, lacks: np.ndarray | None = None
+) -> np.ndarray:
+    """Return (number of categories,), int64: how many of each category are in the first part.
 
     Each is `fraction * size`, rounded by the largest-remainder method so that the total is right, too.
-    The first part of a group of two or more is not empty, and the rest has one for each of the `others`, if
-    the group is large enough. The same holds for the whole.
+    The first part of a category of two or more is not empty, and each other part has one, if the category is
+    large enough. The same holds for the whole. That is for the parts and categories for which `lacks`, bool
+    (parts, categories + 1), is true: by default two parts that lack everything.
     """
+    lacks = np.ones((2, len(sizes) + 1), bool) if lacks is None else lacks
+    others = lacks[1:].sum(axis=0)
     total = int(sizes.sum())
     exact = fraction * sizes
-    lowest = np.minimum(sizes, 2) // 2
-    counts = np.floor(exact).astype(np.int64).clip(lowest, np.maximum(sizes - others, lowest))
-    missing = min(max(round(fraction * total), 1), total - others) - int(counts.sum())
+    lowest = np.minimum(sizes, 2) // 2 * lacks[0, :-1]
+    counts = np.floor(exact).astype(np.int64).clip(lowest, np.maximum(sizes - others[:-1], lowest))
+    wanted = min(max(round(float(exact.sum())), int(lacks[0, -1])), total - int(others[-1]))
+    missing = wanted - int(counts.sum())
     remainders = exact - counts
-    highest = np.where(sizes > 1, np.maximum(sizes - others, 1), sizes)
+    highest = np.where(sizes > 1, np.maximum(sizes - others[:-1], 1), sizes)
     candidates = np.flatnonzero((remainders > 0) & (counts < highest))
     up = candidates[np.argsort(-remainders[candidates], kind="stable")][: max(missing, 0)]
     counts[up] += 1
