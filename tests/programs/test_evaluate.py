@@ -134,8 +134,8 @@ def test_mistakes_show_the_original_names_of_converted_images(
     assert len(mistakes) > 0
     assert sorted(mistakes["original"]) == sorted(known["file_name"])
     page = (tmp_path / "evaluation" / "evaluation.html").read_text(encoding="utf-8")
-    for name, file_name in zip(mistakes["original"], mistakes["file_name"], strict=True):
-        assert f'title="{file_name}"><bdi>{name}</bdi>' in page
+    for name in mistakes["original"]:
+        assert f'title="{name}"><bdi>{name}</bdi>' in page
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, file names are always valid text")
