@@ -24,6 +24,11 @@ ID = (
     f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
     f"/providers/Microsoft.MachineLearningServices/workspaces/{WORKSPACE}"
 )
+MODEL = {
+    "modelType": "mlflow_model",
+    "modelUri": "azureml://datastores/workspaceblobstore/paths/model",
+    "flavors": {"python_function": {"data": {}}},
+}
 HISTORY = "https://westeurope.api.azureml.ms"
 SECRET = "sig=c2VjcmV0"
 CONTAINER = "https://storage.blob.core.windows.net/container"
@@ -172,6 +177,10 @@ class AzureService:
                 return 200, {
                     "value": [{"id": f"{ID}/environments/mine/versions/3", "name": "3", "properties": {}}]
                 }
+            case "GET", "models":
+                identity = f"{ID}/models/{name.partition('/')[0]}/versions/1"
+                model = {"id": identity, "name": "1", "properties": MODEL}
+                return 200, {"value": [model]} if name.endswith("/versions") else model
             case "GET", _ if path.endswith("/versions"):
                 return 200, {"value": []}
             case "PUT", _:

@@ -1,8 +1,10 @@
 """How `submit` downloads the trained model of a completed job: whole or not at all."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.programs.azure_service import (
     AzureService,
@@ -15,12 +17,14 @@ from train_pytorch_model.formats.manifest import write_manifest
 pytestmark = ON_A_WORKSTATION
 
 
-def trained(service: AzureService, tmp_path: Path) -> None:
-    """Make every job of the service write a model."""
+def trained(service: AzureService, tmp_path: Path, more: Mapping[str, str] | None = None) -> None:
+    """Make every job of the service write a model, and more files of the given contents."""
     root = tmp_path / "made"
     (root / "code").mkdir(parents=True)
     (root / "model").write_bytes(b"weights")
     (root / "code" / "serving.py").write_text("")
+    for name, text in (more or {}).items():
+        (root / name).write_text(text)
     write_manifest(root, {})
     (root / "_meta.yaml").write_text("type: ModelDirectory\n")
 
@@ -42,6 +46,28 @@ def test_the_trained_model_is_downloaded(service: AzureService, tmp_path: Path) 
     names = {path.name for path in (tmp_path / "new" / "model").iterdir()}
     assert names == {"_meta.yaml", "manifest.json", "model", "code"}
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["model"]
+
+
+def test_a_registered_model_gets_its_card_and_tags(service: AzureService, tmp_path: Path) -> None:
+    facts = {"task": "image-classification", "base_model_name": "resnet18", "num_categories": 3}
+    facts |= {"validation_accuracy": 0.75, "validation_images": 8}
+    made = {"model_card.md": "# Card", "MLmodel": yaml.safe_dump({"metadata": facts})}
+    trained(service, tmp_path, made)
+    ended = submit(*DATA, *MODEL, "--register", "flowers", "--download", tmp_path / "model")
+    assert (ended.status, ended.stderr) == (0, "")
+    assert "Warning" not in ended.stdout
+    (call,) = (
+        call for call in service.calls if (call.method, call.path[-18:]) == ("PUT", "flowers/versions/1")
+    )
+    assert call.body["properties"]["description"] == "# Card"
+    assert call.body["properties"]["tags"] == {key: str(value) for key, value in facts.items()}
+
+
+def test_a_registered_model_without_a_card_costs_a_warning(service: AzureService, tmp_path: Path) -> None:
+    trained(service, tmp_path)
+    ended = submit(*DATA, *MODEL, "--register", "flowers", "--download", tmp_path / "model")
+    assert (ended.status, ended.stderr) == (0, "")
+    assert "Warning: The model registered as flowers has no description: " in ended.stdout
 
 
 def test_an_existing_empty_directory_is_filled_in_place(

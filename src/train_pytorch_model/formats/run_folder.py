@@ -35,6 +35,7 @@ from train_pytorch_model.words.wording import parameter
 
 METRICS = "metrics.jsonl"
 REPORT = "report.html"
+MODEL_CARD = "model_card.md"
 EVALUATION = "evaluation"  # of `fit`, a folder in the trained directory
 STATUS = "status.json"
 OUTPUTS = Path("outputs")  # of an Azure ML job

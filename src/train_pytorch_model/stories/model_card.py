@@ -9,8 +9,6 @@ from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.measures.evaluation import confidence_interval
 from train_pytorch_model.words.wording import counted
 
-MODEL_CARD = "model_card.md"
-
 _CARD = """\
 # Image classifier: {base_model_name}, {num_categories} categories
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from train_pytorch_model.formats.manifest import differences
 from train_pytorch_model.formats.outputs import owning_directory
-from train_pytorch_model.formats.reading import META
+from train_pytorch_model.formats.reading import META, MalformedFileError, read_yaml
+from train_pytorch_model.formats.run_folder import MODEL_CARD
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.submission.cluster import Cluster, Nodes
 from train_pytorch_model.submission.job_folder import (
@@ -26,6 +27,8 @@ from train_pytorch_model.submission.workspace import Workspace
 from train_pytorch_model.words.errors import ParameterError, UserError, bulleted
 from train_pytorch_model.words.wording import parameter
 
+# Facts of a model card that the registered model has as tags.
+TAGS = ("task", "base_model_name", "num_categories", "validation_accuracy", "validation_images")
 POLL_S = 10.0
 LAST_LINES_S = 120.0  # to wait for the end of the log, which lags by at most a minute
 OUTAGE_S = 1800.0  # for which Azure may be unreachable while a job is watched, as from a laptop on the move
@@ -104,6 +107,8 @@ def submit(
             logger.info(f"\nJob {job.name} is complete. Its model can still be downloaded:")
             logger.info(_download_line(job, workspace))
             raise
+    if target and submission.register:
+        describe_model(service, submission.register, target)
 
 
 def register(workspace: Workspace) -> None:
@@ -225,6 +230,16 @@ def download(service: Service, job: Job, target: Path) -> None:
         for entry in sorted(found.iterdir(), key=lambda path: path.name == META):
             entry.rename(target / entry.name)
     logger.info(f"The trained model is in {target}")
+
+
+def describe_model(service: Service, name: str, model: Path) -> None:
+    """Give the registered model the card and the main facts of the downloaded one; a failure is a warning."""
+    try:
+        facts = read_yaml(model / "MLmodel")["metadata"]
+        tags = {key: str(facts[key]) for key in TAGS}
+        service.describe_model(name, (model / MODEL_CARD).read_text(encoding="utf-8"), tags)
+    except (ServiceError, MalformedFileError, OSError, KeyError, TypeError) as error:
+        logger.warning(f"The model registered as {name} has no description: {error}")
 
 
 def _show_phase(elapsed_s: float, step: str, phase: str) -> None:

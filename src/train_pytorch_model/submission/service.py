@@ -133,6 +133,13 @@ class Service:
                 else:
                     logger.info(f"Component {component.name} {version} is registered already")
 
+    def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
+        """Give the latest version of a registered model a description, which is Markdown, and tags."""
+        with _translating_errors(f"Describing the model {name}"):
+            model = self._client.models.get(name, label="latest")
+            model.description, model.tags = description, {**(model.tags or {}), **tags}
+            self._client.models.create_or_update(model)
+
     def submit(self, job: Job) -> Job:
         """Upload what the workspace lacks, and start the job."""
         with _translating_errors("Submitting the job"):
