@@ -1,5 +1,6 @@
 """`fit` and its Python form: one folder becomes a tested model, the same as by the single verbs."""
 
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -64,6 +65,17 @@ def test_mistakes_are_refused(photographs: Path, tmp_path: Path) -> None:
     assert_refused(run_program("fit", tmp_path / "no"), 3, f'InvalidDatasetError: Dataset "{tmp_path}/no"')
     inside = run_program("fit", photographs, "--output", photographs / "model")
     assert_refused(inside, 2, f"OutputDirectoryError: --output {photographs}/model is inside --folder")
+
+
+def test_an_archive_is_unpacked_once(photographs: Path, tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "flowers"), "zip", photographs)
+    options = (*MODEL, "--epochs", "1", "--from-scratch", "--image-size", "16")
+    first = run_program("fit", archive, *options)
+    assert first.status == 0, first.stderr
+    assert f"30 images are now in {tmp_path}/flowers-images" in first.stdout
+    again = run_program("fit", archive, *options)
+    assert (again.status, "already complete" in again.stdout) == (0, True)
+    assert {path.name for path in tmp_path.iterdir()} == {"flowers-images", "flowers-model", "flowers.zip"}
 
 
 SCRIPT = """

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.machine.console import (
+    NotebookBar,
+    NotebookHandler,
     TerminalHandler,
     log_file,
     logger,
@@ -265,3 +267,33 @@ def test_a_log_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "logs").touch()
     with log_file(tmp_path / "logs" / "rank_1.log"):
         logger.info("a line")
+
+
+class Shown:
+    """Stands for what IPython's `display` does: keeps what a notebook would draw."""
+
+    def __init__(self) -> None:
+        self.pages: list[str] = []
+
+    def __call__(self, bar: NotebookBar, display_id: bool) -> "Shown":
+        assert display_id
+        self.update(bar)
+        return self
+
+    def update(self, bar: NotebookBar) -> None:
+        self.pages.append(bar._repr_html_())
+
+
+def test_a_notebook_draws_one_bar_again_and_lines_for_the_rest() -> None:
+    stream, shown = io.StringIO(), Shown()
+    logger.addHandler(NotebookHandler(stream, shown))
+    with progress_bar(2, "Epoch 1/5") as bar:
+        bar.show(1, "loss <1>")
+        bar.advance()
+    logger.info("done")
+    assert stream.getvalue() == "done\n"
+    assert shown.pages == [
+        '<progress value="0" max="2"></progress> Epoch 1/5 0/2',
+        '<progress value="1" max="2"></progress> Epoch 1/5 1/2  loss &lt;1&gt;',
+        "",
+    ]

@@ -17,6 +17,7 @@ from train_pytorch_model.commands.init_model import ModelOptions
 from train_pytorch_model.commands.processes import options_of, run_in_processes
 from train_pytorch_model.commands.program import OptionalPath, Switch, activation_commands
 from train_pytorch_model.commands.train import check_run, is_complete, recorded_failures
+from train_pytorch_model.datasets.conversion import convert, open_source
 from train_pytorch_model.datasets.one_folder import open_parts
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
@@ -50,7 +51,8 @@ class Fit(ModelOptions):
     EXAMPLE: ClassVar[str] = "photographs"
 
     folder: tyro.conf.Positional[Path]
-    """One folder per category, or images with a labels.csv; may be split into train, val and test."""
+    """One folder per category, or images with a labels.csv; may be split into train, val and test. An
+    archive or a table is unpacked or copied to FOLDER-images."""
 
     output: OptionalPath = None
     """Directory for the trained model; must be new or empty. By default FOLDER-model."""
@@ -71,8 +73,12 @@ class Fit(ModelOptions):
         """Where the trained model goes."""
         if self.output:
             return self.output
+        return self._beside("model")
+
+    def _beside(self, suffix: str) -> Path:
         folder = self.folder if self.folder.name.strip(".") else self.folder.resolve()
-        return folder.parent / f"{folder.name}-model"
+        name = folder.name.partition(".")[0] if folder.is_file() else folder.name
+        return folder.parent / f"{name}-{suffix}"
 
     def run(self, stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests) -> None:
         """Train the model, unless that is done, and evaluate it on images held out from training."""
@@ -97,7 +103,7 @@ class Fit(ModelOptions):
 
     def _open(self) -> OpenedInputs | None:
         """Open the images and make the untrained model; None if this same command has done everything."""
-        parts = open_parts(self.folder, self.parameters.random_seed)
+        parts = open_parts(self._images(), self.parameters.random_seed)
         training, validation = with_same_categories(parts.training, parts.validation)
         counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
         logger.info(f"{self.folder}: {len(training.categories):,} categories; images: {counts}")
@@ -114,7 +120,22 @@ class Fit(ModelOptions):
         if not is_complete(self.model, inputs, self.parameters, self.fresh):
             check_run(self.model, inputs, self.parameters, self.fresh, name=OUTPUT)
             return inputs
+        run.remove()  # the untrained model was only made to compare it
         return None if (self.model / EVALUATION / META).exists() else inputs
+
+    def _images(self) -> Path:
+        """Return the folder of the images; those of an archive are unpacked, unless an earlier call has."""
+        if not self.folder.is_file():
+            return self.folder
+        images = self._beside("images")
+        if (images / META).exists():
+            logger.info(
+                f"The images in {images} are used: an earlier call has taken them from {self.folder}."
+            )
+            return images
+        with open_source(self.folder, images) as source:
+            logger.info(f"{self.folder}: {convert(source, images):,} images are now in {images}")
+        return images
 
     def _untrained(self, run: RunFolder, made_by: str) -> Path:
         """Return the untrained model of these options, made at the first start of the run."""

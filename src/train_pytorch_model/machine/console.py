@@ -4,18 +4,21 @@ Everybody writes to `logger`; the command decides in `set_up` who listens. A lin
 it is, so that a command in it can be copied; `paragraph` is wrapped, and `summary` is cut to the terminal.
 """
 
+import html
+import importlib
 import io
 import logging
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -39,6 +42,8 @@ def set_up(is_main: bool = True, quiet: bool = False) -> None:
     stream = sys.stderr if quiet else sys.stdout
     if is_main and stream:  # None if it was closed when the program started
         handler = TerminalHandler() if not quiet and _can_redraw(stream) else _PlainHandler(stream)
+        if not quiet and (display := _display_of_kernel()):
+            handler = NotebookHandler(stream, display)
     handler.setLevel(logging.WARNING if quiet else logging.NOTSET)
     logger.handlers = [handler]
     logger.propagate = False  # libraries configure the root logger
@@ -75,7 +80,7 @@ class Bar:
     total: int
     title: str
     lines_every: int
-    live: "_LiveBar | None"
+    live: "_LiveBar | NotebookBar | None"
 
     def advance(self) -> None:
         """Count one more step as done."""
@@ -97,8 +102,9 @@ def progress_bar(total: int, title: str, done: int = 0, lines_every: int = 1) ->
 
     A log gets a line every `lines_every` steps instead; a terminal shows every update.
     """
-    terminal = next((each for each in logger.handlers if isinstance(each, TerminalHandler)), None)
-    with terminal.live_bar(total, title, done) if terminal else nullcontext() as live:
+    kinds = TerminalHandler, NotebookHandler
+    able = next((each for each in logger.handlers if isinstance(each, kinds)), None)
+    with able.live_bar(total, title, done) if able else nullcontext() as live:
         yield Bar(total, title, lines_every, live)
 
 
@@ -168,6 +174,57 @@ class _PlainHandler(logging.StreamHandler):  # type: ignore[type-arg]  # of text
         raise  # noqa: PLE0704, logging calls this while it handles the error
 
 
+class NotebookHandler(_PlainHandler):
+    """Lines, with a progress bar that is redrawn where it is, for a program in a notebook's kernel."""
+
+    def __init__(self, stream: TextIO, display: Callable[..., Any]) -> None:
+        super().__init__(stream)
+        self._display = display
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not getattr(record, "is_progress", False):  # the bar shows it
+            super().emit(record)
+
+    @contextmanager
+    def live_bar(self, total: int, title: str, done: int) -> Iterator["NotebookBar"]:
+        bar = NotebookBar(total, title, done)
+        bar.shown = self._display(bar, display_id=True)
+        try:
+            yield bar
+        finally:
+            bar.is_over = True
+            bar.shown.update(bar)
+
+
+@dataclass
+class NotebookBar:
+    """A bar as a notebook draws it."""
+
+    total: int
+    title: str
+    done: int
+    facts: Sequence[str] = ()
+    is_over: bool = False
+    shown: Any = None
+    """What IPython's `display` returned."""
+    drawn_at: float = 0.0
+
+    def advance(self) -> None:
+        self.done += 1
+        if time.monotonic() - self.drawn_at > 1 / REFRESHES_PER_SECOND:
+            self.drawn_at = time.monotonic()
+            self.shown.update(self)
+
+    def show(self, facts: Sequence[str]) -> None:
+        self.facts = facts
+
+    def _repr_html_(self) -> str:
+        if self.is_over:
+            return ""
+        facts = html.escape("  ".join((f"{self.title} {self.done}/{self.total}", *self.facts)))
+        return f'<progress value="{self.done}" max="{self.total}"></progress> {facts}'
+
+
 class _FileHandler(logging.Handler):
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -218,6 +275,15 @@ def _can_redraw(stream: TextIO) -> bool:
     """
     in_notebook = "JPY_PARENT_PID" in os.environ or "inline" in os.environ.get("MPLBACKEND", "")
     return stream.isatty() and not in_notebook and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def _display_of_kernel() -> Callable[..., Any] | None:
+    """IPython's `display`, if this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):
+        return None
+    display: Callable[..., Any] = importlib.import_module("IPython.display").display
+    return display
 
 
 def _text_of(record: logging.LogRecord) -> str:
