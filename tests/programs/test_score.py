@@ -105,6 +105,39 @@ def test_unlabelled_images_are_scored_without_an_accuracy(
     assert list(scores["file_name"]) == ["blue_101.png", "red_100.png"]
 
 
+def test_embeddings_and_what_to_label_next_are_written_beside_the_scores(
+    trained: Trained, folders: Path, tmp_path: Path
+) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for path in sorted((folders / "validation").glob("*/*.png")):
+        shutil.copyfile(path, flat / f"{path.parent.name}_{path.name}")
+    options = ("--embeddings", "float16", "--rank-by", "uncertainty", "--num-to-label", "4")
+    ended = score(trained.output, flat, tmp_path / "scores", *options)
+    assert (ended.status, ended.stderr) == (0, "")
+    scores = pd.read_csv(tmp_path / "scores" / "scores.csv")
+    embeddings = pd.read_parquet(tmp_path / "scores" / "embeddings.parquet")
+    assert list(embeddings["file_name"]) == list(scores["file_name"])
+    assert {(row.shape, row.dtype.name) for row in embeddings["embedding"]} == {((512,), "float16")}
+    to_label = pd.read_csv(tmp_path / "scores" / "to_label.csv")
+    two = scores[PROBABILITIES].apply(lambda row: row.nlargest(2).to_list(), axis=1, result_type="expand")
+    margins = (two[0] - two[1]).set_axis(scores["file_name"]).nsmallest(4)
+    assert to_label["file_name"][0] == margins.index[0]
+    assert set(to_label["file_name"]) == set(margins.index)
+    assert to_label["margin"].to_list() == pytest.approx(margins[to_label["file_name"]].to_list(), abs=2e-6)
+
+
+def test_labelled_images_are_not_proposed_for_labelling(
+    trained: Trained, folders: Path, tmp_path: Path
+) -> None:
+    assert_refused(
+        score(trained.output, folders / "validation", tmp_path / "scores", "--rank-by", "uncertainty"),
+        2,
+        "ParameterError: --rank-by proposes images to label, but every image of",
+    )
+    assert not (tmp_path / "scores").exists()
+
+
 def test_unreadable_images_are_left_out_listed_and_warned_about(trained: Trained, tmp_path: Path) -> None:
     images = paint_folders(tmp_path / "images", 3)
     (images / "blue" / "0.png").write_bytes(b"not an image")
@@ -143,12 +176,15 @@ def test_top_k_limits_the_csv_to_the_most_probable_categories(
     )
 
 
-@pytest.mark.parametrize("top_k", ["0", "-1"])
-def test_a_top_k_below_one_is_refused(trained: Trained, tmp_path: Path, top_k: str) -> None:
+@pytest.mark.parametrize("value", ["0", "-1"])
+@pytest.mark.parametrize(("option", "name"), [("--top-k", "Top k"), ("--num-to-label", "Num to label")])
+def test_a_number_below_one_is_refused(
+    trained: Trained, tmp_path: Path, option: str, name: str, value: str
+) -> None:
     assert_refused(
-        score(trained.output, tmp_path / "missing", tmp_path / "scores", "--top-k", top_k),
+        score(trained.output, tmp_path / "missing", tmp_path / "scores", option, value),
         2,
-        'ParameterError: Parameter "Top k" value should be greater than 0: --top-k is ' + top_k + ".",
+        f'ParameterError: Parameter "{name}" value should be greater than 0: {option} is {value}.',
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from train_pytorch_model.image_classifier.architectures import build
+from train_pytorch_model.image_classifier.architectures import build, family_of, head_of
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -38,6 +38,37 @@ def test_probabilities_are_float64_and_sum_to_one(resnet18: nn.Module) -> None:
     assert probabilities.shape == (5, 3)
     assert probabilities.dtype == np.float64
     assert probabilities.sum(axis=1) == pytest.approx(1, abs=1e-12)
+
+
+FAMILIES = (
+    "resnet18",
+    "densenet121",
+    "efficientnet_b0",
+    "convnext_tiny",
+    "regnet_x_400mf",
+    "mobilenet_v3_small",
+)
+OTHERS = ("vit_b_32", "swin_t", "timm:test_resnet", "timm:test_vit", "timm:test_convnext")
+
+
+@pytest.mark.parametrize("architecture", [*FAMILIES, *OTHERS])
+def test_features_are_what_the_last_layer_makes_the_logits_of(architecture: str) -> None:
+    torch.manual_seed(1)
+    side = family_of(architecture).image_size or (160 if "timm" in architecture else 64)
+    network = build(architecture, False, 3)
+    spec = ClassifierSpec(
+        architecture, False, ("a", "b", "c"), Framing(side, side, 1.0), (0.5,) * 3, (0.5,) * 3
+    )
+    pixels = torch.randint(0, 256, (2, side, side, 3), dtype=torch.uint8)
+    model = ImageClassifier(spec, network, CPU)
+    features, probabilities = model.features_and_probabilities(pixels)
+    np.testing.assert_allclose(probabilities, model.probabilities(pixels), atol=1e-6)
+    head = network.get_submodule(head_of(architecture, network))
+    with torch.inference_mode():
+        expected = head(torch.from_numpy(features)).double().softmax(dim=1).numpy()
+    assert features.dtype == np.float32
+    np.testing.assert_allclose(probabilities, expected, atol=1e-6)
+    assert len(head._forward_pre_hooks) == 0
 
 
 def test_images_of_any_size_and_number_are_classified(resnet18: nn.Module) -> None:

@@ -110,6 +110,25 @@ def test_the_log_fits_the_console(
     assert (shown.text, capsys.readouterr().err) == ("", "Warning: look\n")
 
 
+def test_a_bar_without_facts_shows_the_time_left_and_a_log_gets_lines(
+    screen: Callable[..., Screen],
+) -> None:
+    shown = screen()
+    set_up()
+    with progress_bar(100, "Scoring") as bar:
+        bar.advance(20)
+        bar.advance(30)
+        bar.log(50, "ETA 2 s")
+    assert re.search(r"Scoring .*50/100 ETA \d:\d\d:\d\d", plain(shown.text).replace("\r", "\n"))
+    shown = screen(is_terminal=False)
+    set_up()
+    with progress_bar(100, "Scoring") as bar:
+        bar.advance(20)
+        bar.advance(30)
+        bar.log(50, "ETA 2 s")
+    assert shown.text == "Scoring  50/100  ETA 2 s\n"
+
+
 def test_words_are_wrapped_on_a_narrow_terminal_and_commands_are_not(screen: Callable[..., Screen]) -> None:
     shown = screen(60)
     set_up()

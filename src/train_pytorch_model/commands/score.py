@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import tyro
 
 from train_pytorch_model.commands.processes import options_of, run_on_images
 from train_pytorch_model.commands.program import OptionalInt, Switch
@@ -38,6 +40,19 @@ class Score:
     top_k: OptionalInt = None
     """Number of most probable categories per image in scores.csv. By default all."""
 
+    embeddings: Annotated[
+        Literal["float32", "float16"] | None, tyro.conf.arg(metavar="float32|float16", help_behavior_hint="")
+    ] = None
+    """Also write embeddings.parquet: the features of each image before the last layer, in this type."""
+
+    rank_by: Annotated[
+        Literal["uncertainty"] | None, tyro.conf.arg(metavar="uncertainty", help_behavior_hint="")
+    ] = None
+    """Also write to_label.csv: which images to label next, of those without a category of the model."""
+
+    num_to_label: int = 1000
+    """Number of images in to_label.csv."""
+
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -45,6 +60,10 @@ class Score:
         """Score the images, and print the accuracy if they are labelled."""
         if self.top_k is not None and self.top_k < 1:
             raise ParameterError(out_of_range("Top k", "greater than 0", "--top-k", self.top_k))
+        if self.num_to_label < 1:
+            raise ParameterError(
+                out_of_range("Num to label", "greater than 0", "--num-to-label", self.num_to_label)
+            )
         run_on_images(
             self._score,
             lambda dataset: open_scoring_inputs(self.trained_model, dataset),
@@ -57,9 +76,10 @@ class Score:
         )
 
     def _score(self, inputs: ScoringInputs, world: "World") -> None:
-        from train_pytorch_model.stories.score import score
+        from train_pytorch_model.stories.score import ScoreOptions, score
 
-        scored = score(inputs, self.scored_dataset, self.top_k, world)
+        options = ScoreOptions(self.top_k, self.embeddings, self.num_to_label if self.rank_by else 0)
+        scored = score(inputs, self.scored_dataset, options, world)
         if scored is None:
             return
         for line in table_of(scored.first):

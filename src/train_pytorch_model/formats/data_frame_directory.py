@@ -16,18 +16,18 @@ each category in the order of class indices, float64; `Scored Labels`.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.reading import MalformedFileError
+from train_pytorch_model.formats.row_groups import RowGroups, writing_row_groups
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.image_classifier.scored_columns import LABEL_COLUMN, PROBABILITY_PREFIX
 
@@ -42,9 +42,6 @@ META_CONTENT: Mapping[str, Any] = {
 CSV = "scores.csv"
 FILE_NAME = "file_name"
 ORIGINAL = "original"
-# Each row group costs a kilobyte of memory per column until the file is closed: with one per batch and 1,000
-# categories, a million images would take 14 GB.
-ROW_GROUP_BYTES = 64 << 20
 _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
     pa.int64(): ("Numeric", "int64"),
     pa.float64(): ("Numeric", "float64"),
@@ -69,11 +66,10 @@ def writing_scores(
     """
     with (
         (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape") as csv_file,
-        ExitStack() as parquet_file,
+        writing_row_groups(root / META_CONTENT["data"]) as row_groups,
     ):
-        writer = ScoreWriter(root, columns, categories, top_k, has_originals, csv_file, parquet_file)
+        writer = ScoreWriter(columns, categories, top_k, has_originals, csv_file, row_groups)
         yield writer
-        writer.write_row_group()
     (root / "schema").mkdir()
     write_json(root / META_CONTENT["schema"], writer.describe())
     write_json(root / META_CONTENT["samples"], writer.samples)
@@ -84,16 +80,14 @@ class ScoreWriter:
 
     def __init__(
         self,
-        root: Path,
         columns: Sequence[str],
         categories: Sequence[str],
         top_k: int | None,
         has_originals: bool,
         csv_file: TextIO,
-        parquet_file: ExitStack,
+        row_groups: RowGroups,
     ) -> None:
         self.samples: list[dict[str, Any]] = []
-        self._root = root
         self._columns = sorted(
             name for name in columns if name != LABEL_COLUMN and not name.startswith(PROBABILITY_PREFIX)
         )
@@ -101,10 +95,8 @@ class ScoreWriter:
         self._probabilities = [PROBABILITY_PREFIX + name for name in categories]
         self._top_k = top_k
         self._has_originals = has_originals
-        self._csv_file, self._parquet_file = csv_file, parquet_file
-        self._parquet: pq.ParquetWriter | None = None  # opened by the first rows, which have the types
-        self._waiting: list[pa.Table] = []  # until they fill a row group
-        self._waiting_bytes = 0
+        self._csv_file, self._row_groups = csv_file, row_groups
+        self._schema: pa.Schema | None = None  # of the first rows, which have the types
         scores = self._probabilities
         if top_k is not None:
             places = range(1, min(top_k, len(categories)) + 1)
@@ -125,32 +117,19 @@ class ScoreWriter:
         """
         labels = [self._categories[index] for index in probabilities.argmax(axis=1)]
         values = {name: [row.get(name) for row in rows] for name in self._columns}
-        if self._parquet is None:
+        if self._schema is None:
             kinds = [(name, _type_of(column)) for name, column in values.items()]
             kinds += [(name, pa.float64()) for name in self._probabilities]
-            writer = pq.ParquetWriter(
-                self._root / META_CONTENT["data"], pa.schema([*kinds, (LABEL_COLUMN, pa.string())])
-            )
-            self._parquet = self._parquet_file.enter_context(writer)
-        content = self._parquet.schema
-        columns = [_array(name, values[name], content.field(name).type) for name in self._columns]
+            self._schema = pa.schema([*kinds, (LABEL_COLUMN, pa.string())])
+        columns = [_array(name, values[name], self._schema.field(name).type) for name in self._columns]
         scores = (pa.array(column) for column in probabilities.T)
-        table = pa.table([*columns, *scores, pa.array(labels)], schema=content)
-        self._waiting.append(table)
-        self._waiting_bytes += table.nbytes
-        if self._waiting_bytes >= ROW_GROUP_BYTES:
-            self.write_row_group()
+        table = pa.table([*columns, *scores, pa.array(labels)], schema=self._schema)
+        self._row_groups.write(table)
         self.samples += table.slice(0, schema.NUM_SAMPLES - len(self.samples)).to_pylist()
         others = zip(*(column.to_pylist() for column in columns), strict=True) if columns else repeat(())
         names = zip(file_names, originals, strict=True) if self._has_originals else zip(file_names)
         each = zip(names, others, self._csv_scores(probabilities), labels, strict=bool(columns))
         write_rows(self._csv_file, ([*name, *other, *score, label] for name, other, score, label in each))
-
-    def write_row_group(self) -> None:
-        """Write the waiting tables, if any."""
-        if self._parquet is not None and self._waiting:
-            self._parquet.write_table(pa.concat_tables(self._waiting))
-            self._waiting, self._waiting_bytes = [], 0
 
     def _csv_scores(self, probabilities: np.ndarray) -> list[list[str]]:
         """Return the cells of each row. Six digits are enough to read; the Parquet file has all."""
@@ -166,7 +145,7 @@ class ScoreWriter:
         """Return the content of `_schema.json`."""
         attributes = [
             schema.column(field.name, *_KINDS[field.type], is_feature=field.name == "id")
-            for field in (self._parquet.schema if self._parquet is not None else ())
+            for field in (self._schema if self._schema is not None else ())
         ]
         has_label = schema.CATEGORY_COLUMN in self._columns
         scores = {name: name for name in self._probabilities}

@@ -44,6 +44,16 @@ class ImageClassifier:
             logits: Tensor = self._model(images)
         return logits.cpu().double().softmax(dim=1).numpy(force=True)
 
+    @torch.inference_mode()
+    def features_and_probabilities(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """What the last linear layer gets, (B, F), float32, beside the `probabilities` of the same images."""
+        network = self._model[1]
+        features: list[Tensor] = []
+        head = network.get_submodule(head_of(self.spec.architecture, network))
+        with head.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0])):
+            probabilities = self.probabilities(pixels)
+        return features[0].numpy(force=True), probabilities
+
     def classify(self, images: Sequence[Image.Image]) -> np.ndarray:
         """Probabilities (number of images, categories), float64, of RGB images of any size."""
         batches = [

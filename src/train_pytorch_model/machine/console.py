@@ -21,7 +21,16 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
 from rich.text import Text
 
 TITLE_WIDTH = 12  # columns
@@ -82,18 +91,22 @@ class Bar:
     lines_every: int
     live: "_LiveBar | NotebookBar | None"
 
-    def advance(self) -> None:
-        """Count one more step as done."""
+    def advance(self, steps: int = 1) -> None:
+        """Count more steps as done."""
         if self.live:
-            self.live.advance()
+            self.live.advance(steps)
 
     def show(self, step: int, *facts: str) -> None:
         """Show facts after a step, counted from 1; the most important first, in case not all fit."""
         if self.live:
             self.live.show(facts)
         if step % self.lines_every == 0:
-            counts = f"{self.title} {step:{len(str(self.total))}}/{self.total}"
-            logger.info("  ".join((counts, *facts)), extra={"is_progress": True})
+            self.log(step, *facts)
+
+    def log(self, step: int, *facts: str) -> None:
+        """Write a line about a step, counted from 1, to a log; the bar of a terminal shows it."""
+        counts = f"{self.title} {step:{len(str(self.total))}}/{self.total}"
+        logger.info("  ".join((counts, *facts)), extra={"is_progress": True})
 
 
 @contextmanager
@@ -142,7 +155,7 @@ class TerminalHandler(logging.Handler):
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}", markup=False),
+            _Facts(table_column=Column(no_wrap=True)),
         )
         with _TwoLines(
             *columns,
@@ -240,6 +253,15 @@ class _FileHandler(logging.Handler):
                 file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n")
 
 
+class _Facts(TimeRemainingColumn):
+    """The facts of a pass; the time left, if it shows none."""
+
+    max_refresh = 0.0  # seconds for which a rendering is kept
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["facts"]) if task.fields["facts"] else Text("ETA ") + super().render(task)
+
+
 class _TwoLines(Progress):
     """A progress bar with a line of text below it."""
 
@@ -256,8 +278,8 @@ class _LiveBar:
     progress: _TwoLines
     task: TaskID
 
-    def advance(self) -> None:
-        self.progress.advance(self.task)
+    def advance(self, steps: int) -> None:
+        self.progress.advance(self.task, steps)
 
     def show(self, facts: Sequence[str]) -> None:
         task, width = self.progress.tasks[self.task], self.progress.console.width

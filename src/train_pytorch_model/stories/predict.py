@@ -1,6 +1,7 @@
 """Predict every image of a directory, batch by batch; shared by scoring and evaluation."""
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -23,8 +24,11 @@ from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageCla
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, write_bad_images
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.machine.console import logger, progress_bar
+from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.words.wording import counted
+
+LOG_EVERY_S = 30.0  # a line in the log of a job
 
 T = TypeVar("T")
 
@@ -37,6 +41,8 @@ class Predicted:
     """(B,), int64: which images of the dataset, ascending over all batches; B may be 0."""
     probabilities: np.ndarray
     """(B, C), float64; each row sums to one. C is the number of the model's categories."""
+    features: np.ndarray
+    """(B, F), float32: what the last layer gets of each image; (0, 0) for no images."""
     rejected: dict[int, str]
     """Images that could not be read: index → reason. They are not in the batch."""
 
@@ -75,14 +81,21 @@ def predict(inputs: ScoringInputs, title: str, world: World) -> Iterator[Predict
     with (
         start_readers(world) as readers,
         Loader(world.cores, readers) as loader,
-        progress_bar(rounds, title) as bar,
+        progress_bar(len(images), title) as bar,
     ):
+        started_at = logged_at = time.perf_counter()
+        done = 0
         local = _predict_local_images(classifier, images, loader, world)
         for _ in range(rounds):
             for predicted in world.gather_on_main(list(islice(local, 1))):
                 _check_finite(predicted, inputs)
                 yield predicted
-            bar.advance()
+                count = len(predicted.indices) + len(predicted.rejected)
+                bar.advance(count)
+                done += count
+                if (now := time.perf_counter()) - logged_at >= LOG_EVERY_S:
+                    logged_at, rate = now, done / (now - started_at)
+                    bar.log(done, f"ETA {duration((len(images) - done) / rate)}", f"{rate:.1f} images/s")
 
 
 def _predict_local_images(
@@ -97,10 +110,10 @@ def _predict_local_images(
 
 
 def _predict(batch: Batch, classifier: ImageClassifier) -> Predicted:
-    probabilities = np.empty((0, len(classifier.spec.categories)))
+    features, probabilities = np.empty((0, 0)), np.empty((0, len(classifier.spec.categories)))
     if len(batch.indices):
-        probabilities = classifier.probabilities(batch.images.permute(0, 2, 3, 1))
-    return Predicted(batch.indices, probabilities, batch.rejected)
+        features, probabilities = classifier.features_and_probabilities(batch.images.permute(0, 2, 3, 1))
+    return Predicted(batch.indices, probabilities, features, batch.rejected)
 
 
 def _check_finite(predicted: Predicted, inputs: ScoringInputs) -> None:

@@ -10,18 +10,34 @@ import numpy as np
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.data_frame_directory import META_CONTENT, writing_scores
+from train_pytorch_model.formats.embeddings import EMBEDDINGS, write_embeddings
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import UNLABELLED, comparable
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
+from train_pytorch_model.formats.row_groups import writing_row_groups
 from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.measures.uncertainty import MostUncertain, write_to_label
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
-from train_pytorch_model.words.errors import InvalidDatasetError
+from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
+from train_pytorch_model.words.wording import parameter
 
 OUTPUT = "scored_dataset"
 TITLE = "Scoring"
 UNKNOWN = -1
 NUM_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """What is written about the images."""
+
+    top_k: int | None = None
+    """The most probable categories of each image in the CSV; None for all."""
+    embeddings: str | None = None
+    """dtype of the features before the last layer; None for no file of them."""
+    num_to_label: int = 0
+    """The images to propose for labelling, at most; 0 for no file of them."""
 
 
 @dataclass(frozen=True)
@@ -38,30 +54,40 @@ class Scored:
     """(file, predicted category, its probability) of at most `NUM_SHOWN` images."""
 
 
-def score(inputs: ScoringInputs, output: Path, top_k: int | None, world: World) -> Scored | None:
+def score(inputs: ScoringInputs, output: Path, options: ScoreOptions, world: World) -> Scored | None:
     """Write the scored dataset of all readable images. Called on all processes; the main one writes.
 
-    With `top_k`, the CSV has only that many of the most probable categories of each row.
-
     Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` for rows that form
-    no table, `OutputDirectoryError`.
+    no table, `ParameterError` if no image is left to label, `OutputDirectoryError`.
     """
-    return predict_and_write(inputs, TITLE, world, functools.partial(_write, inputs, output, top_k))
+    targets = _targets(inputs.images, inputs.spec.categories)
+    if options.num_to_label and (targets != UNKNOWN).all():
+        raise ParameterError(
+            f"{parameter('rank_by')} proposes images to label, but every image of {inputs.images.root} has a"
+            " category that the model knows. Give images without one."
+        )
+    write = functools.partial(_write, inputs, targets, output, options)
+    return predict_and_write(inputs, TITLE, world, write)
 
 
 def _write(
-    inputs: ScoringInputs, output: Path, top_k: int | None, predictions: Iterable[Predicted]
+    inputs: ScoringInputs,
+    targets: np.ndarray,
+    output: Path,
+    options: ScoreOptions,
+    predictions: Iterable[Predicted],
 ) -> Scored:
     images, categories = inputs.images, inputs.spec.categories
-    targets = _targets(images, categories)
     rows = enumerate(images.read_rows_with_originals())
     has_originals = any(original for original, _ in islice(images.read_rows_with_originals(), 1))
     rejected: dict[int, str] = {}
     correct = labelled = 0
     first: list[tuple[str, str, float]] = []
+    uncertain = MostUncertain(options.num_to_label)
     with (
         writing_directory(output, META_CONTENT, OUTPUT) as root,
-        writing_scores(root, images.columns, categories, top_k, has_originals) as writer,
+        writing_scores(root, images.columns, categories, options.top_k, has_originals) as writer,
+        writing_row_groups(root / EMBEDDINGS) as embeddings,
     ):
         for batch in predictions:
             rejected |= batch.rejected
@@ -74,6 +100,11 @@ def _write(
                 writer.write(names, values, batch.probabilities, originals)
             except MalformedFileError as error:
                 raise InvalidDatasetError(images.title, str(error)) from error
+            if options.embeddings:
+                write_embeddings(embeddings, names, batch.features, options.embeddings)
+            if options.num_to_label:
+                is_open = targets[batch.indices] == UNKNOWN
+                uncertain.add(batch.indices[is_open], batch.probabilities[is_open], batch.features[is_open])
 
             predicted = batch.probabilities.argmax(axis=1)
             labelled += int((targets[batch.indices] != UNKNOWN).sum())
@@ -85,6 +116,8 @@ def _write(
             ]
         # Images rejected now are added to those rejected before; if all are, nothing is left.
         report_bad_images(inputs, rejected, root)
+        if options.num_to_label:
+            write_to_label(root, list(uncertain.ranked()), images, categories)
     counts = np.bincount(images.class_indices[(targets == UNKNOWN) & (images.class_indices != UNLABELLED)])
     unknown = {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}
     return Scored(len(images) - len(rejected), labelled, correct, unknown, first)

@@ -1,0 +1,88 @@
+"""Which images to label next: those that the model is least sure of, first one of each kind."""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.image_directory import ImageDirectory
+
+TO_LABEL = "to_label.csv"
+COLUMNS = ("file_name", "original", "margin", "Top 1", "Top 1 Probability", "Top 2", "Top 2 Probability")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An image that may be labelled."""
+
+    index: int
+    """In its dataset."""
+    top: tuple[int, int]
+    """The class indices of the most and the second most probable category."""
+    probabilities: tuple[float, float]
+    features: np.ndarray
+    """(F,), float32."""
+
+    @property
+    def margin(self) -> float:
+        """Between the two probabilities, from 0 to 1: 0 if the model cannot decide."""
+        return self.probabilities[0] - self.probabilities[1]
+
+
+class MostUncertain:
+    """The images with the smallest margins among any number of them, in memory for `size` of them."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._heap: list[tuple[float, int, Candidate]] = []  # the largest margin first
+
+    def add(self, indices: np.ndarray, probabilities: np.ndarray, features: np.ndarray) -> None:
+        """Add images by their indices (B,): their (B, at least two categories), and (B, F), float32."""
+        tops = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
+        best = np.take_along_axis(probabilities, tops, axis=1).tolist()
+        for row, (index, top, (first, second)) in enumerate(
+            zip(indices.tolist(), tops.tolist(), best, strict=True)
+        ):
+            rank = (second - first, -index)
+            if len(self._heap) == self._size:
+                if rank < self._heap[0][:2]:
+                    continue
+                heapq.heappop(self._heap)
+            candidate = Candidate(index, tuple(top), (first, second), features[row].copy())
+            heapq.heappush(self._heap, (*rank, candidate))
+
+    def ranked(self) -> Iterator[Candidate]:
+        """Yield the most uncertain image, then always the one least similar to all before it.
+
+        That is farthest-point order by the angle between features (Sener and Savarese 2018, Active Learning
+        for Convolutional Neural Networks: A Core-Set Approach): the first few have one of every kind.
+        """
+        left = [candidate for *_, candidate in sorted(self._heap, reverse=True, key=lambda each: each[:2])]
+        if not left:
+            return
+        features = np.stack([candidate.features for candidate in left])  # (K, F)
+        features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        similarity = np.full(len(left), -1.0, dtype=np.float32)  # to the most similar one before; -1 to 1
+        chosen = 0
+        for _ in left:
+            yield left[chosen]
+            similarity = np.maximum(similarity, features @ features[chosen])
+            similarity[chosen] = np.inf  # is done
+            chosen = int(similarity.argmin())
+
+
+def write_to_label(
+    root: Path, ranked: Sequence[Candidate], images: ImageDirectory, categories: Sequence[str]
+) -> None:
+    """Write `to_label.csv`: the images to label, in that order."""
+    originals = images.original_names(np.array([each.index for each in ranked], dtype=np.int64))
+    with (root / TO_LABEL).open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        write_rows(file, [COLUMNS])
+        for candidate, original in zip(ranked, originals, strict=True):
+            tops = zip(candidate.top, candidate.probabilities, strict=True)
+            cells = [cell for index, value in tops for cell in (categories[index], f"{value:.6f}")]
+            row = [images.file_names[candidate.index], original, f"{candidate.margin:.6f}", *cells]
+            write_rows(file, [row])
