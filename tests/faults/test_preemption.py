@@ -5,55 +5,71 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.faults.trials import Bench, Ended, Injection, Result, result_of
 
-NEW_RUN = """
+RUNS = 7
+NEW_RUNS = """
 import mlflow, sys
 client = mlflow.MlflowClient(sys.argv[1])
-run = client.create_run(client.get_experiment_by_name("train_pytorch_model").experiment_id).info.run_id
-client.log_metric(run, "Learning rate", 0.01, step=1)
-print(run)
-"""
-UPLOAD = """
-import mlflow, sys
-mlflow.MlflowClient(sys.argv[1]).log_artifacts(*sys.argv[2:])
+experiment = client.get_experiment_by_name("train_pytorch_model").experiment_id
+for _ in range(int(sys.argv[2])):
+    run = client.create_run(experiment).info
+    client.log_metric(run.run_id, "Learning rate", 0.01, step=1)
+    print(run.run_id, run.artifact_uri.removeprefix("file://"))
 """
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Path:
-    """The working directory of the job."""
-    folder = tmp_path / "node"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def run_id(bench: Bench) -> str:
+@dataclass(frozen=True)
+class MlflowRun:
     """The run that Azure ML has made for the job, with one epoch."""
-    return python(NEW_RUN, f"sqlite:///{bench.store}")
+
+    id: str
+    artifacts: Path
 
 
-def python(code: str, *arguments: str | Path) -> str:
-    command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+@pytest.fixture(scope="module")
+def runs(bench: Bench) -> list[MlflowRun]:
+    """A run for each test, and one for the job that is ended; loading MLflow takes seconds."""
+    command = [sys.executable, "-W", "ignore", "-c", NEW_RUNS, f"sqlite:///{bench.store}", str(RUNS)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [MlflowRun(run_id, Path(uri)) for run_id, uri in map(str.split, said.splitlines())]
 
 
-def preempt(bench: Bench, output: Path, node: Path, run_id: str) -> list[Injection]:
-    """Start the job and end it in its second epoch; returns what starts it again."""
-    job: list[Injection] = [
-        ("as_an_azure_job", {"folder": str(node)}),
-        ("environment", {"MLFLOW_RUN_ID": run_id}),
-    ]
+@pytest.fixture
+def run(runs: list[MlflowRun]) -> MlflowRun:
+    return runs.pop()
+
+
+@pytest.fixture(scope="module")
+def ended_job(bench: Bench, runs: list[MlflowRun], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a job leaves that is ended in its second epoch: its working directory, and its output."""
+    root = tmp_path_factory.mktemp("job")
+    (root / "node").mkdir()
     stop = ("signal_at_step", {"number": 6, "signals": [signal.SIGTERM]})
-    assert bench.train(output, injections=[*job, stop]).status == 128 + signal.SIGTERM
-    assert list(node.glob("outputs/train_pytorch_model/checkpoints/*.json"))
-    assert list(output.glob("_run/checkpoints/*.json"))
-    return job
+    started = job(root / "node", runs.pop())
+    assert bench.train(root / "trained", injections=[*started, stop]).status == 128 + signal.SIGTERM
+    assert list(root.glob("node/outputs/train_pytorch_model/checkpoints/*.json"))
+    assert list(root.glob("trained/_run/checkpoints/*.json"))
+    return root
+
+
+@pytest.fixture
+def node(ended_job: Path, output: Path) -> Path:
+    """The working directory of the job that starts again, to which everything has been restored."""
+    shutil.copytree(ended_job / "trained", output)
+    return shutil.copytree(ended_job / "node", output.with_name("node"))
+
+
+def job(node: Path, run: MlflowRun) -> list[Injection]:
+    return [
+        ("as_an_azure_job", {"folder": str(node)}),
+        ("environment", {"MLFLOW_RUN_ID": run.id}),
+    ]
 
 
 def train_again(bench: Bench, output: Path, job: list[Injection]) -> Ended:
@@ -70,40 +86,37 @@ def test_a_job_resumes_from_whatever_is_left(
     undisturbed: Callable[[int], Result],
     output: Path,
     node: Path,
-    run_id: str,
+    run: MlflowRun,
 ) -> None:
-    job = preempt(bench, output, node, run_id)
     if left.startswith("artifacts"):
         where = "outputs" if left == "artifacts" else "retry_001/outputs"
-        python(UPLOAD, f"sqlite:///{bench.store}", run_id, node / "outputs", where)
+        shutil.copytree(node / "outputs", run.artifacts / where)
     if left != "outputs":
         shutil.rmtree(node / "outputs")
     if left != "output":
         shutil.rmtree(output)
-    ended = train_again(bench, output, job)
+    ended = train_again(bench, output, job(node, run))
     assert "Resumed     in epoch 2, after " in ended.stdout
     assert "The job's run in MLflow has" not in ended.stdout
     assert result_of(output) == undisturbed(1)
 
 
 def test_a_job_that_finds_no_checkpoint_says_so_loudly(
-    bench: Bench, undisturbed: Callable[[int], Result], output: Path, node: Path, run_id: str
+    bench: Bench, undisturbed: Callable[[int], Result], output: Path, node: Path, run: MlflowRun
 ) -> None:
-    job = preempt(bench, output, node, run_id)
     shutil.rmtree(node / "outputs")
     shutil.rmtree(output)
-    said = train_again(bench, output, job)
+    said = train_again(bench, output, job(node, run))
     warning = "Warning: The job's run in MLflow has 1 epoch already, but there is no checkpoint"
     assert (said.stdout + said.stderr).count(warning) == 1
     assert result_of(output) == undisturbed(1)
 
 
 def test_a_fresh_start_leaves_the_copy_alone(
-    bench: Bench, undisturbed: Callable[[int], Result], output: Path, node: Path, run_id: str
+    bench: Bench, undisturbed: Callable[[int], Result], output: Path, node: Path, run: MlflowRun
 ) -> None:
-    job = preempt(bench, output, node, run_id)
     shutil.rmtree(node / "outputs")
-    ended = bench.train(output, "--fresh", injections=job)
+    ended = bench.train(output, "--fresh", injections=job(node, run))
     assert ended.status == 0, ended
     assert "Resumed" not in ended.stdout
     assert result_of(output) == undisturbed(1)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.faults.trials import Bench, result_of
-from tests.programs.program import run_process, run_program
+from tests.programs.program import run_process
 from tests.programs.test_score import PREDICT
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.image_classifier.decoding import decode
@@ -45,10 +45,18 @@ def trained(timm_bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path
     return output
 
 
-def scores(model: Path, images: Path, output: Path) -> pd.DataFrame:
-    ended = run_program("score", "--trained-model", model, "--dataset", images, "--scored-dataset", output)
+@pytest.fixture(scope="module")
+def scored(timm_bench: Bench, trained: Path) -> Path:
+    """The scores of the validation images."""
+    output, images = trained.with_name("scores"), timm_bench.folders / "validation"
+    ports = ("--trained-model", trained, "--dataset", images, "--scored-dataset", output)
+    ended = timm_bench.launch(["score", *map(str, ports)]).wait()
     assert ended.status == 0, ended.stderr
-    return pd.read_parquet(output / "_data.parquet").filter(like="Scored Probabilities")
+    return output
+
+
+def probabilities_in(scored: Path) -> np.ndarray:
+    return np.asarray(pd.read_parquet(scored / "_data.parquet").filter(like="Scored Probabilities"))
 
 
 def test_a_killed_run_resumes_to_the_same_model(timm_bench: Bench, trained: Path, tmp_path: Path) -> None:
@@ -56,28 +64,29 @@ def test_a_killed_run_resumes_to_the_same_model(timm_bench: Bench, trained: Path
     assert result_of(trained) == result_of(tmp_path / "undisturbed")
 
 
-def test_an_export_computes_the_scores(timm_bench: Bench, trained: Path, tmp_path: Path) -> None:
+def test_an_export_computes_the_scores(
+    timm_bench: Bench, trained: Path, scored: Path, tmp_path: Path
+) -> None:
     output, images = tmp_path / "model.onnx", timm_bench.folders / "validation"
-    ended = run_program("export", "--trained-model", trained, "--format", "onnx", "--output", output)
+    ports = ("--trained-model", trained, "--format", "onnx", "--output", output)
+    ended = timm_bench.launch(["export", *map(str, ports)]).wait()
     assert ended.status == 0, ended.stderr
     framing = open_scoring_inputs(trained, images).spec.framing
     assert (framing.height, framing.width) == (160, 160)
     pixels = [framing.apply(decode(path)) for path in sorted(images.glob("*/*"))]
     session = onnxruntime.InferenceSession(output, providers=["CPUExecutionProvider"])
     (probabilities,) = session.run(["probabilities"], {"images": np.stack(pixels).transpose(0, 3, 1, 2)})
-    expected = scores(trained, images, tmp_path / "scores")
-    np.testing.assert_allclose(probabilities, expected, atol=1e-4)
+    np.testing.assert_allclose(probabilities, probabilities_in(scored), atol=1e-4)
 
 
 def test_the_served_model_predicts_the_scores_and_requires_timm(
-    timm_bench: Bench, trained: Path, tmp_path: Path
+    timm_bench: Bench, trained: Path, scored: Path
 ) -> None:
-    images, output = timm_bench.folders / "validation", tmp_path / "scores"
-    expected = scores(trained, images, output)
-    ended = run_process(sys.executable, "-c", PREDICT, trained, images, output)
+    images = timm_bench.folders / "validation"
+    ended = run_process(sys.executable, "-c", PREDICT, trained, images, scored)
     assert ended.status == 0, ended.stderr
-    served = pd.read_json(output / "predicted.json").filter(like="Scored Probabilities")
-    np.testing.assert_allclose(np.asarray(served), np.asarray(expected), atol=1e-5)
+    served = pd.read_json(scored / "predicted.json").filter(like="Scored Probabilities")
+    np.testing.assert_allclose(np.asarray(served), probabilities_in(scored), atol=1e-5)
     assert "timm==" in (trained / "requirements.txt").read_text()
 
 
