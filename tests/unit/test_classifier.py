@@ -61,7 +61,7 @@ def test_features_are_what_the_last_layer_makes_the_logits_of(architecture: str)
     )
     pixels = torch.randint(0, 256, (2, side, side, 3), dtype=torch.uint8)
     model = ImageClassifier(spec, network, CPU)
-    features, probabilities = model.features_and_probabilities(pixels)
+    features, probabilities, _ = model.predict_with_features(pixels)
     np.testing.assert_allclose(probabilities, model.probabilities(pixels), atol=1e-6)
     head = network.get_submodule(head_of(architecture, network))
     with torch.inference_mode():

@@ -1,6 +1,7 @@
 """A served model's answers, row by row."""
 
 import base64
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from train_pytorch_model.image_classifier.classifier import BATCH_SIZE
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.serving import ServedClassifier
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.unknown import known_json
 
 PHOTO = encode(paint("red", 200, (50, 40)), "JPEG")
 BASE64 = base64.b64encode(PHOTO).decode()
@@ -27,16 +29,16 @@ class Classifier:
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    def probabilities(self, pixels: torch.Tensor) -> np.ndarray:
+    def predict(self, pixels: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
         assert pixels.shape[1:] == (8, 8, 3)
         self.batches.append(len(pixels))
         red = pixels[..., 0].double().mean(dim=(1, 2)) / 255
-        return torch.stack((red, 1 - red), dim=1).numpy()
+        return torch.stack((red, 1 - red), dim=1).numpy(), red.numpy()
 
 
 def predict(*images: object, **columns: list[str]) -> pd.DataFrame:
     table = pd.DataFrame({"image": pd.Series(images, dtype=object), **columns})
-    answer: pd.DataFrame = ServedClassifier(Classifier()).predict(table)  # type: ignore[arg-type]
+    answer: pd.DataFrame = ServedClassifier(Classifier(), Path()).predict(table)  # type: ignore[arg-type]
     return answer
 
 
@@ -93,7 +95,7 @@ def test_images_are_decoded_in_batches_and_answered_in_order() -> None:
     images = [black, white] * BATCH_SIZE
     images[5] = b"damaged"
     table = pd.DataFrame({"image": pd.Series(images, dtype=object)})
-    scored = ServedClassifier(classifier).predict(table)  # type: ignore[arg-type]
+    scored = ServedClassifier(classifier, Path()).predict(table)  # type: ignore[arg-type]
     assert classifier.batches == [BATCH_SIZE - 1, BATCH_SIZE]
     assert list(scored["Scored Labels"]) == ["b", "a", "b", "a", "b", None, *("b", "a") * (BATCH_SIZE - 3)]
 
@@ -115,3 +117,20 @@ def test_rows_and_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "MAX_FILE_BYTES", 100)
     scored = predict(BASE64, encode(paint("red", 1, (1, 1)), "PNG"))
     assert "is larger than 100" in scored["error"][0]
+
+
+def test_images_unlike_the_known_ones_are_unknown_if_asked(tmp_path: Path) -> None:
+    (tmp_path / "known.json").write_text(known_json(np.linspace(0, 1, 1001)), encoding="ascii")
+    greys = (0, 100, 200, 255)
+    images = [encode(paint("red", 200, (8, 8)).point(lambda _, v=v: v), "PNG") for v in greys]
+    table = pd.DataFrame({"image": pd.Series([*images, b"damaged"], dtype=object)})
+    served = ServedClassifier(Classifier(), tmp_path)  # type: ignore[arg-type]
+    plain = served.predict(table)
+    assert list(plain["Scored Labels"]) == ["b", "b", "a", "a", None]
+    asked = served.predict(table, {"known_fraction": 0.5})
+    assert list(asked["Scored Labels"]) == ["b", "b", "unknown", "unknown", None]
+    pd.testing.assert_frame_equal(asked.drop(columns="Scored Labels"), plain.drop(columns="Scored Labels"))
+    with pytest.raises(MlflowException, match="above 0 and at most 1"):
+        served.predict(table, {"known_fraction": 2})
+    with pytest.raises(MlflowException, match=r"no known\.json"):
+        ServedClassifier(Classifier(), tmp_path / "x").predict(table, {"known_fraction": 0.5})  # type: ignore[arg-type]

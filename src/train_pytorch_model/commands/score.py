@@ -1,5 +1,6 @@
 """`score`: predict the category of images."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,10 +10,15 @@ import tyro
 
 from train_pytorch_model.commands.processes import options_of, run_on_images
 from train_pytorch_model.commands.program import OptionalInt, Switch
+from train_pytorch_model.image_classifier.unknown import (
+    DEFAULT_KNOWN_FRACTION,
+    UnknownError,
+    read_threshold,
+)
 from train_pytorch_model.inputs.opening import ScoringInputs, open_scoring_inputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.wording import counted, parameter
 
 MAX_SHOWN = 32  # characters of a name, so that a row fits into 80
 
@@ -53,6 +59,12 @@ class Score:
     num_to_label: int = 1000
     """Number of images in to_label.csv."""
 
+    unknown: Switch = False
+    """Label images `unknown` that are less like the training images than most validation images."""
+
+    known_fraction: float = DEFAULT_KNOWN_FRACTION
+    """With --unknown, the fraction of the validation images that would not be unknown."""
+
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -64,6 +76,8 @@ class Score:
             raise ParameterError(
                 out_of_range("Num to label", "greater than 0", "--num-to-label", self.num_to_label)
             )
+        if self.unknown:
+            self._threshold()
         run_on_images(
             self._score,
             lambda dataset: open_scoring_inputs(self.trained_model, dataset),
@@ -75,10 +89,23 @@ class Score:
             quiet=self.quiet,
         )
 
+    def _threshold(self) -> float:
+        """The energy above which an image is unknown. Raises `ParameterError`."""
+        if not self.unknown:
+            return math.inf
+        try:
+            return read_threshold(self.trained_model, self.known_fraction)
+        except UnknownError as error:
+            raise ParameterError(
+                f"{parameter('unknown')} is not possible with {parameter('known_fraction')}"
+                f" {self.known_fraction} and the model {self.trained_model}: {error}"
+            ) from error
+
     def _score(self, inputs: ScoringInputs, world: "World") -> None:
         from train_pytorch_model.stories.score import ScoreOptions, score
 
-        options = ScoreOptions(self.top_k, self.embeddings, self.num_to_label if self.rank_by else 0)
+        num_to_label = self.num_to_label if self.rank_by else 0
+        options = ScoreOptions(self.top_k, self.embeddings, num_to_label, self._threshold())
         scored = score(inputs, self.scored_dataset, options, world)
         if scored is None:
             return
@@ -89,6 +116,8 @@ class Score:
         if scored.labelled:
             labelled = counted(scored.labelled, "image", "images")
             logger.info(f"Accuracy {scored.correct / scored.labelled:.1%}: {scored.correct:,} of {labelled}")
+        if self.unknown:
+            logger.info(f"Unknown: {scored.strange:,} of {counted(scored.images, 'image', 'images')}")
         if scored.unknown:
             number = counted(sum(scored.unknown.values()), "image is", "images are")
             names = [f"{name!r}: {count:,}" for name, count in scored.unknown.items()]

@@ -30,6 +30,7 @@ from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.row_groups import RowGroups, writing_row_groups
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.image_classifier.scored_columns import LABEL_COLUMN, PROBABILITY_PREFIX
+from train_pytorch_model.image_classifier.unknown import UNKNOWN_LABEL
 
 META_CONTENT: Mapping[str, Any] = {
     "type": "DataFrameDirectory",
@@ -110,12 +111,19 @@ class ScoreWriter:
         rows: Sequence[Mapping[str, Any]],
         probabilities: np.ndarray,
         originals: Sequence[str] = (),
+        is_unknown: np.ndarray | None = None,
     ) -> None:
         """Write a batch of scored rows: their files, their other columns, (B, categories) probabilities.
+
+        The label of rows that are unknown, (B,), bool, is `unknown`.
 
         Raises `MalformedFileError` if a column starts with numbers or booleans and later has another type.
         """
         labels = [self._categories[index] for index in probabilities.argmax(axis=1)]
+        if is_unknown is not None:
+            labels = [
+                UNKNOWN_LABEL if unknown else label for label, unknown in zip(labels, is_unknown, strict=True)
+            ]
         values = {name: [row.get(name) for row in rows] for name in self._columns}
         if self._schema is None:
             kinds = [(name, _type_of(column)) for name, column in values.items()]

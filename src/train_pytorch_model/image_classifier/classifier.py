@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .architectures import build, head_of
 from .normalization import Normalize
 from .spec import ClassifierSpec
+from .unknown import energies_of
 from .weights import fold_extra_head, read_state_dict
 
 BATCH_SIZE = 64
@@ -35,24 +36,29 @@ class ImageClassifier:
         network.load_state_dict(fold_extra_head(state, head_of(spec.architecture, network)))
         return cls(spec, network, device)
 
-    @torch.inference_mode()
     def probabilities(self, pixels: Tensor) -> np.ndarray:
         """(B, H, W, 3), uint8 → (B, categories), float64; each row sums to one."""
+        return self.predict(pixels)[0]
+
+    @torch.inference_mode()
+    def predict(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """The `probabilities`, and (B,), float64: how unlike the training images they are, `energies_of`."""
         images = pixels.to(self._device).permute(0, 3, 1, 2)  # (B, 3, H, W), channels last
         # By default cuDNN may use TF32, whose 10-bit mantissas change probabilities by 1e-3.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             logits: Tensor = self._model(images)
-        return logits.cpu().double().softmax(dim=1).numpy(force=True)
+        logits = logits.cpu().double()
+        return logits.softmax(dim=1).numpy(force=True), energies_of(logits.numpy(force=True))
 
     @torch.inference_mode()
-    def features_and_probabilities(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """What the last linear layer gets, (B, F), float32, beside the `probabilities` of the same images."""
+    def predict_with_features(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the last linear layer gets, (B, F), float32, beside what `predict` returns."""
         network = self._model[1]
         features: list[Tensor] = []
         head = network.get_submodule(head_of(self.spec.architecture, network))
         with head.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0])):
-            probabilities = self.probabilities(pixels)
-        return features[0].numpy(force=True), probabilities
+            probabilities, energies = self.predict(pixels)
+        return features[0].numpy(force=True), probabilities, energies
 
     def classify(self, images: Sequence[Image.Image]) -> np.ndarray:
         """Probabilities (number of images, categories), float64, of RGB images of any size."""

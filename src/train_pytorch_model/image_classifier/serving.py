@@ -20,8 +20,16 @@ from .classifier import BATCH_SIZE, ImageClassifier
 from .decoding import UnreadableImageError
 from .device import best_device
 from .pixels import read_pixels
-from .scored_columns import ERROR_COLUMN, IMAGE_COLUMN, LABEL_COLUMN, NAME_COLUMN, PROBABILITY_PREFIX
+from .scored_columns import (
+    ERROR_COLUMN,
+    IMAGE_COLUMN,
+    KNOWN_FRACTION,
+    LABEL_COLUMN,
+    NAME_COLUMN,
+    PROBABILITY_PREFIX,
+)
 from .spec import ClassifierSpec
+from .unknown import UNKNOWN_LABEL, UnknownError, read_threshold
 
 MAX_ROWS = 100_000
 MAX_FILE_BYTES = 64 << 20
@@ -32,11 +40,15 @@ _AZURE_RESPONSE = "azureml_inference_server_http.api.aml_response"
 class ServedClassifier:
     """The Python model that MLflow calls."""
 
-    def __init__(self, classifier: ImageClassifier) -> None:
-        self._classifier = classifier
+    def __init__(self, classifier: ImageClassifier, folder: Path) -> None:
+        """`folder` is the model directory."""
+        self._classifier, self._folder = classifier, folder
 
-    def predict(self, model_input: pd.DataFrame) -> Any:
+    def predict(self, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Predictions, row by row; an image that cannot be read has an `error` instead.
+
+        With a `known_fraction` below 1 in `params`, the label of an image that is less like the training
+        images than that fraction of the validation images is `unknown`.
 
         If no image can be read, the request is refused: see `_refuse`. Memory is bounded by that of a batch.
         """
@@ -48,7 +60,12 @@ class ServedClassifier:
         values, categories = list(model_input[IMAGE_COLUMN]), self._classifier.spec.categories
         if len(values) > MAX_ROWS:
             return _refuse(f"{len(values):,} images at once are more than {MAX_ROWS:,}: divide the table.")
+        try:
+            threshold = read_threshold(self._folder, float((params or {}).get(KNOWN_FRACTION, 1.0)))
+        except (UnknownError, ValueError, TypeError) as error:
+            return _refuse(f"There is no answer with the parameter `{KNOWN_FRACTION}`: {error}")
         probabilities = np.full((len(values), len(categories)), np.nan)
+        energies = np.full(len(values), np.nan)
         errors: list[str | None] = [None] * len(values)
         for start in range(0, len(values), BATCH_SIZE):
             pixels, rows = [], []
@@ -59,10 +76,13 @@ class ServedClassifier:
                 except UnreadableImageError as error:
                     errors[row] = str(error)
             if rows:
-                probabilities[rows] = self._classifier.probabilities(torch.from_numpy(np.stack(pixels)))
+                predicted = self._classifier.predict(torch.from_numpy(np.stack(pixels)))
+                probabilities[rows], energies[rows] = predicted
         if values and all(errors):
             return _refuse(f"None of the images can be read ({len(values):,} given). The first: {errors[0]}.")
-        return _table(probabilities, categories, errors, model_input.get(NAME_COLUMN))
+        table = _table(probabilities, categories, errors, model_input.get(NAME_COLUMN))
+        table.loc[energies > threshold, LABEL_COLUMN] = UNKNOWN_LABEL
+        return table
 
     def _pixels(self, value: object) -> np.ndarray:
         """The (height, width, 3) that the network sees of an image file. Raises `UnreadableImageError`."""
@@ -131,4 +151,4 @@ def _refuse(reason: str) -> Any:
 
 def _load_pyfunc(path: str, model_config: dict[str, Any]) -> ServedClassifier:
     spec = ClassifierSpec.from_mapping(model_config)
-    return ServedClassifier(ImageClassifier.load(spec, Path(path), best_device()))
+    return ServedClassifier(ImageClassifier.load(spec, Path(path), best_device()), Path(path).parent)

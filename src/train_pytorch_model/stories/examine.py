@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.image_classifier.unknown import energies_of
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
 from train_pytorch_model.loop.batches import Batches
 from train_pytorch_model.loop.engine import Engine
@@ -55,6 +56,8 @@ class Examined:
     """On the validation images that do not look like a training image; None without any."""
     training_hashes: np.ndarray
     """(N, 16), uint8: perceptual hashes of the given training images; zeros for those without."""
+    energies: np.ndarray
+    """(N,), float64: how unlike the training images the validation images are; (0,) without logits."""
     suspects: Sequence[Suspect]
     """Images whose category is probably wrong, the most suspicious first."""
 
@@ -125,6 +128,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         twins=twins,
         accuracy_without_twins=without,
         training_hashes=hashes[: len(inputs.training)],
+        energies=energies_of(logits / temperature.value) if len(logits) else np.empty(0),
         suspects=_rows_of(suspects),
     )
 

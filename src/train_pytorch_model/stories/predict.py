@@ -43,6 +43,8 @@ class Predicted:
     """(B, C), float64; each row sums to one. C is the number of the model's categories."""
     features: np.ndarray
     """(B, F), float32: what the last layer gets of each image; (0, 0) for no images."""
+    energies: np.ndarray
+    """(B,), float64: how unlike the training images they are, `image_classifier.unknown`."""
     rejected: dict[int, str]
     """Images that could not be read: index → reason. They are not in the batch."""
 
@@ -110,10 +112,12 @@ def _predict_local_images(
 
 
 def _predict(batch: Batch, classifier: ImageClassifier) -> Predicted:
-    features, probabilities = np.empty((0, 0)), np.empty((0, len(classifier.spec.categories)))
+    features, energies = np.empty((0, 0)), np.empty(0)
+    probabilities = np.empty((0, len(classifier.spec.categories)))
     if len(batch.indices):
-        features, probabilities = classifier.features_and_probabilities(batch.images.permute(0, 2, 3, 1))
-    return Predicted(batch.indices, probabilities, features, batch.rejected)
+        pixels = batch.images.permute(0, 2, 3, 1)
+        features, probabilities, energies = classifier.predict_with_features(pixels)
+    return Predicted(batch.indices, probabilities, features, energies, batch.rejected)
 
 
 def _check_finite(predicted: Predicted, inputs: ScoringInputs) -> None:

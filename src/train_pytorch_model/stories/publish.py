@@ -20,6 +20,7 @@ from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.run_folder import METRICS, MODEL_CARD, REPORT, TRAINED_MODEL, write_metrics
 from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.image_classifier.unknown import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs
@@ -118,6 +119,8 @@ def _build(
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if state.progress.bad_images:
         write_bad_images(root / BAD_IMAGES, state.progress.bad_images)
+    if examined and len(examined.energies):
+        (root / KNOWN).write_text(known_json(examined.energies), encoding="ascii")
     if examined and examined.suspects:
         write_suspects(root / SUSPECTS, examined.suspects)
     write_metrics(root / METRICS, state.progress.history)

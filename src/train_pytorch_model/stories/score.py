@@ -1,6 +1,7 @@
 """Write the predictions for every image of a directory."""
 
 import functools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +17,7 @@ from train_pytorch_model.formats.listing import UNLABELLED, comparable
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.row_groups import writing_row_groups
+from train_pytorch_model.image_classifier.unknown import UNKNOWN_LABEL
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.measures.uncertainty import MostUncertain, write_to_label
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
@@ -38,6 +40,8 @@ class ScoreOptions:
     """dtype of the features before the last layer; None for no file of them."""
     num_to_label: int = 0
     """The images to propose for labelling, at most; 0 for no file of them."""
+    threshold: float = math.inf
+    """The energy above which an image is labelled `unknown`."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class Scored:
     correct: int
     unknown: dict[str, int]
     """A category that the model does not know → the number of its images."""
+    strange: int
+    """Images that are answered with `unknown`."""
     first: list[tuple[str, str, float]]
     """(file, predicted category, its probability) of at most `NUM_SHOWN` images."""
 
@@ -81,7 +87,7 @@ def _write(
     rows = enumerate(images.read_rows_with_originals())
     has_originals = any(original for original, _ in islice(images.read_rows_with_originals(), 1))
     rejected: dict[int, str] = {}
-    correct = labelled = 0
+    correct = labelled = strange = 0
     first: list[tuple[str, str, float]] = []
     uncertain = MostUncertain(options.num_to_label)
     with (
@@ -97,7 +103,8 @@ def _write(
             read_rows = [next(row for number, row in rows if number == index) for index in batch.indices]
             originals, values = zip(*read_rows, strict=True)
             try:
-                writer.write(names, values, batch.probabilities, originals)
+                is_unknown = batch.energies > options.threshold
+                writer.write(names, values, batch.probabilities, originals, is_unknown)
             except MalformedFileError as error:
                 raise InvalidDatasetError(images.title, str(error)) from error
             if options.embeddings:
@@ -107,12 +114,13 @@ def _write(
                 uncertain.add(batch.indices[is_open], batch.probabilities[is_open], batch.features[is_open])
 
             predicted = batch.probabilities.argmax(axis=1)
+            strange += int(is_unknown.sum())
             labelled += int((targets[batch.indices] != UNKNOWN).sum())
             correct += int((targets[batch.indices] == predicted).sum())
-            shown = zip(names, predicted, batch.probabilities.max(axis=1), strict=True)
+            shown = zip(names, predicted, batch.probabilities.max(axis=1), is_unknown, strict=True)
             first += [
-                (name, categories[index], float(probability))
-                for name, index, probability in islice(shown, NUM_SHOWN - len(first))
+                (name, UNKNOWN_LABEL if strange_ else categories[index], float(probability))
+                for name, index, probability, strange_ in islice(shown, NUM_SHOWN - len(first))
             ]
         # Images rejected now are added to those rejected before; if all are, nothing is left.
         report_bad_images(inputs, rejected, root)
@@ -120,7 +128,7 @@ def _write(
             write_to_label(root, list(uncertain.ranked()), images, categories)
     counts = np.bincount(images.class_indices[(targets == UNKNOWN) & (images.class_indices != UNLABELLED)])
     unknown = {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}
-    return Scored(len(images) - len(rejected), labelled, correct, unknown, first)
+    return Scored(len(images) - len(rejected), labelled, correct, unknown, strange, first)
 
 
 def _targets(images: ImageDirectory, categories: tuple[str, ...]) -> np.ndarray:

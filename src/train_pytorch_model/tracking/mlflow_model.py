@@ -15,6 +15,7 @@ from train_pytorch_model.image_classifier.architectures import is_of_timm
 from train_pytorch_model.image_classifier.scored_columns import (
     ERROR_COLUMN,
     IMAGE_COLUMN,
+    KNOWN_FRACTION,
     LABEL_COLUMN,
     NAME_COLUMN,
     PROBABILITY_PREFIX,
@@ -42,7 +43,7 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
     import mlflow
     import pandas as pd
     from mlflow.models import Model, ModelSignature
-    from mlflow.types import ColSpec, Schema
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
     weights = root / "model"
     packages = [*SERVING_PACKAGES, *(["timm"] if is_of_timm(spec.architecture) else [])]
@@ -67,6 +68,7 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
                 outputs=Schema(
                     [*outputs, *(ColSpec("string", name) for name in (LABEL_COLUMN, ERROR_COLUMN))]
                 ),
+                params=ParamSchema([ParamSpec(KNOWN_FRACTION, "double", 1.0)]),
             ),
             metadata=dict(facts),
             input_example=pd.DataFrame({IMAGE_COLUMN: [example]}),

@@ -1,0 +1,59 @@
+"""Whether an image is unlike those that a model was trained on, so that no category should be answered.
+
+The score is the free energy of its logits, -log(sum(exp(logits))): it is low where the evidence for any
+category is strong (Liu et al. 2020, Energy-based Out-of-distribution Detection). `known.json`, beside the
+weights, has the scores of the validation images, by which a threshold is chosen:
+
+    {"energies": [-9.1, …, 2.3]}     their quantiles at 0, 0.5 %, … 100 %
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+KNOWN = "known.json"
+UNKNOWN_LABEL = "unknown"
+DEFAULT_KNOWN_FRACTION = 0.99
+NUM_QUANTILES = 201
+MAX_BYTES = 1 << 16
+
+
+class UnknownError(Exception):
+    """There is no threshold; the text says why."""
+
+
+def energies_of(logits: np.ndarray) -> np.ndarray:
+    """(N,), float64: how unlike the training images are those with the logits (N, C)."""
+    largest = logits.max(axis=1)
+    energies: np.ndarray = -largest - np.log(np.exp(logits - largest[:, None].astype(np.float64)).sum(axis=1))
+    return energies
+
+
+def known_json(energies: np.ndarray) -> str:
+    """The content of `known.json`, from the energies (N,) of at least one validation image."""
+    quantiles = np.quantile(energies, np.linspace(0, 1, NUM_QUANTILES))
+    return json.dumps({"energies": [round(value, 6) for value in quantiles.tolist()]})
+
+
+def read_threshold(folder: Path, known_fraction: float) -> float:
+    """The energy above which an image of this model directory is unknown.
+
+    This fraction of the validation images, in (0, 1], is below; with 1 no image is unknown. Raises
+    `UnknownError`.
+    """
+    if not 0 < known_fraction <= 1:
+        raise UnknownError(f"it should be above 0 and at most 1, and is {known_fraction}.")
+    if known_fraction == 1:
+        return np.inf
+    path = folder / KNOWN
+    try:
+        with path.open("rb") as file:
+            energies = np.asarray(json.loads(file.read(MAX_BYTES))["energies"], np.float64)
+        if energies.shape != (NUM_QUANTILES,) or not np.isfinite(energies).all():
+            raise ValueError(f"{NUM_QUANTILES} numbers are expected")
+    except FileNotFoundError as error:
+        raise UnknownError(f"the model directory has no {KNOWN}: train the model again.") from error
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UnknownError(f"{KNOWN} cannot be read: {error}.") from error
+    return float(np.quantile(energies, known_fraction))
