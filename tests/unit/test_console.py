@@ -306,13 +306,13 @@ class Shown:
 def test_a_notebook_draws_one_bar_again_and_lines_for_the_rest() -> None:
     stream, shown = io.StringIO(), Shown()
     logger.addHandler(NotebookHandler(stream, shown))
-    with progress_bar(2, "Epoch 1/5") as bar:
+    with progress_bar(3, "Epoch 1/5") as bar:
         bar.show(1, "loss <1>")
-        bar.advance()
+        bar.advance(2)
     logger.info("done")
     assert stream.getvalue() == "done\n"
     assert shown.pages == [
-        '<progress value="0" max="2"></progress> Epoch 1/5 0/2',
-        '<progress value="1" max="2"></progress> Epoch 1/5 1/2  loss &lt;1&gt;',
+        '<progress value="0" max="3"></progress> Epoch 1/5 0/3',
+        '<progress value="2" max="3"></progress> Epoch 1/5 2/3  loss &lt;1&gt;',
         "",
     ]

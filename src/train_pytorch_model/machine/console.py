@@ -222,8 +222,8 @@ class NotebookBar:
     """What IPython's `display` returned."""
     drawn_at: float = 0.0
 
-    def advance(self) -> None:
-        self.done += 1
+    def advance(self, steps: int) -> None:
+        self.done += steps
         if time.monotonic() - self.drawn_at > 1 / REFRESHES_PER_SECOND:
             self.drawn_at = time.monotonic()
             self.shown.update(self)
