@@ -92,7 +92,7 @@ def test_a_trained_directory_is_complete(trained: Trained) -> None:
         *("_meta.yaml", "_samples.json", "_schema.json", "index_to_label.csv", "model", "model_spec.yaml"),
         *("MLmodel", "code", "conda.yaml", "input_example.json", "python_env.yaml", "requirements.txt"),
         *("serving_input_example.json", "manifest.json", "metrics.jsonl", "report.html", "model_card.md"),
-        "image_hashes.bin",
+        *("image_hashes.bin", "known.json"),
     }
     assert [path.name for path in trained.output.parent.iterdir()] == [trained.output.name]
     meta = yaml.safe_load((trained.output / "_meta.yaml").read_text())
