@@ -278,5 +278,5 @@ def test_truncated_weights_are_refused(folders: Path, untrained: Path, output: P
         run_program(*train_arguments(folders, model, output)),
         3,
         f'InvalidModelDirectoryError: ModelDirectory "Untrained model {model}" is invalid. Reason: ',
-        "it is not a torch.save file",
+        "or is incomplete",
     )

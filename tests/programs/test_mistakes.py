@@ -104,9 +104,14 @@ def test_an_unknown_flag_is_named(folders: Path, untrained: Path, output: Path) 
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("arguments", [(), ("trane",)])
-def test_a_missing_or_unknown_verb_is_refused(arguments: tuple[str, ...]) -> None:
-    ended = run_program(*arguments)
+def test_the_program_alone_prints_its_help() -> None:
+    ended = run_program()
+    assert (ended.status, ended.stderr) == (0, "")
+    assert "--help" in ended.stdout
+
+
+def test_an_unknown_verb_is_refused() -> None:
+    ended = run_program("trane")
     assert ended.status == 2
     assert "train" in ended.stderr
     assert "Traceback" not in ended.stderr
