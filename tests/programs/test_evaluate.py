@@ -151,7 +151,7 @@ def test_a_file_name_that_is_not_valid_utf8_is_still_written(trained: Trained, t
 
 
 def test_a_category_without_images_is_a_warning(trained: Trained, tmp_path: Path) -> None:
-    images = paint_folders(tmp_path / "images", 2, ("blue", "red"))
+    images = paint_folders(tmp_path / "images", 2, ("blue", "red"), first=200)
     ended = evaluate(trained.output, images, tmp_path / "evaluation", "--quiet")
     assert (ended.status, ended.stdout) == (0, "")
     assert ended.stderr == f"Warning: Dataset \"{images}\" has no image of category\n  'green'\n"

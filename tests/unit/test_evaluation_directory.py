@@ -61,6 +61,8 @@ def test_metrics_are_one_json_object(written: Path) -> None:
         {
             "images": 6,
             "left_out": 2,
+            "images_like_training_images": None,
+            "accuracy_without_them": None,
             "baseline_accuracy": 0.5,
             "accuracy": 4 / 6,
             "top5_accuracy": 1,

@@ -4,6 +4,8 @@
                            extension: {}
     metrics.json           one JSON object; fractions are from 0 to 1:
                              images, left_out                   images evaluated; images that cannot be read
+                             images_like_training_images        null if the model does not know its own
+                             accuracy_without_them              on the other images; null without any
                              accuracy, top5_accuracy, balanced_accuracy
                              accuracy_interval                  [lower, upper] bound of the 95 % interval
                              baseline_accuracy                  of always guessing the largest category
@@ -52,6 +54,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.measures.coverage import Answered
 from train_pytorch_model.measures.evaluation import Averages, CalibrationBin, Evaluation, Outcomes, PerClass
+from train_pytorch_model.measures.twins import Familiar
 from train_pytorch_model.measures.verdict import baseline_of
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
@@ -109,6 +112,7 @@ def write_numbers(
     categories: Sequence[str],
     mistakes: Iterable[Prediction],
     left_out: int,
+    familiar: Familiar | None = None,
 ) -> None:
     """Write the metrics and all tables of the evaluation; `categories` are the names by class index."""
     per_class = category_rows(evaluation.per_class, categories)
@@ -116,6 +120,8 @@ def write_numbers(
     metrics = {
         "images": evaluation.images,
         "left_out": left_out,
+        "images_like_training_images": familiar.images if familiar else None,
+        "accuracy_without_them": familiar.accuracy_without if familiar else None,
         "accuracy": evaluation.accuracy,
         "accuracy_interval": evaluation.accuracy_interval,
         "baseline_accuracy": baseline_of(evaluation),

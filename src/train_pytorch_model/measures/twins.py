@@ -60,6 +60,36 @@ class Twins:
         return float(others.mean()) if len(others) else None
 
 
+@dataclass(frozen=True)
+class Familiar:
+    """Evaluated images that look like an image on which the model was trained."""
+
+    images: int
+    accuracy_without: float | None
+    """The accuracy on the others; None without any."""
+
+    def describe(self, evaluated: int) -> str:
+        """What that means for the accuracy on all `evaluated` images."""
+        images = counted(evaluated, "image looks", "images look")
+        rest = "there are no others"
+        if self.accuracy_without is not None:
+            rest = f"on the others the accuracy is {self.accuracy_without:.1%}"
+        return f"{self.images:,} of {images} like an image on which the model was trained: {rest}."
+
+
+def compare_with_training(known: np.ndarray, hashes: np.ndarray, is_hit: np.ndarray) -> Familiar | None:
+    """Compare evaluated images with the hashes (K, 16) of the training images; None if there are none.
+
+    `hashes` (N, 16), uint8, and `is_hit` (N,), bool, are of the evaluated images.
+    """
+    if len(known) == 0:
+        return None
+    found = find_pairs(np.concatenate([known, hashes]), len(known))
+    is_seen = _seen(found, len(known), len(hashes))
+    others = is_hit[~is_seen]
+    return Familiar(int(is_seen.sum()), float(others.mean()) if len(others) else None)
+
+
 def find_twins(
     training: ImageDirectory, validation: ImageDirectory, identical: np.ndarray, hashes: np.ndarray
 ) -> Twins:

@@ -49,14 +49,19 @@ def render(
     galleries: Sequence[Gallery],
     files: Mapping[str, Sequence[str]],
     left_out: int,
+    familiar: str = "",
 ) -> str:
-    """Render the page; `files` are those of `files_of_cells`, and `left_out` images could not be read."""
+    """Render the page; `files` are those of `files_of_cells`, and `left_out` images could not be read.
+
+    `familiar` says how many of the images look like training images.
+    """
     return render_page(
         "evaluation.html",
         **common_values(evaluation, spec),
         dataset_name=dataset_name,
         absent=without_images(evaluation.per_class.support, spec.categories),
         left_out=left_out,
+        familiar=familiar,
         galleries=galleries,
         files=files,
     )

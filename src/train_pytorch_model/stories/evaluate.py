@@ -9,6 +9,8 @@ import numpy as np
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.inputs.twins import read_image_hashes
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.measures import evaluation
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
 from train_pytorch_model.measures.evaluation_directory import (
@@ -18,6 +20,7 @@ from train_pytorch_model.measures.evaluation_directory import (
     prediction_rows,
     write_numbers,
 )
+from train_pytorch_model.measures.twins import compare_with_training
 from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of, render
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 
@@ -33,18 +36,24 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | 
     Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` if too many images
     turn out to be unreadable, `OutputDirectoryError`.
     """
-    return predict_and_write(inputs, TITLE, world, functools.partial(_write, inputs, output))
+    return predict_and_write(inputs, TITLE, world, functools.partial(_write, inputs, output), hashed=True)
 
 
 def _write(inputs: ScoringInputs, output: Path, predictions: Iterable[Predicted]) -> Evaluation:
     categories = inputs.spec.categories
     with writing_directory(output, META_CONTENT, OUTPUT) as root:
-        outcomes, indices, rejected = _join(predictions, inputs.images.class_indices)
+        outcomes, indices, rejected, hashes = _join(predictions, inputs.images.class_indices)
         left_out = report_bad_images(inputs, rejected, root)
         evaluated = evaluation.evaluate(outcomes, len(categories))
 
+        familiar = compare_with_training(
+            read_image_hashes(inputs.model.root), hashes, outcomes.target_ranks == 0
+        )
+        seen = familiar.describe(evaluated.images) if familiar and familiar.images else ""
+        if seen:
+            logger.warning(seen)
         mistakes = prediction_rows(outcomes, evaluated.mistakes, inputs.images, indices)
-        write_numbers(root, evaluated, categories, mistakes, left_out)
+        write_numbers(root, evaluated, categories, mistakes, left_out, familiar)
         galleries = galleries_of(
             evaluated,
             outcomes,
@@ -54,20 +63,24 @@ def _write(inputs: ScoringInputs, output: Path, predictions: Iterable[Predicted]
             inputs.spec.framing.colours,
         )
         files = files_of_cells(outcomes, inputs.images, indices)
-        page = render(evaluated, inputs.spec, inputs.images.root.resolve().name, galleries, files, left_out)
+        page = render(
+            evaluated, inputs.spec, inputs.images.root.resolve().name, galleries, files, left_out, seen
+        )
         (root / PAGE).write_text(page, encoding="utf-8")
     return evaluated
 
 
 def _join(
     predictions: Iterable[Predicted], class_indices: np.ndarray
-) -> tuple[Outcomes, np.ndarray, dict[int, str]]:
-    """Return the outcomes, the indices of their images (N,), and the unreadable images: index → reason."""
+) -> tuple[Outcomes, np.ndarray, dict[int, str], np.ndarray]:
+    """Return the outcomes, the indices of their images (N,), the unreadable ones, and hashes (N, 16)."""
     outcomes: list[Outcomes] = []
     indices: list[np.ndarray] = []
+    hashes: list[np.ndarray] = []
     rejected: dict[int, str] = {}
     for batch in predictions:
         outcomes.append(evaluation.outcomes_of(class_indices[batch.indices], batch.probabilities))
         indices.append(batch.indices)
+        hashes.append(batch.hashes)
         rejected |= batch.rejected
-    return evaluation.join(outcomes), np.concatenate(indices), rejected
+    return evaluation.join(outcomes), np.concatenate(indices), rejected, np.concatenate(hashes)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import TypeVar
 
 import numpy as np
 
+from train_pytorch_model.data.cache_plan import CachePlan, open_caches
+from train_pytorch_model.data.decode_cache import NO_CACHES, Caches
 from train_pytorch_model.data.loader import (
     Batch,
     Loader,
     Pass,
+    num_readers,
     read_for_inference,
     start_readers,
 )
@@ -23,6 +27,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, write_bad_images
 from train_pytorch_model.inputs.opening import ScoringInputs
+from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.networks.models import build_model
@@ -47,16 +52,22 @@ class Predicted:
     """(B,), float64: how unlike the training images they are, `image_classifier.unknown`."""
     rejected: dict[int, str]
     """Images that could not be read: index → reason. They are not in the batch."""
+    hashes: np.ndarray
+    """(B, 16), uint8: the perceptual hashes of the images; zeros if they are not wanted."""
 
 
 def predict_and_write(
-    inputs: ScoringInputs, title: str, world: World, write: Callable[[Iterator[Predicted]], T]
+    inputs: ScoringInputs,
+    title: str,
+    world: World,
+    write: Callable[[Iterator[Predicted]], T],
+    hashed: bool = False,
 ) -> T | None:
     """Predict all images on all processes, and `write` what the main one gets; the others return None.
 
-    `title` says what for, such as `Scoring`.
+    `title` says what for, such as `Scoring`; `hashed` computes perceptual hashes, too.
     """
-    predictions = predict(inputs, title, world)
+    predictions = predict(inputs, title, world, hashed)
     if world.is_main:
         for warning in inputs.warnings:
             logger.warning(warning)
@@ -66,7 +77,7 @@ def predict_and_write(
     return None
 
 
-def predict(inputs: ScoringInputs, title: str, world: World) -> Iterator[Predicted]:
+def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool = False) -> Iterator[Predicted]:
     """Predict all images.
 
     The main process gets the batches of all processes, in image order. The others must iterate as well, and
@@ -79,15 +90,21 @@ def predict(inputs: ScoringInputs, title: str, world: World) -> Iterator[Predict
         f"{title} {counted(len(images), 'image', 'images')} at {size},"
         f" {counted(len(spec.categories), 'category', 'categories')}, on {world.size} x {world.device.type}"
     )
+    # A cache for hashes alone, of this process.
+    hashing = CachePlan(int(images.rows[-1]) + 1, 0, 0, "", num_readers(world))
+    alone = World(0, 1, 0, 1, world.device)
     rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, a process may have no batch
     with (
+        open_caches(hashing, alone) if hashed else nullcontext(NO_CACHES) as caches,
         start_readers(world) as readers,
         Loader(world.cores, readers) as loader,
         progress_bar(len(images), title) as bar,
     ):
+        if readers is not None:
+            readers.share(caches.shared)
         started_at = logged_at = time.perf_counter()
         done = 0
-        local = _predict_local_images(classifier, images, loader, world)
+        local = _predict_local_images(classifier, images, loader, world, caches)
         for _ in range(rounds):
             for predicted in world.gather_on_main(list(islice(local, 1))):
                 _check_finite(predicted, inputs)
@@ -101,23 +118,26 @@ def predict(inputs: ScoringInputs, title: str, world: World) -> Iterator[Predict
 
 
 def _predict_local_images(
-    classifier: ImageClassifier, images: ImageDirectory, loader: Loader, world: World
+    classifier: ImageClassifier, images: ImageDirectory, loader: Loader, world: World, caches: Caches
 ) -> Iterator[Predicted]:
     """Predict this process's batches, without communicating with the others."""
     framing = classifier.spec.framing
     plan = plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
-    read = read_for_inference(images, framing)
+    read = read_for_inference(images, framing, caches.training)
     for batch in loader.batches(Pass("prediction", plan, read, images.class_indices, framing)):
-        yield _predict(batch, classifier)
+        hashes = np.zeros((len(batch.indices), NUM_BYTES), np.uint8)
+        if len(caches.hashes):
+            hashes = caches.hashes[images.rows[batch.indices]]
+        yield _predict(batch, classifier, hashes)
 
 
-def _predict(batch: Batch, classifier: ImageClassifier) -> Predicted:
+def _predict(batch: Batch, classifier: ImageClassifier, hashes: np.ndarray) -> Predicted:
     features, energies = np.empty((0, 0)), np.empty(0)
     probabilities = np.empty((0, len(classifier.spec.categories)))
     if len(batch.indices):
         pixels = batch.images.permute(0, 2, 3, 1)
         features, probabilities, energies = classifier.predict_with_features(pixels)
-    return Predicted(batch.indices, probabilities, features, energies, batch.rejected)
+    return Predicted(batch.indices, probabilities, features, energies, batch.rejected, hashes)
 
 
 def _check_finite(predicted: Predicted, inputs: ScoringInputs) -> None:

@@ -22,10 +22,11 @@ from train_pytorch_model.measures.evaluation_directory import (
     CONFUSION_MATRIX,
     confusion_matrix_csv,
 )
-from train_pytorch_model.measures.twins import TWINS, twins_csv
+from train_pytorch_model.measures.twins import TWINS, twins_csv, verdict
 from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
 from train_pytorch_model.pages.suspects_gallery import suspects_gallery
+from train_pytorch_model.pages.twins_gallery import twins_gallery
 from train_pytorch_model.stories.examine import Examined
 from train_pytorch_model.stories.training_batch import training_gallery
 from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
@@ -81,6 +82,12 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
                 ),
                 *galleries_of(
                     evaluated, outcomes, inputs.validation, indices, colours=inputs.framing.colours
+                ),
+                *twins_gallery(
+                    examined.twins.rows,
+                    (inputs.training, inputs.validation),
+                    verdict(examined.twins, evaluated.accuracy, examined.accuracy_without_twins),
+                    inputs.framing.colours,
                 ),
                 training_gallery(plan, training),
             ],
