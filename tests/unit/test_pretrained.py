@@ -73,7 +73,7 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(cache: Path) -> None:
     ("answer", "reason"),
     [
         pytest.param(b"HTTP/1.0 404 Not Found\r\n\r\n", "HTTP Error 404: Not Found", id="an error"),
-        pytest.param(b"no\r\n\r\n", "no\r\n", id="not HTTP"),
+        pytest.param(b"no\r\n\r\n", r"\(no\) ", id="not HTTP"),
         pytest.param(ANSWER[:-10], "invalid hash value", id="half a file"),
         pytest.param(b"", "Remote end closed connection without response", id="an empty response"),
     ],

@@ -11,7 +11,7 @@ from mlflow.exceptions import MlflowException
 from tests.painting import encode, paint
 
 from train_pytorch_model.image_classifier import serving
-from train_pytorch_model.image_classifier.classifier import BATCH_SIZE
+from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.serving import ServedClassifier
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -21,7 +21,7 @@ PHOTO = encode(paint("red", 200, (50, 40)), "JPEG")
 BASE64 = base64.b64encode(PHOTO).decode()
 
 
-class Classifier:
+class Classifier(ImageClassifier):
     """A classifier that needs no network, and remembers how many images it was given at once."""
 
     spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(8, 8, 1.0), (0.5,) * 3, (0.5,) * 3)
@@ -38,7 +38,7 @@ class Classifier:
 
 def predict(*images: object, **columns: list[str]) -> pd.DataFrame:
     table = pd.DataFrame({"image": pd.Series(images, dtype=object), **columns})
-    answer: pd.DataFrame = ServedClassifier(Classifier(), Path()).predict(table)  # type: ignore[arg-type]
+    answer: pd.DataFrame = ServedClassifier(Classifier(), Path()).predict(table)
     return answer
 
 
@@ -95,7 +95,7 @@ def test_images_are_decoded_in_batches_and_answered_in_order() -> None:
     images = [black, white] * BATCH_SIZE
     images[5] = b"damaged"
     table = pd.DataFrame({"image": pd.Series(images, dtype=object)})
-    scored = ServedClassifier(classifier, Path()).predict(table)  # type: ignore[arg-type]
+    scored = ServedClassifier(classifier, Path()).predict(table)
     assert classifier.batches == [BATCH_SIZE - 1, BATCH_SIZE]
     assert list(scored["Scored Labels"]) == ["b", "a", "b", "a", "b", None, *("b", "a") * (BATCH_SIZE - 3)]
 
@@ -124,7 +124,7 @@ def test_images_unlike_the_known_ones_are_unknown_if_asked(tmp_path: Path) -> No
     greys = (0, 100, 200, 255)
     images = [encode(paint("red", 200, (8, 8)).point(lambda _, v=v: v), "PNG") for v in greys]
     table = pd.DataFrame({"image": pd.Series([*images, b"damaged"], dtype=object)})
-    served = ServedClassifier(Classifier(), tmp_path)  # type: ignore[arg-type]
+    served = ServedClassifier(Classifier(), tmp_path)
     plain = served.predict(table)
     assert list(plain["Scored Labels"]) == ["b", "b", "a", "a", None]
     asked = served.predict(table, {"known_fraction": 0.5})
@@ -133,4 +133,4 @@ def test_images_unlike_the_known_ones_are_unknown_if_asked(tmp_path: Path) -> No
     with pytest.raises(MlflowException, match="above 0 and at most 1"):
         served.predict(table, {"known_fraction": 2})
     with pytest.raises(MlflowException, match=r"no known\.json"):
-        ServedClassifier(Classifier(), tmp_path / "x").predict(table, {"known_fraction": 0.5})  # type: ignore[arg-type]
+        ServedClassifier(Classifier(), tmp_path / "x").predict(table, {"known_fraction": 0.5})

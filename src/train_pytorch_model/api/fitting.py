@@ -2,8 +2,7 @@
 
 import difflib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -66,8 +65,10 @@ def fit(
     `UserError`, such as `InvalidDatasetError`, and `ParameterError` for an option that does not exist.
     """
     command = _command(Path(folder), None if output is None else Path(output), dict(options))
-    with _exits_as_errors():
-        command.run(stops=_no_signals)
+    try:
+        command.run(stops=lambda: nullcontext(StopRequests()))  # Ctrl-C is the caller's
+    except SystemExit as end:  # the worker processes have failed, and said why
+        raise TrainingError(f"The processes of the run ended with status {end.code}.") from end
     return Model(command.model)
 
 
@@ -89,18 +90,3 @@ def _command(folder: Path, output: Path | None, options: dict[str, Any]) -> Fit:
     return Fit(
         folder=folder, output=output, parameters=TrainConfig(**config), recipe=Recipe(**recipe), **rest
     )
-
-
-@contextmanager
-def _no_signals() -> Iterator[StopRequests]:
-    """Leave Ctrl-C to the caller, as a `KeyboardInterrupt`."""
-    yield StopRequests()
-
-
-@contextmanager
-def _exits_as_errors() -> Iterator[None]:
-    """Raise `TrainingError` where the verb would exit: its worker processes have failed, and said why."""
-    try:
-        yield
-    except SystemExit as end:
-        raise TrainingError(f"The processes of the run ended with status {end.code}.") from end

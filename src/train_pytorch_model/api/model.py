@@ -66,35 +66,18 @@ class Model:
         column `Scored Probabilities_<category>` for each category, as `score` writes them. A file that cannot
         be read has no label, and the reason in `error`.
         """
-        import numpy as np
         import pandas as pd
 
-        from train_pytorch_model.image_classifier.classifier import BATCH_SIZE
-
-        names: list[str] = []
-        errors: list[str | None] = []
-        probabilities: list[np.ndarray] = []
-        batch: list[Image.Image] = []
-        for name, image in _images(images, self._spec.framing):
-            names.append(name)
-            errors.append(image if isinstance(image, str) else None)
-            if not isinstance(image, str):
-                batch.append(image)
-            if len(batch) == BATCH_SIZE:
-                probabilities.append(self._loaded().classify(batch))
-                batch = []
-        probabilities.append(self._loaded().classify(batch))
-        rows = np.full((len(names), len(self.categories)), np.nan)
-        is_read = np.asarray([error is None for error in errors], dtype=bool)
-        rows[is_read] = np.concatenate(probabilities)
-        best = np.where(is_read, np.nan_to_num(rows, nan=-1).argmax(axis=1), -1)
+        named, framing = list(_named(images)), self._spec.framing
+        rows, _, errors = self._loaded().classify(_read(image, framing) for _, image in named)
+        best = zip(rows.argmax(axis=1).tolist(), errors, strict=True)
         table = {
-            "image": names,
-            "label": [self.categories[index] if index >= 0 else None for index in best.tolist()],
-            "probability": np.where(is_read, rows.max(axis=1), np.nan),
+            "image": [name for name, _ in named],
+            "label": [self.categories[index] if error is None else None for index, error in best],
+            "probability": rows.max(axis=1),
             **{PROBABILITY_PREFIX + name: rows[:, index] for index, name in enumerate(self.categories)},
         }
-        return pd.DataFrame(table if is_read.all() else table | {"error": errors})
+        return pd.DataFrame(table | {"error": errors} if any(errors) else table)
 
     def evaluate(
         self, folder: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
@@ -138,29 +121,34 @@ def load(trained_model: str | os.PathLike[str]) -> Model:
     return Model(Path(trained_model))
 
 
-def _images(
-    images: "ImageLike | Sequence[ImageLike]", framing: "Framing"
-) -> "Iterator[tuple[str, Image.Image | str]]":
-    """Yield the name of each image, and the image in RGB or the reason why it cannot be read."""
+def _named(images: "ImageLike | Sequence[ImageLike]") -> "Iterator[tuple[str, ImageLike]]":
+    """Yield the images, also those in folders, each with its path or its number."""
+    many = images if isinstance(images, list | tuple) else [images]
+    for number, image in enumerate(many):
+        if not isinstance(image, str | os.PathLike):
+            yield str(number), image
+        elif os.path.isdir(image):  # noqa: PTH112, also of a name too long
+            directory = open_image_directory(Path(image), DATASET)
+            yield from ((str(path), path) for path in map(directory.path, range(len(directory))))
+        else:
+            yield str(image), image
+
+
+def _read(image: "ImageLike", framing: "Framing") -> "Image.Image | str":
+    """Return an image in RGB, or the reason why it cannot be read."""
     from PIL import Image
 
     from train_pytorch_model.image_classifier.decoding import UnreadableImageError
     from train_pytorch_model.image_classifier.pixels import read_pixels
 
-    many = images if isinstance(images, list | tuple) else [images]
-    for number, image in enumerate(many):
-        if isinstance(image, Image.Image):
-            yield str(number), image.convert("RGB")
-        elif not isinstance(image, str | os.PathLike):
-            yield str(number), Image.fromarray(image).convert("RGB")
-        elif os.path.isdir(image):  # noqa: PTH112, also of a name too long
-            directory = open_image_directory(Path(image), DATASET)
-            yield from _images([directory.path(index) for index in range(len(directory))], framing)
-        else:
-            try:
-                yield str(image), Image.fromarray(read_pixels(image, framing.short_side, framing.colours))
-            except UnreadableImageError as error:
-                yield str(image), str(error)
+    if isinstance(image, Image.Image):
+        return image.convert("RGB")
+    if not isinstance(image, str | os.PathLike):
+        return Image.fromarray(image).convert("RGB")
+    try:
+        return Image.fromarray(read_pixels(image, framing.short_side, framing.colours))
+    except UnreadableImageError as error:
+        return str(error)
 
 
 def _framed(page: str) -> str:

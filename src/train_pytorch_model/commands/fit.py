@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shlex
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
@@ -15,8 +14,8 @@ from train_pytorch_model import __version__
 from train_pytorch_model.commands.evaluate import summary
 from train_pytorch_model.commands.init_model import ModelOptions
 from train_pytorch_model.commands.processes import options_of, run_in_processes
-from train_pytorch_model.commands.program import OptionalPath, Switch, activation_commands
-from train_pytorch_model.commands.train import check_run, is_complete, recorded_failures
+from train_pytorch_model.commands.program import OptionalPath, Switch
+from train_pytorch_model.commands.train import check_run, is_complete, recorded_failures, scoring_commands
 from train_pytorch_model.datasets.conversion import convert, open_source
 from train_pytorch_model.datasets.one_folder import open_parts
 from train_pytorch_model.formats.model_directory import open_model_directory
@@ -164,11 +163,5 @@ class Fit(ModelOptions):
         for line in summary(evaluation, categories):
             logger.info(f"  {line}")
         logger.info(f"The model is in {self.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:")
-        for command in activation_commands():
+        for command in scoring_commands(self.model):
             logger.info(f"  {command}")
-        model = shlex.quote(str(self.model))
-        logger.info("  # FOLDER: new images")
-        logger.info(
-            f"  python -m train_pytorch_model score --trained-model {model} --dataset FOLDER"
-            " --scored-dataset scores"
-        )

@@ -25,6 +25,8 @@ from train_pytorch_model.words.errors import TrainingError, UserError
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
 
+PROGRAM = "python -m train_pytorch_model"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
@@ -109,17 +111,24 @@ class Train:
             logger.info("The trained model is the output of this job, ready to be registered and deployed.")
             return
         logger.info(f"The trained model is in {self.trained_model}. Next steps:")
-        for command in activation_commands():
+        for command in (
+            *scoring_commands(self.trained_model),
+            "# FOLDER: labelled images held out from training",
+            f"{PROGRAM} evaluate --trained-model {model} --dataset FOLDER --output evaluation",
+            "# the curves of all runs",
+            "mlflow ui",
+            "# an HTTP server",
+            f"mlflow models serve --model-uri {model} --env-manager local --port 5001",
+        ):
             logger.info(f"  {command}")
-        program = "python -m train_pytorch_model"
-        logger.info("  # FOLDER: new images")
-        logger.info(f"  {program} score --trained-model {model} --dataset FOLDER --scored-dataset scores")
-        logger.info("  # FOLDER: labelled images held out from training")
-        logger.info(f"  {program} evaluate --trained-model {model} --dataset FOLDER --output evaluation")
-        logger.info("  # the curves of all runs")
-        logger.info("  mlflow ui")
-        logger.info("  # an HTTP server")
-        logger.info(f"  mlflow models serve --model-uri {model} --env-manager local --port 5001")
+
+
+def scoring_commands(model: Path) -> Iterator[str]:
+    """Yield the lines of a shell that predict new images with a model."""
+    yield from activation_commands()
+    yield "# FOLDER: new images"
+    model_option = f"--trained-model {shlex.quote(str(model))}"
+    yield f"{PROGRAM} score {model_option} --dataset FOLDER --scored-dataset scores"
 
 
 def is_complete(output: Path, inputs: OpenedInputs, parameters: TrainConfig, fresh: bool) -> bool:

@@ -32,13 +32,7 @@ from PIL import Image
 
 from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.decode_cache import SharedCache, uncached
-from train_pytorch_model.data.decoder_process import (
-    CAPACITY,
-    COMPUTING_S,
-    Draft,
-    ImageRequest,
-    Prepare,
-)
+from train_pytorch_model.data.decoder_process import CAPACITY, COMPUTING_S, Draft, ImageRequest, Prepare
 from train_pytorch_model.image_classifier.decoding import AS_USUAL, Colours, UnreadableImageError
 from train_pytorch_model.machine.console import logger
 

@@ -14,11 +14,7 @@ from train_pytorch_model.data.decoder_process import ImageRequest, highest_value
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.image_classifier.decoding import (
-    MAX_WHITE,
-    UnreadableImageError,
-    has_16_bits,
-)
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, has_16_bits
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.machine.cores import usable_cores
 

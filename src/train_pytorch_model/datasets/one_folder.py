@@ -14,7 +14,7 @@ from pathlib import Path
 
 from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.splitting import split
-from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.csv_rows import write_csv
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
 from train_pytorch_model.formats.label_table import read_table, table_in
 from train_pytorch_model.formats.reading import META, MalformedFileError
@@ -73,8 +73,7 @@ def open_parts(folder: Path, seed: int) -> Parts:
 def write_split(path: Path, parts: Parts) -> None:
     """Write a CSV file with a row per image: its file relative to the folder, its category and its part."""
     folder = os.path.commonpath([images.root for images in vars(parts).values()])
-    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        write_rows(file, [["file_name", "category", "part"], *_rows(parts, folder)])
+    write_csv(path, [["file_name", "category", "part"], *_rows(parts, folder)])
 
 
 def _rows(parts: Parts, folder: str) -> Iterator[Sequence[str]]:

@@ -139,11 +139,6 @@ class World:
         return context
 
 
-def alone(world: World) -> World:
-    """Return a world of this process only, on its device."""
-    return World(0, 1, 0, 1, world.device)
-
-
 def is_lost_connection(error: RuntimeError) -> bool:
     """Return whether a collective failed because another process is gone, rather than for another reason."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)

@@ -1,8 +1,11 @@
 """CSV with Unix line endings and arbitrary text in its cells."""
 
 import csv
-from collections.abc import Iterable
-from typing import TextIO
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Any, TextIO
 
 
 class _UnixLines:
@@ -22,3 +25,22 @@ def write_rows(file: TextIO, rows: Iterable[Iterable[object]]) -> None:
     terminator contains one, so rows are formatted with CR LF, which becomes LF on writing.
     """
     csv.writer(_UnixLines(file), lineterminator="\r\n").writerows(rows)
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows to a file; undecodable bytes in names are kept. Raises `OSError`."""
+    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        write_rows(file, rows)
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Return the content of such a file; undecodable bytes in names are escaped."""
+    text = io.StringIO()
+    write_rows(text, rows)
+    return text.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def table_of(row_type: type, rows: Iterable[Any]) -> Iterator[Iterable[object]]:
+    """Yield the names of a dataclass's fields, and the values of each row."""
+    yield [field.name for field in fields(row_type)]
+    yield from map(astuple, rows)

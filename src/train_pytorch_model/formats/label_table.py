@@ -18,8 +18,8 @@ import msgspec
 
 from train_pytorch_model.formats.labelled_rows import LabelledRows, RowError, checked_label
 from train_pytorch_model.formats.listing import Listing
-from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden, suffix_of
-from train_pytorch_model.formats.reading import MalformedFileError, is_really_inside, read_lines
+from train_pytorch_model.formats.plain_folders import read_images_at_any_depth, suffix_of
+from train_pytorch_model.formats.reading import MalformedFileError, read_lines
 from train_pytorch_model.words.wording import parameter
 
 TABLES = ("metadata.jsonl", "metadata.csv", "labels.csv")  # looked for in a folder, in this order
@@ -81,7 +81,7 @@ class _ImageFiles:
     """The image files below a folder, found by what a table calls them."""
 
     def __init__(self, root: Path) -> None:
-        self.names = sorted(_image_names(root))
+        self.names = list(read_images_at_any_depth(root).file_names)
         self._by_end: dict[str, list[str]] = {}
         for name in self.names:
             parts = PurePosixPath(name).parts
@@ -99,16 +99,6 @@ class _ImageFiles:
                     raise RowError(f"image {named!r} may be any of {len(found)} files: {_some(found)}")
                 return found[0]
         return None
-
-
-def _image_names(root: Path) -> Iterator[str]:
-    """Yield the paths of the image files below a folder, relative to it; hidden ones are left out."""
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if not is_hidden(name)]
-        for name in files:
-            path = Path(folder, name)
-            if not is_hidden(name) and suffix_of(name) in SUFFIXES and is_really_inside(root, path):
-                yield path.relative_to(root).as_posix()
 
 
 def _csv_rows(path: Path, files: _ImageFiles) -> Iterator[tuple[int, Mapping[str, Any]]]:

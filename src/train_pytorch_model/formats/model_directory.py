@@ -41,7 +41,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.csv_rows import write_csv
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.reading import (
     MalformedFileError,
@@ -317,16 +317,11 @@ def write_spec(
         }
         spec["inputs"] = [{"name": "image", "pre_processor": normalizer}]
         meta |= {"registerModel": True, "modelOutputPath": "trained_model_outputs"}
-        _write_label_map(root / LABEL_MAP, categories)
+        write_csv(root / LABEL_MAP, [["", "label"], *enumerate(categories)])
     if entries:
         spec["recipe"] = entries
     write_yaml(root / SPEC, spec)
     return meta
-
-
-def _write_label_map(path: Path, categories: Sequence[str]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        write_rows(file, [["", "label"], *enumerate(categories)])
 
 
 def renamed_by_type_inference(categories: Sequence[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """A trained network and every step from an image to its probabilities."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -60,17 +61,26 @@ class ImageClassifier:
             probabilities, energies = self.predict(pixels)
         return features[0].numpy(force=True), probabilities, energies
 
-    def classify(self, images: Sequence[Image.Image]) -> np.ndarray:
-        """Probabilities (number of images, categories), float64, of RGB images of any size."""
-        batches = [
-            self.probabilities(
-                torch.from_numpy(
-                    np.stack([self.spec.framing.apply(i) for i in images[start : start + BATCH_SIZE]])
-                )
-            )
-            for start in range(0, len(images), BATCH_SIZE)
-        ]
-        return np.concatenate(batches or [np.empty((0, len(self.spec.categories)))])
+    def classify(
+        self, images: Iterable[Image.Image | str]
+    ) -> tuple[np.ndarray, np.ndarray, list[str | None]]:
+        """Predict N RGB images of any size, of which at most a batch is in memory.
+
+        A text in place of an image is the reason why it cannot be read. Returns probabilities (N, categories)
+        and energies (N,), as `predict` does, NaN for what cannot be read; and the reasons, None for an image.
+        """
+        rest, reasons = iter(images), []
+        probabilities, energies = [np.empty((0, len(self.spec.categories)))], [np.empty(0)]
+        while batch := list(islice(rest, BATCH_SIZE)):
+            reasons += [image if isinstance(image, str) else None for image in batch]
+            pixels = [self.spec.framing.apply(image) for image in batch if not isinstance(image, str)]
+            probabilities.append(np.full((len(batch), len(self.spec.categories)), np.nan))
+            energies.append(np.full(len(batch), np.nan))
+            if pixels:
+                is_image = [not isinstance(image, str) for image in batch]
+                predicted = self.predict(torch.from_numpy(np.stack(pixels)))
+                probabilities[-1][is_image], energies[-1][is_image] = predicted
+        return np.concatenate(probabilities), np.concatenate(energies), reasons
 
 
 def max_bytes(network: nn.Module) -> int:

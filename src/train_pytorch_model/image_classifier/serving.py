@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from PIL import Image
 
-from .classifier import BATCH_SIZE, ImageClassifier
+from .classifier import ImageClassifier
 from .decoding import UnreadableImageError
 from .device import best_device
 from .pixels import read_pixels
+from .preprocessing import Framing
 from .scored_columns import (
     ERROR_COLUMN,
     IMAGE_COLUMN,
@@ -57,38 +57,29 @@ class ServedClassifier:
                 f"There is no column `{IMAGE_COLUMN}`: expected a table with base64-encoded image files in a"
                 f" column of that name, and optionally their names in a column `{NAME_COLUMN}`."
             )
-        values, categories = list(model_input[IMAGE_COLUMN]), self._classifier.spec.categories
+        values, spec = list(model_input[IMAGE_COLUMN]), self._classifier.spec
         if len(values) > MAX_ROWS:
             return _refuse(f"{len(values):,} images at once are more than {MAX_ROWS:,}: divide the table.")
         try:
             threshold = read_threshold(self._folder, float((params or {}).get(KNOWN_FRACTION, 1.0)))
         except (UnknownError, ValueError, TypeError) as error:
             return _refuse(f"There is no answer with the parameter `{KNOWN_FRACTION}`: {error}")
-        probabilities = np.full((len(values), len(categories)), np.nan)
-        energies = np.full(len(values), np.nan)
-        errors: list[str | None] = [None] * len(values)
-        for start in range(0, len(values), BATCH_SIZE):
-            pixels, rows = [], []
-            for row in range(start, min(start + BATCH_SIZE, len(values))):
-                try:
-                    pixels.append(self._pixels(values[row]))
-                    rows.append(row)
-                except UnreadableImageError as error:
-                    errors[row] = str(error)
-            if rows:
-                predicted = self._classifier.predict(torch.from_numpy(np.stack(pixels)))
-                probabilities[rows], energies[rows] = predicted
+        images = (_read(value, spec.framing) for value in values)
+        probabilities, energies, errors = self._classifier.classify(images)
         if values and all(errors):
             return _refuse(f"None of the images can be read ({len(values):,} given). The first: {errors[0]}.")
-        table = _table(probabilities, categories, errors, model_input.get(NAME_COLUMN))
+        table = _table(probabilities, spec.categories, errors, model_input.get(NAME_COLUMN))
         table.loc[energies > threshold, LABEL_COLUMN] = UNKNOWN_LABEL
         return table
 
-    def _pixels(self, value: object) -> np.ndarray:
-        """The (height, width, 3) that the network sees of an image file. Raises `UnreadableImageError`."""
-        framing = self._classifier.spec.framing
-        pixels = read_pixels(io.BytesIO(_file_of(value)), framing.short_side, framing.colours)
-        return framing.apply(Image.fromarray(pixels))
+
+def _read(value: object, framing: Framing) -> Image.Image | str:
+    """The image in a value, or the reason why it cannot be read."""
+    try:
+        file = io.BytesIO(_file_of(value))
+        return Image.fromarray(read_pixels(file, framing.short_side, framing.colours))
+    except UnreadableImageError as error:
+        return str(error)
 
 
 def _file_of(value: object) -> bytes:

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.csv_rows import table_of, write_csv
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.machine.cores import usable_cores
@@ -132,8 +132,7 @@ def left_out(bad_images: Sequence[BadImage]) -> str:
 
 def write_bad_images(path: Path, bad_images: Sequence[BadImage]) -> None:
     """Write a CSV file with a row per image that was left out, and the reason."""
-    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        write_rows(file, [[field.name for field in fields(BadImage)], *map(astuple, bad_images)])
+    write_csv(path, table_of(BadImage, bad_images))
 
 
 def _size_or_reason(directory: ImageDirectory, index: int) -> tuple[int, int] | str:

@@ -40,16 +40,15 @@ CSV. Macro averages are over the categories that have images or were predicted; 
 counts as 0, as in scikit-learn.
 """
 
-import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.csv_rows import csv_text, table_of, write_csv
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.measures.coverage import Answered
@@ -140,22 +139,19 @@ def write_numbers(
     }
     write_json(root / METRICS, metrics)
     tables = {
-        PER_CLASS: _table(CategoryRow, per_class),
-        CALIBRATION: _table(CalibrationBin, bins),
-        COVERAGE: _table(Answered, evaluation.coverage.rows),
-        MISTAKES: _table(Prediction, mistakes),
+        PER_CLASS: table_of(CategoryRow, per_class),
+        CALIBRATION: table_of(CalibrationBin, bins),
+        COVERAGE: table_of(Answered, evaluation.coverage.rows),
+        MISTAKES: table_of(Prediction, mistakes),
         CONFUSION_MATRIX: _confusion_matrix(evaluation, categories),
     }
     for name, rows in tables.items():
-        with (root / name).open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-            write_rows(file, rows)
+        write_csv(root / name, rows)
 
 
 def confusion_matrix_csv(evaluation: Evaluation, categories: Sequence[str]) -> str:
     """The content of confusion_matrix.csv; undecodable bytes in names are escaped."""
-    text = io.StringIO()
-    write_rows(text, _confusion_matrix(evaluation, categories))
-    return text.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
+    return csv_text(_confusion_matrix(evaluation, categories))
 
 
 def category_rows(per_class: PerClass, categories: Sequence[str]) -> list[CategoryRow]:
@@ -217,11 +213,6 @@ def _defined(values: np.ndarray, mask: np.ndarray) -> list[float | None]:
 
 def _prefixed(prefix: str, averages: Averages) -> dict[str, float]:
     return {f"{prefix}_{name}": value for name, value in asdict(averages).items()}
-
-
-def _table(row_type: type, rows: Iterable[Any]) -> Iterator[Iterable[object]]:
-    yield [field.name for field in fields(row_type)]
-    yield from map(astuple, rows)
 
 
 def _confusion_matrix(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[Iterable[object]]:

@@ -10,13 +10,12 @@ training and a validation image, then those within one data set:
     distance                              bits in which the perceptual hashes differ, of 128
 """
 
-import io
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.csv_rows import csv_text, table_of
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs.perceptual_hash import Pairs, find_pairs
 from train_pytorch_model.words.wording import counted
@@ -36,11 +35,6 @@ class TwinRow:
     other_category: str
     kind: str
     distance: int
-
-    @property
-    def is_contradicting(self) -> bool:
-        """Whether the two images are in different categories."""
-        return self.category != self.other_category
 
 
 @dataclass(frozen=True)
@@ -121,9 +115,7 @@ def find_twins(
 
 def twins_csv(rows: Sequence[TwinRow]) -> str:
     """The content of twins.csv; undecodable bytes in names are escaped."""
-    text = io.StringIO()
-    write_rows(text, [[field.name for field in fields(TwinRow)], *map(astuple, rows)])
-    return text.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
+    return csv_text(table_of(TwinRow, rows))
 
 
 def verdict(twins: Twins, accuracy: float, without: float | None) -> str:

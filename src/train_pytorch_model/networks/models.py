@@ -6,11 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from train_pytorch_model.formats.model_directory import ModelDirectory
-from train_pytorch_model.image_classifier.architectures import (
-    UnsupportedArchitectureError,
-    build,
-    head_of,
-)
+from train_pytorch_model.image_classifier.architectures import UnsupportedArchitectureError, build, head_of
 from train_pytorch_model.image_classifier.weights import WeightsError
 from train_pytorch_model.networks.weights import load_weights
 

@@ -57,10 +57,16 @@ def fetch(weights: Weights, is_shown: bool) -> Path:
             torch.hub.download_url_to_file(url, str(path), sha256_start, progress=is_shown)
     # URLError is an OSError; HTTPException: a malformed HTTP response; RuntimeError: a hash mismatch.
     except (OSError, HTTPException, RuntimeError) as error:
-        raise FailedToDownloadFilesError(
-            url,
-            f"({error or type(error).__name__}) Download the file on a machine with network access, and"
-            f" name it with {parameter('weights_file')}; or train from scratch, without pretrained"
-            " weights, which needs more images and epochs.",
-        ) from error
+        raise download_error(url, error) from error
     return path
+
+
+def download_error(file_name: str, error: Exception) -> FailedToDownloadFilesError:
+    """Return the error for weights that cannot be downloaded, with what to do instead."""
+    reason = " ".join(str(error).split())[:160] or type(error).__name__
+    return FailedToDownloadFilesError(
+        file_name,
+        f"({reason}) Download the file on a machine with network access, and name it with"
+        f" {parameter('weights_file')}; or train from scratch, without pretrained weights, which needs more"
+        " images and epochs.",
+    )

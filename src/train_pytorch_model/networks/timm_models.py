@@ -8,7 +8,8 @@ from typing import Any
 from torch import nn
 
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError
+from train_pytorch_model.networks.pretrained import download_error
+from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.recipe import Recipe, sides
 from train_pytorch_model.words.wording import parameter
 
@@ -62,10 +63,4 @@ def fetch_from_hub(network: nn.Module, is_shown: bool) -> Path:
     try:
         return Path(huggingface_hub.hf_hub_download(repository, WEIGHTS))
     except Exception as error:  # of the hub's client, and of the HTTP client that it uses
-        reason = " ".join(str(error).split())[:160]
-        raise FailedToDownloadFilesError(
-            f"{repository}/{WEIGHTS}",
-            f"({reason or type(error).__name__}) Download the file on a machine with network access, and name"
-            f" it with {parameter('weights_file')}; or train from scratch, without pretrained weights, which"
-            " needs more images and epochs.",
-        ) from error
+        raise download_error(f"{repository}/{WEIGHTS}", error) from error

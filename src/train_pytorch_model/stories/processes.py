@@ -13,7 +13,7 @@ from train_pytorch_model.distributed.launcher import start_workers
 from train_pytorch_model.distributed.world import World, join_world
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.machine.launch import LAUNCHER, Agent, Worker, decide
+from train_pytorch_model.machine.launch import LAUNCHER, Worker, decide
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.priority import short_switch_interval
 
@@ -41,14 +41,9 @@ def run_story(
     if isinstance(part, Worker):
         _work(part, story, open_inputs, opened, options)
     elif opened is not None or open_inputs() is not None:
-        _launch(part, arguments)
-
-
-def _launch(agent: Agent, arguments: Sequence[str]) -> None:
-    logger.info(agent.torchrun_line(arguments))
-    status = start_workers(agent, arguments)
-    if status != 0:
-        sys.exit(status)
+        logger.info(part.torchrun_line(arguments))
+        if status := start_workers(part, arguments):
+            sys.exit(status)
 
 
 @record  # without it, torchrun shows no traceback of an exception
