@@ -12,6 +12,7 @@ from train_pytorch_model.data.decode_cache import NO_CACHES, Cache, Caches, Shar
 from train_pytorch_model.data.preparation import Preparation
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, limit_size, read_size
 from train_pytorch_model.inputs.perceptual_hash import MAX_HASHED, NUM_BYTES
 from train_pytorch_model.machine.memory import available_memory
@@ -154,9 +155,9 @@ def _mean_bytes(directory: ImageDirectory, prepared: Preparation) -> int:
     if prepared.kept is not None and prepared.augment is None:
         return prepared.kept.num_pixels * 3
     sizes = []
-    for index in np.linspace(0, len(directory) - 1, min(SAMPLED, len(directory)), dtype=np.int64):
+    for index in evenly_spaced(len(directory), SAMPLED).tolist():
         with suppress(UnreadableImageError):
-            height, width = limit_size(read_size(directory.path(int(index))), prepared.short_side)
+            height, width = limit_size(read_size(directory.path(index)), prepared.short_side)
             sizes.append(prepared.num_kept(height, width) * 3)
     return int(np.mean(sizes)) if sizes else 0
 

@@ -16,6 +16,7 @@ import numpy as np
 from train_pytorch_model.data.loader import start_decoders
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.decoding import Colours, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, resize
 from train_pytorch_model.inputs.opening import OpenedInputs, TrainingInputs
@@ -91,14 +92,10 @@ def count_distinguishable(images: ImageDirectory, colours: Colours, world: World
 def _sample(images: ImageDirectory) -> Iterator[list[Path]]:
     """Paths of some images, for each of some categories."""
     present = np.flatnonzero(images.class_counts())
-    for index in present[_evenly_spaced(len(present), MAX_CATEGORIES)]:
+    for index in present[evenly_spaced(len(present), MAX_CATEGORIES)]:
         of_category = np.flatnonzero(images.class_indices == index)
-        some = _evenly_spaced(len(of_category), MAX_IMAGES // min(MAX_CATEGORIES, len(present)))
+        some = evenly_spaced(len(of_category), MAX_IMAGES // min(MAX_CATEGORIES, len(present)))
         yield [images.path(int(image)) for image in of_category[some]]
-
-
-def _evenly_spaced(count: int, at_most: int) -> np.ndarray:
-    return np.linspace(0, count - 1, min(count, at_most), dtype=np.int64)
 
 
 def _thumbnail(path: Path, colours: Colours, decode: Decode) -> np.ndarray | None:

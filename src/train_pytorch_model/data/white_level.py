@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
-import numpy as np
-
 from train_pytorch_model.data.decoder_process import ImageRequest, highest_value_as_pixel
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, has_16_bits
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.machine.cores import usable_cores
@@ -33,8 +32,8 @@ def decide_white_level(inputs: OpenedInputs, world: World) -> OpenedInputs:
 
 def find_white_level(images: ImageDirectory) -> int:
     """The highest value of 8 to 16 bits, as many as the 16-bit images of a fixed sample use."""
-    indices = np.linspace(0, len(images) - 1, min(MAX_IMAGES, len(images)), dtype=np.int64)
-    deep = [path for path in map(images.path, indices.tolist()) if _has_16_bits(path)]
+    paths = map(images.path, evenly_spaced(len(images), MAX_IMAGES).tolist())
+    deep = [path for path in paths if _has_16_bits(path)]
     if not deep:
         return MAX_WHITE
     with closing(Decoders()) as decoders, ThreadPoolExecutor(usable_cores()) as pool:

@@ -232,9 +232,7 @@ def _unpack_tar(unpacked: io.RawIOBase, content: _Content, problem: str) -> None
             # Both only ever grow: the list of members read so far, and the global pax headers.
             archive.members.clear()  # type: ignore[attr-defined]  # missing in typeshed
             archive.pax_headers = {}
-            content.check_total(
-                info.offset_data + info.size
-            )  # before it is skipped, which unpacks it as well
+            content.check_total(info.offset_data + info.size)  # before it is skipped: that unpacks it too
             is_special = not (info.isfile() or info.isdir()) or info.issparse()
             if name := content.admit(info.name, info.size, info.isdir(), is_special):
                 info.name = name

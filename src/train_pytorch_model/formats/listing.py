@@ -80,6 +80,11 @@ def first_rows(keys: np.ndarray) -> np.ndarray:
     return firsts
 
 
+def evenly_spaced(count: int, at_most: int) -> np.ndarray:
+    """Return (min(count, at_most),), int64: indices from the first to the last, always the same."""
+    return np.linspace(0, count - 1, min(count, at_most), dtype=np.int64)
+
+
 def natural_order(name: str) -> str:
     """Return a case-insensitive key: `class2` before `class10`. It ends in the name: no two are equal."""
     return f"{_NUMBER.sub(_sortable, name.lower())}\0{name}"

@@ -14,11 +14,7 @@ from torch import Tensor
 
 PREFIX = "model."
 EXTRA_HEAD = "out_linear_model."
-WRAPPERS = (
-    "state_dict",
-    "model_state_dict",
-    "model",
-)  # where training checkpoints hold one; the first counts
+WRAPPERS = ("state_dict", "model_state_dict", "model")  # where checkpoints hold one; the first counts
 PICKLE_START = b"\x80"  # of torch.save's format before version 1.6
 SAFETENSORS_START = re.compile(rb".{5}\0{3}\{", re.DOTALL)  # the header's length, then the header in JSON
 

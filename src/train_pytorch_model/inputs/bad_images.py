@@ -11,6 +11,7 @@ import numpy as np
 
 from train_pytorch_model.formats.csv_rows import table_of, write_csv
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.words.errors import InvalidDatasetError, bulleted
@@ -59,8 +60,7 @@ LeaveOut = Callable[[ImageDirectory, dict[int, str]], tuple[ImageDirectory, list
 
 def read_headers(directory: ImageDirectory) -> Headers:
     """Read the headers of all images, or of a fixed sample of a large directory."""
-    count = len(directory)
-    indices = np.linspace(0, count - 1, min(count, MAX_HEADERS), dtype=np.int64).tolist()
+    indices = evenly_spaced(len(directory), MAX_HEADERS).tolist()
     sizes: Counter[tuple[int, int]] = Counter()
     bad: dict[int, str] = {}
     # One future for many headers: each takes 1 kB.

@@ -13,6 +13,8 @@ from itertools import combinations
 import numpy as np
 from PIL import Image
 
+from train_pytorch_model.formats.listing import evenly_spaced
+
 NUM_BYTES = 16
 MAX_HASHED = 2_000_000  # images of a run; of more, there are no hashes
 SIDE = 32  # px of the thumbnail that is transformed
@@ -26,9 +28,7 @@ MIN_SAMPLED = 20  # of fewer, copies would count as variety
 SAMPLED = 1000  # images whose distances to each other show their variety
 NUM_BANDS = 8  # the first bytes; a bucket shares two or three of them
 MANY = 200_000  # images, from which on sharing two bytes is too common
-MAX_COMPARED = (
-    300_000_000  # pairs, about 10 s on one core; beyond, large buckets are not searched to their end
-)
+MAX_COMPARED = 300_000_000  # pairs, 10 s on one core; beyond, large buckets are not searched to their end
 
 _POSITIONS = np.arange(SIDE)
 _WAVES = np.cos(np.pi * np.outer(_POSITIONS, 2 * _POSITIONS + 1) / (2 * SIDE)).astype(np.float32)
@@ -141,7 +141,7 @@ def _pairs_in_buckets(
 
 def _max_distance(words: np.ndarray, mirrored: np.ndarray) -> int:
     """Return how many bits of twins differ at most, from the words (N, 2), uint64, of a sample of images."""
-    sample = np.linspace(0, len(words) - 1, min(len(words), SAMPLED), dtype=np.int64)
+    sample = evenly_spaced(len(words), SAMPLED)
     if len(sample) < MIN_SAMPLED:
         return MAX_DISTANCE
     distances = np.minimum(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.reading import MalformedFileError, read_bounded, sha256_of
 from train_pytorch_model.inputs.perceptual_hash import MAX_HASHED, NUM_BYTES
 from train_pytorch_model.machine.cores import usable_cores
@@ -46,8 +47,7 @@ def find_identical(training: ImageDirectory, validation: ImageDirectory) -> Iden
     """Compare the files of both, or of a fixed sample of each."""
     directories = ((training, 0), (validation, len(training)))
     samples = [
-        (directory, first, np.linspace(0, len(directory) - 1, min(len(directory), MAX_COMPARED)).astype(int))
-        for directory, first in directories
+        (directory, first, evenly_spaced(len(directory), MAX_COMPARED)) for directory, first in directories
     ]
     files = [directory.path(index) for directory, _, sample in samples for index in sample.tolist()]
     numbers = np.concatenate([first + sample for _, first, sample in samples])

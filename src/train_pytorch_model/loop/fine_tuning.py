@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model.data.loader import start_decoders
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.architectures import head_of
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, view
@@ -110,7 +111,7 @@ def sample_images(inputs: TrainingInputs, count: int, world: World) -> Tensor:
     images, framing = inputs.training, inputs.training_framing
     pixels: list[Pixels] = []
     with start_decoders(world) as decoders:
-        for index in np.linspace(0, len(images) - 1, count, dtype=np.int64).tolist():
+        for index in evenly_spaced(len(images), count).tolist():
             with suppress(UnreadableImageError):  # training reports it
                 decoded = decoders.decode(images.path(index), framing.short_side, framing.colours)
                 pixels.append(view(decoded, framing))

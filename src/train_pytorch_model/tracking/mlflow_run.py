@@ -133,9 +133,7 @@ def _prepare_database() -> None:
     partial.touch()
     try:
         mlflow.MlflowClient(f"sqlite:///{partial}").get_experiment_by_name(EXPERIMENT)  # takes two seconds
-        with suppress(
-            OSError
-        ):  # another run was faster, or the storage has no links: MLflow creates it there
+        with suppress(OSError):  # another run was faster, or the storage has no links: MLflow creates it
             database.hardlink_to(partial)
     finally:
         partial.unlink(missing_ok=True)
