@@ -8,6 +8,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Self
 
+from train_pytorch_model.tracking.tracker import ENVIRONMENT
+
 ANSWER_S = 10.0  # for the number of epochs, before training starts; the tracker's thread has more patience
 
 
@@ -21,6 +23,8 @@ class EarlierStart:
     @classmethod
     def find(cls) -> Self | None:
         """Return the job's run if it has epochs; None otherwise, or if there is no answer in `ANSWER_S`."""
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
         run_id = os.environ.get("MLFLOW_RUN_ID", "")
         answers: list[int] = []
         # A daemon: a server that is unreachable blocks the client for minutes.
