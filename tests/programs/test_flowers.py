@@ -58,7 +58,7 @@ def test_the_readmes_commands_train_evaluate_use_and_export_a_model(
     sizes = {path: len(list(Path(path).glob("image/*"))) for path in ("training", "transformed/validation")}
     assert sizes == {"training": 24, "transformed/validation": 6}
     assert Path("flowers.onnx").stat().st_size > 40_000_000
-    script, _ = blocks("python")["Serving and exporting"]  # test_serving.py runs the other
+    script, *_ = blocks("python")["Serving and exporting"]  # other tests run the others
     predicted = run_process(sys.executable, "-W", "ignore", "-c", script)
     assert predicted.status == 0, predicted.stderr
     assert "Scored Probabilities_red" in predicted.stdout

@@ -68,7 +68,7 @@ def test_the_readmes_client_gets_a_prediction(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photo.jpg").write_bytes(encode(paint("red", 200, (50, 40)), "JPEG"))
-    _, client = blocks("python")["Serving and exporting"]
+    _, client, _ = blocks("python")["Serving and exporting"]
     local = client.replace("http://127.0.0.1:5001/invocations", url)
     assert local != client
     answered = run_process(sys.executable, "-c", local)

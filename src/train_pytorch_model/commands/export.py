@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 import tyro
 
-from train_pytorch_model.commands.program import OptionalInt, Switch
+from train_pytorch_model.commands.program import OptionalInt, OptionalPath, Switch
 from train_pytorch_model.formats.outputs import check_new
+from train_pytorch_model.inputs.any_depth import open_images_at_any_depth
 from train_pytorch_model.inputs.opening import open_trained_model
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError
@@ -31,6 +32,14 @@ class Export:
     output: Path
     """File to write; must not exist."""
 
+    input: Literal["tensor", "image", "file"] = "tensor"
+    """What the ONNX program takes: a tensor of framed images; an image, uint8 (height, width, 3), of any
+    size; or a file, the bytes of a JPEG or PNG, which needs onnxruntime-extensions."""
+
+    images: OptionalPath = None
+    """Folder of images of mixed sizes, such as the validation images, on which the ONNX program is compared
+    with the served model; by default painted ones."""
+
     image_size: OptionalInt = None
     """Side of the input in px. Only for model directories from the designer, which do not record it."""
 
@@ -42,17 +51,26 @@ class Export:
         set_up(quiet=self.quiet)
         self._check_suffix()
         check_new(self.output)
+        if self.kind == "torch" and (self.input != "tensor" or self.images):
+            raise ParameterError("--input and --images are for --format onnx; the format is torch.")
         model, spec = open_trained_model(self.trained_model, self.image_size)
+        paths = []
+        if self.images is not None:
+            opened, _ = open_images_at_any_depth(self.images, "--images")
+            paths = [opened.path(index) for index in range(len(opened))]
 
         from train_pytorch_model.stories import export as exporting
 
-        difference = exporting.export(model, spec, self.kind, self.output)
+        difference, check = exporting.export(model, spec, self.kind, self.output, self.input, paths)
         logger.info(
             f"{self.output}: {spec.architecture}, {len(spec.categories)} categories,"
             f" {spec.framing.height} x {spec.framing.width} px"
             + (f", opset {exporting.OPSET}" if self.kind == "onnx" else "")
             + f"; its probabilities are within {difference:.1e} of PyTorch's"
         )
+        if check is not None:
+            logger.info(f"Input: {exporting.INPUTS[self.input]}")
+            logger.info(f"Predictions: {check}")
 
     def _check_suffix(self) -> None:
         """Raise `ParameterError` if the output is named like a file of the other format."""

@@ -1,27 +1,32 @@
 """Export a trained directory as one file for other runtimes: ONNX or torch.export.
 
-The exported program takes decoded uint8 RGB images (N, 3, H, W), framed to the model's size, for any N;
-normalization and softmax are part of it. It returns probabilities (N, categories), float32.
+The exported program takes decoded uint8 RGB images (N, 3, H, W), framed to the model's size, for any N, or
+as ONNX one image of any size, or its file; normalization and softmax are part of it. It returns
+probabilities (N, categories), float32.
 """
 
 import importlib.util
 import io
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from train_pytorch_model import __version__
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.formats.outputs import check_new
+from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.networks.models import build_model
+from train_pytorch_model.stories.export_check import Answer, Check, Input, check
 from train_pytorch_model.words.errors import (
     DISK_IS_FULL,
     OutputDirectoryError,
@@ -31,6 +36,9 @@ from train_pytorch_model.words.errors import (
 )
 from train_pytorch_model.words.wording import parameter
 
+if TYPE_CHECKING:
+    import onnx
+
 Format = Literal["onnx", "torch"]
 Predict = Callable[[Tensor], Tensor]
 """uint8 images (N, 3, H, W) → probabilities (N, categories), float32."""
@@ -38,8 +46,16 @@ Predict = Callable[[Tensor], Tensor]
 OPSET = 20  # the newest that onnxruntime 1.17 and later support
 TOLERANCE = 1e-4  # largest allowed difference of a probability from PyTorch's
 CHECKED_BATCHES = (1, 3)  # two batch sizes: an export may be specialised to the one it was traced with
+MIN_SAME_LABEL = 0.95  # of images of mixed sizes; close calls may go the other way
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 INPUT, OUTPUT = "images", "probabilities"
+EXTENSIONS_DOMAIN = "com.microsoft.extensions"  # of onnxruntime-extensions
+INPUTS = {
+    "tensor": "uint8 RGB, (N, 3, height, width), 0 to 255, EXIF orientation applied",
+    "image": "uint8 RGB, (any height, any width, 3), 0 to 255, EXIF orientation applied",
+    "file": "the bytes of a JPEG or PNG, uint8; EXIF orientation is applied, transparency is ignored, and"
+    " interlaced PNG is not supported",
+}
 RESIZES = {
     "crop": "aspect ratio kept, then centre crop",
     "pad": "aspect ratio kept, then padding with the pixels of the edges",
@@ -54,24 +70,57 @@ class ExportError(UserError):
     code = ""
 
 
-def export(model: ModelDirectory, spec: ClassifierSpec, kind: Format, output: Path) -> float:
+def export(
+    model: ModelDirectory,
+    spec: ClassifierSpec,
+    kind: Format,
+    output: Path,
+    input_kind: Input = "tensor",
+    images: Sequence[Path] = (),
+) -> tuple[float, Check | None]:
     """Write the file after a check against PyTorch, and return the largest difference of a probability.
 
-    Raises `ExportError`, `ParameterError` if the ONNX packages are missing, `OutputDirectoryError`, and
+    For ONNX it is also compared with the served model, on `images` or painted ones. Raises `ExportError`,
+    `ParameterError` if the ONNX packages are missing, `OutputDirectoryError`, and
     `InvalidModelDirectoryError` for weights that do not fit.
     """
     if kind == "onnx":
-        _require_onnx()
+        _require_onnx(input_kind)
     network = build_model(model, spec.categories)
     program = nn.Sequential(Normalize(spec.mean, spec.std), network, nn.Softmax(dim=1)).eval()
     with _owning_file(output) as unfinished:
-        predict = (_write_onnx if kind == "onnx" else _write_torch)(program, spec, unfinished)
-        difference = _largest_difference(program, predict, spec)
-        if not difference <= TOLERANCE:
-            raise ExportError(
-                f"The exported program differs from the model by {difference:.2g} in a probability;"
-                f" {TOLERANCE:g} is allowed. {output} was not written."
+        if kind == "torch":
+            return _close(program, _write_torch(program, spec, unfinished), spec, output), None
+        exported = _to_onnx(program, spec)
+        answer = _run(exported)
+        difference = _close(program, lambda x: torch.from_numpy(answer(x.numpy())), spec, output)
+        if input_kind != "tensor":
+            from train_pytorch_model.stories.onnx_framing import prepend_framing
+
+            exported = prepend_framing(exported, spec.framing, input_kind)
+        served = ImageClassifier(spec, network, torch.device("cpu"))
+        found = check(_run(exported), served, input_kind, images)
+        if not found.images:
+            raise ParameterError(
+                f"{parameter('images')}: none can be read by a program that takes the input {input_kind}, so"
+                f" it cannot be checked. {output} was not written."
             )
+        if found.same_label < MIN_SAME_LABEL * found.images:
+            raise ExportError(
+                f"The exported program does not predict as served: {found}. {output} was not written."
+            )
+        _write_onnx(exported, metadata(spec, input_kind) | {"check": json.dumps(asdict(found))}, unfinished)
+    return difference, found
+
+
+def _close(program: nn.Module, predict: Predict, spec: ClassifierSpec, output: Path) -> float:
+    """The largest difference of a probability. Raises `ExportError` above `TOLERANCE`."""
+    difference = _largest_difference(program, predict, spec)
+    if not difference <= TOLERANCE:
+        raise ExportError(
+            f"The exported program differs from the model by {difference:.2g} in a probability;"
+            f" {TOLERANCE:g} is allowed. {output} was not written."
+        )
     return difference
 
 
@@ -107,20 +156,21 @@ def _create(unfinished: Path, output: Path) -> None:
         ) from error
 
 
-def metadata(spec: ClassifierSpec) -> dict[str, str]:
+def metadata(spec: ClassifierSpec, input_kind: Input = "tensor") -> dict[str, str]:
     """The metadata in the file: name → text; values that are not text are JSON."""
+    where = "none at this size" if input_kind == "tensor" else "inside the program"
     return {
         "producer": f"train-pytorch-model {__version__}",
         "architecture": spec.architecture,
         "class_names": json.dumps(spec.categories),
         "preprocessing": json.dumps(
             {
-                "input": "uint8 RGB, (N, 3, height, width), 0 to 255, EXIF orientation applied",
+                "input": INPUTS[input_kind],
                 "height": spec.framing.height,
                 "width": spec.framing.width,
                 "crop_fraction": spec.framing.crop_fraction,
                 "framing": spec.framing.mode,
-                "resize": f"bilinear, antialiased, {RESIZES[spec.framing.mode]}; none at this size",
+                "resize": f"bilinear, antialiased, {RESIZES[spec.framing.mode]}; {where}",
                 "mean": spec.mean,
                 "std": spec.std,
                 "normalised": "inside the program",
@@ -129,9 +179,7 @@ def metadata(spec: ClassifierSpec) -> dict[str, str]:
     }
 
 
-def _write_onnx(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predict:
-    import onnxruntime
-
+def _to_onnx(program: nn.Module, spec: ClassifierSpec) -> "onnx.ModelProto":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns of its own internals
         exported = torch.onnx.export(
@@ -145,15 +193,36 @@ def _write_onnx(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predict
             verbose=False,
         )
     assert exported is not None
-    exported.model.metadata_props.update(metadata(spec))
-    exported.save(path)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    model: onnx.ModelProto = exported.model_proto
+    return model
 
-    def predict(images: Tensor) -> Tensor:
-        (probabilities,) = session.run([OUTPUT], {INPUT: images.numpy()})
-        return torch.from_numpy(probabilities)
 
-    return predict
+def _run(model: "onnx.ModelProto") -> Answer:
+    """The program, in ONNX Runtime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    if any(used.domain == EXTENSIONS_DOMAIN for used in model.opset_import):
+        import onnxruntime_extensions
+
+        options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    (taken,) = session.get_inputs()
+
+    def answer(value: np.ndarray) -> np.ndarray:
+        probabilities: np.ndarray = session.run([OUTPUT], {taken.name: value})[0]
+        return probabilities
+
+    return answer
+
+
+def _write_onnx(model: "onnx.ModelProto", described: dict[str, str], path: Path) -> None:
+    import onnx
+
+    onnx.helper.set_model_props(model, described)
+    onnx.save(model, path)
 
 
 def _write_torch(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predict:
@@ -184,10 +253,11 @@ def _images(count: int, spec: ClassifierSpec) -> Tensor:
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
 
 
-def _require_onnx() -> None:
-    missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
+def _require_onnx(input_kind: Input) -> None:
+    wanted = (*ONNX_PACKAGES, *(["onnxruntime_extensions"] if input_kind == "file" else []))
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
     if missing:
         raise ParameterError(
             f"{parameter('format')} onnx needs {', '.join(missing)}. Install them: pip install"
-            f" {' '.join(missing)}"
+            f" {' '.join(missing)}".replace("_", "-")
         )

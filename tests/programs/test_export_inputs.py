@@ -1,0 +1,140 @@
+"""`export --input image` and `file`: of photographs of any size, the program predicts as a served model."""
+
+import json
+import sys
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import onnx
+import onnxruntime
+import pandas as pd
+import pytest
+from onnx import TensorProto, helper
+from PIL import Image
+
+from tests.painting import encode, paint, paint_scene
+from tests.programs.conftest import Trained
+from tests.programs.program import assert_refused, run_process, run_program
+from tests.readme import blocks
+from train_pytorch_model.image_classifier.decoding import decode
+from train_pytorch_model.image_classifier.pixels import reduce
+from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
+from train_pytorch_model.stories.onnx_framing import prepend_framing
+
+ORIENTATION = 0x0112
+SIZES = [(500, 375), (40, 90), (64, 48), (90, 700), (3, 5)]
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """JPEG and PNG files of mixed sizes and every EXIF orientation."""
+    root = tmp_path_factory.mktemp("photographs")
+    for index in range(1, 17):
+        colour = ("blue", "green", "red")[index % 3]
+        exif = Image.Exif()
+        exif[ORIENTATION] = (index - 1) % 8 + 1
+        kind = ("jpeg", "png")[index > 8]
+        paint(colour, index, (40 + 15 * index, 100)).save(root / f"{index}.{kind}", exif=exif)
+    return root
+
+
+def export(trained: Trained, kind: str, photographs: Path, output: Path) -> dict[str, str]:
+    ended = run_program(
+        *("export", "--trained-model", trained.output, "--format", "onnx", "--input", kind),
+        *("--images", photographs, "--output", output),
+    )
+    assert ended.status == 0, ended.stderr
+    assert "labels of 16 (photographs) as served, largest difference" in ended.stdout
+    return {entry.key: entry.value for entry in onnx.load(output).metadata_props}
+
+
+def served_probabilities(trained: Trained, photographs: Path) -> np.ndarray:
+    files = [path.read_bytes() for path in sorted(photographs.iterdir())]
+    answers = mlflow.pyfunc.load_model(str(trained.output)).predict(pd.DataFrame({"image": files}))
+    return np.asarray(answers.filter(like="Scored Probabilities"), dtype=float)
+
+
+@pytest.mark.parametrize("kind", ["image", "file"])
+def test_the_program_predicts_what_the_served_model_does(
+    trained: Trained, photographs: Path, tmp_path: Path, kind: str
+) -> None:
+    options = onnxruntime.SessionOptions()
+    if kind == "file":
+        extensions = pytest.importorskip("onnxruntime_extensions")
+        options.register_custom_ops_library(extensions.get_library_path())
+    described = export(trained, kind, photographs, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", options)
+    questions = [
+        np.fromfile(path, np.uint8) if kind == "file" else np.array(decode(path))
+        for path in sorted(photographs.iterdir())
+    ]
+    answers = np.concatenate([session.run(None, {kind: question})[0] for question in questions])
+    served = served_probabilities(trained, photographs)
+    np.testing.assert_allclose(answers, served, atol=0.02)
+    found = json.loads(described["check"])
+    assert found["images"] == 16
+    assert found["same_label"] == (answers.argmax(axis=1) == served.argmax(axis=1)).sum()
+    assert found["largest_difference"] == pytest.approx(np.abs(answers - served).max(), abs=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["crop", "pad", "squash"])
+def test_pixels_are_framed_within_one_grey_level(mode: FramingMode) -> None:
+    framing = Framing(48, 64, 0.875, mode)
+    frames = [
+        helper.make_tensor_value_info(name, TensorProto.UINT8, ["n", 3, 48, 64]) for name in ("in", "out")
+    ]
+    identity = helper.make_graph([helper.make_node("Identity", ["in"], ["out"])], "g", frames[:1], frames[1:])
+    network = helper.make_model(identity, ir_version=10, opset_imports=[helper.make_opsetid("", 20)])
+    session = onnxruntime.InferenceSession(prepend_framing(network, framing, "image").SerializeToString())
+    for size in SIZES:
+        image = np.array(paint_scene(1, size))
+        (framed,) = session.run(None, {"image": image})
+        expected = framing.apply(Image.fromarray(reduce(image, framing.short_side)))
+        assert np.abs(framed[0].transpose(1, 2, 0).astype(int) - expected).max() <= 1, size
+
+
+def test_the_pages_example_prints_the_category(
+    trained: Trained, photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    export(trained, "image", photographs, tmp_path / "flowers-image.onnx")
+    photo = encode(paint("red", 200, (50, 40)), "JPEG")
+    (tmp_path / "photo.jpg").write_bytes(photo)
+    (example,) = (code for code in blocks("python")["Serving and exporting"] if "onnxruntime" in code)
+    ended = run_process(sys.executable, "-c", example)
+    served = mlflow.pyfunc.load_model(str(trained.output)).predict(pd.DataFrame({"image": [photo]}))
+    assert ended.stdout.strip() == served["Scored Labels"][0], ended.stderr
+
+
+def test_openvino_predicts_the_same_of_the_same_file(
+    trained: Trained, photographs: Path, tmp_path: Path
+) -> None:
+    openvino = pytest.importorskip("openvino")
+    export(trained, "image", photographs, tmp_path / "model.onnx")
+    program = openvino.Core().compile_model(tmp_path / "model.onnx", "CPU")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    short_side = Framing(32, 32, 1.0).short_side
+    for path in sorted(photographs.iterdir()):
+        image = reduce(np.array(decode(path)), short_side)  # it does not antialias what is reduced inside
+        (expected,) = session.run(None, {"image": image})
+        np.testing.assert_allclose(program({"image": image})["probabilities"], expected, atol=1e-3)
+
+
+def test_images_that_the_program_cannot_read_are_refused(trained: Trained, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime_extensions")
+    paint("red", 1).save(tmp_path / "red.bmp")
+    ended = run_program(
+        *("export", "--trained-model", trained.output, "--format", "onnx", "--input", "file"),
+        *("--images", tmp_path, "--output", tmp_path / "model.onnx"),
+    )
+    assert_refused(ended, 2, "ParameterError: --images: none can be read", "was not written")
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_options_of_onnx_are_refused_for_torch(trained: Trained, tmp_path: Path) -> None:
+    ended = run_program(
+        *("export", "--trained-model", trained.output, "--format", "torch", "--input", "image"),
+        *("--output", tmp_path / "model.pt2"),
+    )
+    assert_refused(ended, 2, "ParameterError: --input and --images are for --format onnx")
