@@ -47,13 +47,14 @@ def synchronisations_in_a_step(network: nn.Module, side: int) -> list[str]:
     """The synchronising operations of a training step of two images, including its metrics."""
     sums = Sums(torch.device("cpu"))
     images, targets = torch.randn(2, 3, side, side), torch.tensor([0, 1])
+    mixed = nn.functional.one_hot(targets, 3).float()  # CutMix makes them outside the step
     network.train()
     with Recorder() as recorder:
         logits = network(images)
         loss_sum = nn.functional.cross_entropy(logits, targets, reduction="sum")
         loss_sum.backward()  # type: ignore[no-untyped-call]
         sums.add(loss_sum, logits, targets)
-        for given in (targets, nn.functional.one_hot(targets, 3).float()):
+        for given in (targets, mixed):
             margins_of(logits, given)
     found: list[str] = recorder.operations
     return found
