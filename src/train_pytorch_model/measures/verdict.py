@@ -18,6 +18,11 @@ def baseline_of(evaluation: Evaluation) -> float:
     return float(evaluation.per_class.support.max()) / evaluation.images
 
 
+def is_better_than_guessing(evaluation: Evaluation) -> bool:
+    """Whether the accuracy is above the baseline by more than chance."""
+    return evaluation.accuracy_interval[0] > baseline_of(evaluation)
+
+
 def describe_baseline(evaluation: Evaluation, categories: Sequence[str]) -> str:
     """What the baseline is, in words; `categories` are the names by class index."""
     largest = int(evaluation.per_class.support.argmax())
@@ -56,10 +61,9 @@ def _compare(evaluation: Evaluation, categories: Sequence[str]) -> str:
     """The accuracy against guessing, and the weakest category if there is one."""
     baseline, guess = baseline_of(evaluation), describe_baseline(evaluation, categories)
     accuracy = f"{evaluation.accuracy:.1%}, {evaluation.correct:,} of {evaluation.images:,}"
-    low, _ = evaluation.accuracy_interval
     if evaluation.accuracy <= baseline:
         return f"The model is no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
-    if low <= baseline:
+    if not is_better_than_guessing(evaluation):
         return f"The model may be no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
     is_good = min(evaluation.accuracy, evaluation.balanced_accuracy) >= GOOD
     start = f"Good: {accuracy}" if is_good else f"Better than guessing: {accuracy}, against {baseline:.1%}"

@@ -33,9 +33,11 @@ from train_pytorch_model.measures.suspects import (
     suspects_by_prediction,
 )
 from train_pytorch_model.measures.twins import Twins, find_twins, verdict
+from train_pytorch_model.measures.verdict import is_better_than_guessing
 from train_pytorch_model.words.wording import counted, reason_of
 
 TITLE = "Report"
+WORTH_A_WARNING = 0.01  # of the validation images
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,9 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         suspects.append((inputs.validation, replace(found, indices=indices[order][found.indices])))
     twins = find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
     without = twins.accuracy_without(indices[order], outcomes.target_ranks == 0)
-    if warning := verdict(twins, evaluated.accuracy, without):
-        logger.warning(warning)
+    if text := verdict(twins, evaluated.accuracy, without):
+        # A few of many change nothing, and in tiny images may be chance.
+        (logger.warning if twins.is_seen.mean() >= WORTH_A_WARNING else paragraph)(text)
     return Examined(
         outcomes=outcomes,
         evaluation=evaluated,
@@ -129,7 +132,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         accuracy_without_twins=without,
         training_hashes=hashes[: len(inputs.training)],
         energies=energies_of(logits / temperature.value) if len(logits) else np.empty(0),
-        suspects=_rows_of(suspects),
+        suspects=_rows_of(suspects) if is_better_than_guessing(evaluated) else [],
     )
 
 
