@@ -137,4 +137,50 @@ def test_options_of_onnx_are_refused_for_torch(trained: Trained, tmp_path: Path)
         *("export", "--trained-model", trained.output, "--format", "torch", "--input", "image"),
         *("--output", tmp_path / "model.pt2"),
     )
-    assert_refused(ended, 2, "ParameterError: --input and --images are for --format onnx")
+    assert_refused(ended, 2, "ParameterError: --input, --images, --quantize and --precision are for")
+
+
+@pytest.mark.parametrize("options", [("--quantize", "int8"), ("--precision", "float16")])
+def test_the_cost_of_another_precision_is_measured(
+    trained: Trained, folders: Path, tmp_path: Path, options: tuple[str, str]
+) -> None:
+    shared = ("export", "--trained-model", trained.output, "--format", "onnx", "--input", "image")
+    calibration = ("--calibration", folders / "validation")
+    ended = run_program(*shared, *options, *calibration, "--output", tmp_path / "small.onnx")
+    assert ended.status == 0, ended.stderr
+    described = {entry.key: entry.value for entry in onnx.load(tmp_path / "small.onnx").metadata_props}
+    cost = json.loads(described["reduction"])
+    assert (cost["precision"], cost["images"]) == (options[1], 9)
+    assert cost["accuracy"] >= cost["accuracy_before"] - 0.01
+    assert cost["mib"] < 0.6 * cost["mib_before"]
+    assert json.loads(described["check"])["images"] == 9
+    session = onnxruntime.InferenceSession(tmp_path / "small.onnx")
+    photo = np.array(paint("red", 200, (50, 40)))
+    served = served_probabilities(trained, folders / "validation" / "red")
+    assert session.run(None, {"image": photo})[0] == pytest.approx(served.mean(0, keepdims=True), abs=0.2)
+
+
+def test_a_precision_that_costs_too_much_is_refused(trained: Trained, folders: Path, tmp_path: Path) -> None:
+    ended = run_program(
+        *("export", "--trained-model", trained.output, "--format", "onnx", "--quantize", "int8"),
+        *("--calibration", folders / "validation", "--max-accuracy-loss", "-100"),
+        *("--output", tmp_path / "model.onnx"),
+    )
+    assert_refused(ended, 4, "ExportError: int8 costs", "points of accuracy; --max-accuracy-loss is -100")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--quantize", "int8"), "it is missing"),
+        (("--calibration", "images"), "neither is given"),
+        (("--quantize", "int8", "--precision", "float16", "--calibration", "images"), "exclude each other"),
+    ],
+)
+def test_options_of_a_precision_go_together(
+    trained: Trained, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    output = ("--output", tmp_path / "model.onnx")
+    ended = run_program("export", "--trained-model", trained.output, "--format", "onnx", *options, *output)
+    assert_refused(ended, 2, "ParameterError: --", message)

@@ -9,7 +9,7 @@ import tyro
 from train_pytorch_model.commands.program import OptionalInt, OptionalPath, Switch
 from train_pytorch_model.formats.outputs import check_new
 from train_pytorch_model.inputs.any_depth import open_images_at_any_depth
-from train_pytorch_model.inputs.opening import open_trained_model
+from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_trained_model
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError
 
@@ -40,6 +40,19 @@ class Export:
     """Folder of images of mixed sizes, such as the validation images, on which the ONNX program is compared
     with the served model; by default painted ones."""
 
+    precision: Literal["float32", "float16"] = "float32"
+    """Of the ONNX network's numbers; float16 needs --calibration, to measure what it costs."""
+
+    quantize: Annotated[Literal["int8"] | None, tyro.conf.arg(metavar="{int8}", help_behavior_hint="")] = None
+    """int8 for an ONNX network of 8-bit integers, with the ranges that its activations have on the images of
+    --calibration."""
+
+    calibration: OptionalPath = None
+    """Labelled images, on which the accuracy before and after --quantize or --precision is measured."""
+
+    max_accuracy_loss: float = 1.0
+    """Points of accuracy that --quantize or --precision may cost; more is an error."""
+
     image_size: OptionalInt = None
     """Side of the input in px. Only for model directories from the designer, which do not record it."""
 
@@ -51,17 +64,27 @@ class Export:
         set_up(quiet=self.quiet)
         self._check_suffix()
         check_new(self.output)
-        if self.kind == "torch" and (self.input != "tensor" or self.images):
-            raise ParameterError("--input and --images are for --format onnx; the format is torch.")
+        reduced = self.quantize or (self.precision if self.precision != "float32" else None)
+        self._check_options(reduced)
         model, spec = open_trained_model(self.trained_model, self.image_size)
         paths = []
         if self.images is not None:
             opened, _ = open_images_at_any_depth(self.images, "--images")
             paths = [opened.path(index) for index in range(len(opened))]
+        calibration = None
+        if self.calibration is not None:
+            calibration = open_evaluation_inputs(self.trained_model, self.calibration).images
+            paths = paths or [calibration.path(index) for index in range(len(calibration))]
 
         from train_pytorch_model.stories import export as exporting
+        from train_pytorch_model.stories.export_check import Reduction
 
-        difference, check = exporting.export(model, spec, self.kind, self.output, self.input, paths)
+        reduction = None
+        if reduced and calibration:
+            reduction = Reduction(reduced, calibration, self.max_accuracy_loss)
+        difference, check = exporting.export(
+            model, spec, self.kind, self.output, self.input, paths, reduction
+        )
         logger.info(
             f"{self.output}: {spec.architecture}, {len(spec.categories)} categories,"
             f" {spec.framing.height} x {spec.framing.width} px"
@@ -71,6 +94,21 @@ class Export:
         if check is not None:
             logger.info(f"Input: {exporting.INPUTS[self.input]}")
             logger.info(f"Predictions: {check}")
+
+    def _check_options(self, reduced: str | None) -> None:
+        """Raise `ParameterError` for options that do not go together."""
+        if self.kind == "torch" and (self.input != "tensor" or self.images or reduced):
+            raise ParameterError(
+                "--input, --images, --quantize and --precision are for --format onnx; the format is torch."
+            )
+        if self.quantize and self.precision != "float32":
+            raise ParameterError("--quantize int8 and --precision float16 exclude each other: give one.")
+        if bool(reduced) != bool(self.calibration):
+            raise ParameterError(
+                "--calibration, labelled images such as the validation images, goes with --quantize int8 or"
+                f" --precision float16, and they with it; {'it' if reduced else 'neither'} is"
+                f" {'missing' if reduced else 'given'}."
+            )
 
     def _check_suffix(self) -> None:
         """Raise `ParameterError` if the output is named like a file of the other format."""

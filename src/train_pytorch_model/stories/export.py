@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,8 +24,9 @@ from train_pytorch_model.formats.outputs import check_new
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.stories.export_check import Answer, Check, Input, check
+from train_pytorch_model.stories.export_check import OUTPUT, Check, Input, Reduction, check, run_onnx
 from train_pytorch_model.words.errors import (
     DISK_IS_FULL,
     OutputDirectoryError,
@@ -48,8 +48,7 @@ TOLERANCE = 1e-4  # largest allowed difference of a probability from PyTorch's
 CHECKED_BATCHES = (1, 3)  # two batch sizes: an export may be specialised to the one it was traced with
 MIN_SAME_LABEL = 0.95  # of images of mixed sizes; close calls may go the other way
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-INPUT, OUTPUT = "images", "probabilities"
-EXTENSIONS_DOMAIN = "com.microsoft.extensions"  # of onnxruntime-extensions
+INPUT = "images"
 INPUTS = {
     "tensor": "uint8 RGB, (N, 3, height, width), 0 to 255, EXIF orientation applied",
     "image": "uint8 RGB, (any height, any width, 3), 0 to 255, EXIF orientation applied",
@@ -77,10 +76,12 @@ def export(
     output: Path,
     input_kind: Input = "tensor",
     images: Sequence[Path] = (),
+    reduction: Reduction | None = None,
 ) -> tuple[float, Check | None]:
     """Write the file after a check against PyTorch, and return the largest difference of a probability.
 
-    For ONNX it is also compared with the served model, on `images` or painted ones. Raises `ExportError`,
+    For ONNX it is also compared with the served model, on `images` or painted ones. That difference is
+    before a `reduction`. Raises `ExportError`,
     `ParameterError` if the ONNX packages are missing, `OutputDirectoryError`, and
     `InvalidModelDirectoryError` for weights that do not fit.
     """
@@ -92,14 +93,17 @@ def export(
         if kind == "torch":
             return _close(program, _write_torch(program, spec, unfinished), spec, output), None
         exported = _to_onnx(program, spec)
-        answer = _run(exported)
+        answer = run_onnx(exported)
         difference = _close(program, lambda x: torch.from_numpy(answer(x.numpy())), spec, output)
+        described = metadata(spec, input_kind)
+        if reduction is not None:
+            exported, described["reduction"] = _reduce(exported, network, spec, reduction, output)
         if input_kind != "tensor":
             from train_pytorch_model.stories.onnx_framing import prepend_framing
 
             exported = prepend_framing(exported, spec.framing, input_kind)
         served = ImageClassifier(spec, network, torch.device("cpu"))
-        found = check(_run(exported), served, input_kind, images)
+        found = check(run_onnx(exported), served, input_kind, images)
         if not found.images:
             raise ParameterError(
                 f"{parameter('images')}: none can be read by a program that takes the input {input_kind}, so"
@@ -109,8 +113,29 @@ def export(
             raise ExportError(
                 f"The exported program does not predict as served: {found}. {output} was not written."
             )
-        _write_onnx(exported, metadata(spec, input_kind) | {"check": json.dumps(asdict(found))}, unfinished)
+        _write_onnx(exported, described | {"check": json.dumps(asdict(found))}, unfinished)
     return difference, found
+
+
+def _reduce(
+    exported: "onnx.ModelProto", network: nn.Module, spec: ClassifierSpec, reduction: Reduction, output: Path
+) -> tuple["onnx.ModelProto", str]:
+    """The network in the other precision, and its cost as JSON. Raises `ExportError` if it is too high."""
+    from train_pytorch_model.stories.export_precision import Float16, measure, quantize
+
+    if reduction.precision == "int8":
+        reduced = quantize(exported, reduction.images, spec)
+    else:
+        program = nn.Sequential(Normalize(spec.mean, spec.std), Float16(network), nn.Softmax(dim=1))
+        reduced = _to_onnx(program.eval(), spec)
+    cost = measure(exported, reduced, reduction, spec)
+    logger.info(f"In {cost}")
+    if cost.lost_points > reduction.max_lost_points:
+        raise ExportError(
+            f"{reduction.precision} costs {cost.lost_points:.1f} points of accuracy;"
+            f" {parameter('max_accuracy_loss')} is {reduction.max_lost_points:g}. {output} was not written."
+        )
+    return reduced, json.dumps(asdict(cost))
 
 
 def _close(program: nn.Module, predict: Predict, spec: ClassifierSpec, output: Path) -> float:
@@ -195,27 +220,6 @@ def _to_onnx(program: nn.Module, spec: ClassifierSpec) -> "onnx.ModelProto":
     assert exported is not None
     model: onnx.ModelProto = exported.model_proto
     return model
-
-
-def _run(model: "onnx.ModelProto") -> Answer:
-    """The program, in ONNX Runtime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    if any(used.domain == EXTENSIONS_DOMAIN for used in model.opset_import):
-        import onnxruntime_extensions
-
-        options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    (taken,) = session.get_inputs()
-
-    def answer(value: np.ndarray) -> np.ndarray:
-        probabilities: np.ndarray = session.run([OUTPUT], {taken.name: value})[0]
-        return probabilities
-
-    return answer
 
 
 def _write_onnx(model: "onnx.ModelProto", described: dict[str, str], path: Path) -> None:

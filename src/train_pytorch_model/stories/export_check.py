@@ -4,24 +4,40 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from PIL import Image
 
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.words.wording import counted
 
+if TYPE_CHECKING:
+    import onnx
+
 Input = Literal["tensor", "image", "file"]
 Answer = Callable[[np.ndarray], np.ndarray]
 """An exported program: its input → probabilities (1, categories), float32."""
 
+OUTPUT = "probabilities"
+EXTENSIONS_DOMAIN = "com.microsoft.extensions"  # of onnxruntime-extensions
 PAINTED = ((640, 480), (480, 640), (1200, 900), (333, 500), (64, 64), (37, 90), (224, 224), (700, 101))
 FILE_STARTS = (b"\xff\xd8\xff", b"\x89PNG")  # of what onnxruntime-extensions decodes
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Another precision than float32, what it is measured on, and what it may cost."""
+
+    precision: Literal["float16", "int8"]
+    images: ImageDirectory
+    """Labelled, with the model's categories."""
+    max_lost_points: float
 
 
 @dataclass(frozen=True)
@@ -39,6 +55,27 @@ class Check:
             f"{counted(self.same_label, 'label', 'labels')} of {self.images:,} ({self.source}) as served,"
             f" largest difference of a probability {self.largest_difference:.1e}"
         )
+
+
+def run_onnx(model: "onnx.ModelProto") -> Answer:
+    """The program, in ONNX Runtime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    if any(used.domain == EXTENSIONS_DOMAIN for used in model.opset_import):
+        import onnxruntime_extensions
+
+        options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    (taken,) = session.get_inputs()
+
+    def answer(value: np.ndarray) -> np.ndarray:
+        probabilities: np.ndarray = session.run([OUTPUT], {taken.name: value})[0]
+        return probabilities
+
+    return answer
 
 
 def check(answer: Answer, classifier: ImageClassifier, kind: Input, paths: Sequence[Path]) -> Check:
