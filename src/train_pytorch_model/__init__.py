@@ -1,8 +1,9 @@
 """Train image classifiers from folders of images: as an Azure ML component, or on any machine.
 
-from train_pytorch_model import fit, load
-model = fit("photographs", epochs=5)
-model.predict("new")
+In Python, after `from train_pytorch_model import fit`:
+
+    model = fit("photographs", epochs=5)
+    model.predict("new")
 """
 
 import importlib

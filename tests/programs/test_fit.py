@@ -93,6 +93,13 @@ SCRIPT = """
     table = model.predict([red, np.zeros((9, 5, 3), np.uint8), Image.new("L", (4, 4)), "no.png"])
     print(table["image"].tolist(), table["error"].fillna("").tolist(), table["label"].isna().tolist())
     print(round(float(table.iloc[0, 3:6].sum()), 6), len(load(output).predict(folder + "/red")))
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 200, 4), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    Image.fromarray(pixels).save(f"{output}.png", exif=exif)
+    images = (f"{output}.png", Image.open(f"{output}.png"))
+    of_file, opened = (model.predict(image).iloc[:, 1:] for image in images)
+    print(of_file.equals(opened))
     evaluated = load(output).evaluate(folder)
     print(evaluated.numbers.images, "iframe" in evaluated._repr_html_(), "iframe" in model._repr_html_())
     try:
@@ -114,6 +121,7 @@ def test_a_script_without_a_main_guard_can_fit_and_predict(photographs: Path, tm
         f"['{photographs}/red/0.png', '1', '2', 'no.png'] ['', '', '', 'the file is gone']"
         " [False, False, False, True]",
         "1.0 10",
+        "True",
         "30 True True",
         "ParameterError fit has no option 'epoch'. Did you mean 'epochs'?",
     ]

@@ -1,10 +1,16 @@
-"""The options of `fit` in Python are those of its command line."""
+"""`fit` and `load` in Python take what the command line takes."""
 
 from dataclasses import fields
+from pathlib import Path
 
+import pytest
+from tests.model_directories import HALF, write_model
+
+from train_pytorch_model import load
 from train_pytorch_model.api.fitting import FitOptions
 from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.recipe import Recipe
 
 
@@ -12,3 +18,10 @@ def test_every_option_of_the_command_line_is_one_in_python() -> None:
     groups = {"parameters", "recipe", "folder", "output"}
     options = {option.name for kind in (Fit, Recipe, TrainConfig) for option in fields(kind)} - groups
     assert set(FitOptions.__annotations__) == options
+
+
+def test_a_designer_model_is_loaded_with_its_image_size(tmp_path: Path) -> None:
+    root = write_model(tmp_path / "model", Recipe(mean=HALF, std=HALF), categories=("x", "y"))
+    assert load(root, image_size=400).categories == ("x", "y")
+    with pytest.raises(ParameterError, match=r"does not record its image size"):
+        load(root)

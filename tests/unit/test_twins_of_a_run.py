@@ -11,7 +11,7 @@ from tests.painting import paint_scene
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.inputs.perceptual_hash import perceptual_hash
 from train_pytorch_model.inputs.twins import find_identical
-from train_pytorch_model.measures.twins import Twins, find_twins, twins_csv, verdict
+from train_pytorch_model.measures.twins import Twins, describe_seen, find_twins, twins_csv
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
 FLAT = Image.new("RGB", (32, 32), (9, 9, 9))
@@ -64,10 +64,10 @@ def test_the_accuracy_without_twins_is_of_the_other_images() -> None:
     twins = Twins([], np.array([True, False, False, True, False]))
     indices, is_hit = np.array([0, 1, 3, 4]), np.array([True, True, True, False])
     assert twins.accuracy_without(indices, is_hit) == 0.5
-    assert "2 of 5 validation images look like a training image" in verdict(twins, 0.75, 0.5)
-    assert "on the others it is 50.0%" in verdict(twins, 0.75, 0.5)
+    assert "2 of 5 validation images look like a training image" in describe_seen(twins, 0.75, 0.5)
+    assert "on the others it is 50.0%" in describe_seen(twins, 0.75, 0.5)
     assert Twins([], np.ones(5, bool)).accuracy_without(indices, is_hit) is None
-    assert verdict(Twins([], np.zeros(5, bool)), 0.75, 0.75) == ""
+    assert describe_seen(Twins([], np.zeros(5, bool)), 0.75, 0.75) == ""
 
 
 def test_a_copy_of_a_validation_image_that_looks_like_a_training_image_does_so_too(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class FitOptions(TypedDict, total=False):
     architecture: str
     pretrained: bool
     weights: str | None
-    weights_file: Path | None
+    weights_file: str | os.PathLike[str] | None
     zero_init_residual: bool
     memory_efficient: bool
     from_scratch: bool

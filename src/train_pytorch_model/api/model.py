@@ -48,10 +48,10 @@ class Evaluated:
 class Model:
     """A trained model; a notebook shows the report on its training."""
 
-    def __init__(self, root: Path) -> None:
-        """Open the directory that training wrote. Raises `InvalidModelDirectoryError`."""
+    def __init__(self, root: Path, image_size: int | None = None) -> None:
+        """Open the directory that training wrote, as `load` does."""
         self.root = root
-        self._directory, self._spec = open_trained_model(root, None)
+        self._directory, self._spec = open_trained_model(root, image_size)
         self._classifier: ImageClassifier | None = None
 
     @property
@@ -61,6 +61,8 @@ class Model:
 
     def predict(self, images: "ImageLike | Sequence[ImageLike]") -> "pd.DataFrame":
         """Predict images: files, folders of files, PIL images, or arrays (H, W, 3), uint8, RGB; one or many.
+
+        PIL images become upright and RGB like files.
 
         Returns a row for each: `image` (its path, or its number), `label`, `probability` in [0, 1], and a
         column `Scored Probabilities_<category>` for each category, as `score` writes them. A file that cannot
@@ -116,9 +118,12 @@ class Model:
         return self._classifier
 
 
-def load(trained_model: str | os.PathLike[str]) -> Model:
-    """Open a trained model directory. Raises `InvalidModelDirectoryError`."""
-    return Model(Path(trained_model))
+def load(trained_model: str | os.PathLike[str], image_size: int | None = None) -> Model:
+    """Open a trained model directory; `image_size` in px is for the designer's, which do not record it.
+
+    Raises `InvalidModelDirectoryError`, `ParameterError`.
+    """
+    return Model(Path(trained_model), image_size)
 
 
 def _named(images: "ImageLike | Sequence[ImageLike]") -> "Iterator[tuple[str, ImageLike]]":
@@ -136,17 +141,18 @@ def _named(images: "ImageLike | Sequence[ImageLike]") -> "Iterator[tuple[str, Im
 
 def _read(image: "ImageLike", framing: "Framing") -> "Image.Image | str":
     """Return an image in RGB, or the reason why it cannot be read."""
+    import numpy as np
     from PIL import Image
 
-    from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-    from train_pytorch_model.image_classifier.pixels import read_pixels
+    from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
+    from train_pytorch_model.image_classifier.pixels import read_pixels, reduce
 
-    if isinstance(image, Image.Image):
-        return image.convert("RGB")
-    if not isinstance(image, str | os.PathLike):
-        return Image.fromarray(image).convert("RGB")
     try:
-        return Image.fromarray(read_pixels(image, framing.short_side, framing.colours))
+        if isinstance(image, str | os.PathLike):
+            return Image.fromarray(read_pixels(image, framing.short_side, framing.colours))
+        opened = image if isinstance(image, Image.Image) else Image.fromarray(image)
+        pixels = np.array(upright_rgb(opened, framing.colours))
+        return Image.fromarray(reduce(pixels, framing.short_side))
     except UnreadableImageError as error:
         return str(error)
 

@@ -78,13 +78,14 @@ def decode(
     """The upright RGB image, or the first frame of an animation.
 
     With `short_side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if its short side then still is
-    `BOUND * short_side`, which costs a fraction of the time and memory. Raises
-    `UnreadableImageError`.
+    `BOUND * short_side`, which costs a fraction of the time and memory.
+
+    Raises `UnreadableImageError`.
     """
     with open_image(file) as image:
         if short_side is not None:
             image.draft(None, limit_size(image.size, short_side))
-        return _upright_rgb(image, colours)
+        return upright_rgb(image, colours)
 
 
 def has_16_bits(file: str | os.PathLike[str]) -> bool:
@@ -151,8 +152,8 @@ def limit_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     return max(bound, round(width * bound / short)), max(bound, round(height * bound / short))
 
 
-def _upright_rgb(image: Image.Image, colours: Colours) -> Image.Image:
-    """An opened image, decoded by Pillow, upright and in RGB."""
+def upright_rgb(image: Image.Image, colours: Colours) -> Image.Image:
+    """An image of Pillow's, upright and in RGB. Raises `UnreadableImageError` for 32-bit pixels."""
     is_dark = colours.white_level < MAX_WHITE and _has_deep_colours(image)
     image.load()
     upright = _rgb(image, colours)

@@ -165,7 +165,8 @@ def describe(plan: Plan) -> dict[str, str]:
     processes = counted(world.size, "process", "processes")
     up_to = "up to " if len(inputs.training) % plan.global_batch_size else ""
     readers = num_readers(world)
-    decoding = f"{readers} processes for loading images" if readers else f"{world.cores} threads for decoding"
+    threads = counted(world.cores, "thread", "threads")
+    decoding = f"{readers} processes for loading images" if readers else f"{threads} for decoding"
     return {
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories{known}",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",

@@ -5,12 +5,12 @@ learned, the validation images by predictions of a model that was not trained on
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.csv_rows import table_of, write_csv
 from train_pytorch_model.formats.image_directory import ImageDirectory
 
 SUSPECTS = "suspects.csv"
@@ -103,5 +103,4 @@ def _rows(images: ImageDirectory, suspects: Suspects) -> Iterator[Suspect]:
 
 def write_suspects(path: Path, suspects: Sequence[Suspect]) -> None:
     """Write `suspects.csv`."""
-    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        write_rows(file, [[field.name for field in fields(Suspect)], *map(astuple, suspects)])
+    write_csv(path, table_of(Suspect, suspects))

@@ -50,8 +50,7 @@ class Twins:
 
         `is_hit` (N,), bool, is of the validation images at `indices` (N,).
         """
-        others = is_hit[~self.is_seen[indices]]
-        return float(others.mean()) if len(others) else None
+        return _accuracy_of(is_hit[~self.is_seen[indices]])
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,7 @@ def compare_with_training(known: np.ndarray, hashes: np.ndarray, is_hit: np.ndar
         return None
     found = find_pairs(np.concatenate([known, hashes]), len(known))
     is_seen = _seen(found, len(known), len(hashes))
-    others = is_hit[~is_seen]
-    return Familiar(int(is_seen.sum()), float(others.mean()) if len(others) else None)
+    return Familiar(int(is_seen.sum()), _accuracy_of(is_hit[~is_seen]))
 
 
 def find_twins(
@@ -118,7 +116,7 @@ def twins_csv(rows: Sequence[TwinRow]) -> str:
     return csv_text(table_of(TwinRow, rows))
 
 
-def verdict(twins: Twins, accuracy: float, without: float | None) -> str:
+def describe_seen(twins: Twins, accuracy: float, without: float | None) -> str:
     """What the twins mean for the accuracy; empty if no validation image looks like a training image."""
     seen = int(twins.is_seen.sum())
     if not seen:
@@ -129,6 +127,10 @@ def verdict(twins: Twins, accuracy: float, without: float | None) -> str:
         f"{seen:,} of {images} like a training image: the accuracy of {accuracy:.1%} includes them, and"
         f" {rest}. {TWINS} lists the pairs; `split` keeps them together."
     )
+
+
+def _accuracy_of(is_hit: np.ndarray) -> float | None:
+    return float(is_hit.mean()) if len(is_hit) else None
 
 
 def _with_identical(found: Pairs, identical: np.ndarray) -> Pairs:

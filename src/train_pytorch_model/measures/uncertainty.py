@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.csv_rows import write_csv
 from train_pytorch_model.formats.image_directory import ImageDirectory
 
 TO_LABEL = "to_label.csv"
@@ -79,10 +79,9 @@ def write_to_label(
 ) -> None:
     """Write `to_label.csv`: the images to label, in that order."""
     originals = images.original_names(np.array([each.index for each in ranked], dtype=np.int64))
-    with (root / TO_LABEL).open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        write_rows(file, [COLUMNS])
-        for candidate, original in zip(ranked, originals, strict=True):
-            tops = zip(candidate.top, candidate.probabilities, strict=True)
-            cells = [cell for index, value in tops for cell in (categories[index], f"{value:.6f}")]
-            row = [images.file_names[candidate.index], original, f"{candidate.margin:.6f}", *cells]
-            write_rows(file, [row])
+    rows: list[Sequence[str]] = [COLUMNS]
+    for candidate, original in zip(ranked, originals, strict=True):
+        tops = zip(candidate.top, candidate.probabilities, strict=True)
+        cells = [cell for index, value in tops for cell in (categories[index], f"{value:.6f}")]
+        rows.append([images.file_names[candidate.index], original, f"{candidate.margin:.6f}", *cells])
+    write_csv(root / TO_LABEL, rows)

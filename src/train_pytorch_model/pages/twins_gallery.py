@@ -13,7 +13,7 @@ MAX_TWINS = 12  # pairs, with their pictures
 
 
 def twins_gallery(
-    rows: Sequence[TwinRow], data_sets: Sequence[ImageDirectory], verdict: str, colours: Colours
+    rows: Sequence[TwinRow], data_sets: Sequence[ImageDirectory], meaning: str, colours: Colours
 ) -> list[Gallery]:
     """The first pairs, with a sentence on what they mean; no gallery if there is none."""
     if not rows:
@@ -34,5 +34,5 @@ def twins_gallery(
         for row in rows[:MAX_TWINS]
     ]
     pairs = counted(len(rows), "pair of images looks", "pairs of images look")
-    text = f"{verdict or f'{pairs} alike; `{TWINS}` lists them.'} Pairs in different categories come first."
+    text = f"{meaning or f'{pairs} alike; `{TWINS}` lists them.'} Pairs in different categories come first."
     return [Gallery("twins", "Images that look alike", text, cards)]

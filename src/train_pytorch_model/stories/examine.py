@@ -32,7 +32,7 @@ from train_pytorch_model.measures.suspects import (
     suspects_by_margin,
     suspects_by_prediction,
 )
-from train_pytorch_model.measures.twins import Twins, find_twins, verdict
+from train_pytorch_model.measures.twins import Twins, describe_seen, find_twins
 from train_pytorch_model.measures.verdict import is_better_than_guessing
 from train_pytorch_model.words.wording import counted, reason_of
 
@@ -119,7 +119,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         suspects.append((inputs.validation, replace(found, indices=indices[order][found.indices])))
     twins = find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
     without = twins.accuracy_without(indices[order], outcomes.target_ranks == 0)
-    if text := verdict(twins, evaluated.accuracy, without):
+    if text := describe_seen(twins, evaluated.accuracy, without):
         # A few of many change nothing, and in tiny images may be chance.
         (logger.warning if twins.is_seen.mean() >= WORTH_A_WARNING else paragraph)(text)
     return Examined(

@@ -15,6 +15,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor, nn
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.stories.export_check import Reduction, question, run_onnx
@@ -100,7 +101,7 @@ def measure(
 
 def _frames(images: ImageDirectory, spec: ClassifierSpec, at_most: int) -> Iterator[tuple[int, np.ndarray]]:
     """Class index and framed image (1, 3, H, W) of images spread evenly; unreadable ones are passed over."""
-    for index in np.linspace(0, len(images) - 1, min(len(images), at_most)).round().astype(int):
+    for index in evenly_spaced(len(images), at_most):
         try:
             frame = question(images.path(index).read_bytes(), "tensor", spec)
         except UnreadableImageError:

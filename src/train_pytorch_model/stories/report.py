@@ -22,7 +22,7 @@ from train_pytorch_model.measures.evaluation_directory import (
     CONFUSION_MATRIX,
     confusion_matrix_csv,
 )
-from train_pytorch_model.measures.twins import TWINS, twins_csv, verdict
+from train_pytorch_model.measures.twins import TWINS, describe_seen, twins_csv
 from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
 from train_pytorch_model.pages.suspects_gallery import suspects_gallery
@@ -86,7 +86,7 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
                 *twins_gallery(
                     examined.twins.rows,
                     (inputs.training, inputs.validation),
-                    verdict(examined.twins, evaluated.accuracy, examined.accuracy_without_twins),
+                    describe_seen(examined.twins, evaluated.accuracy, examined.accuracy_without_twins),
                     inputs.framing.colours,
                 ),
                 training_gallery(plan, training),
