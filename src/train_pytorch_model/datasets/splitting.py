@@ -95,17 +95,14 @@ def _assign_groups(
     return part_of, wanted, have
 
 
-def first_counts(
-    sizes: np.ndarray, fraction: float | np.ndarray, lacks: np.ndarray | None = None
-) -> np.ndarray:
+def first_counts(sizes: np.ndarray, fraction: float | np.ndarray, lacks: np.ndarray) -> np.ndarray:
     """Return (number of categories,), int64: how many of each category are in the first part.
 
     Each is `fraction * size`, rounded by the largest-remainder method so that the total is right, too.
     The first part of a category of two or more is not empty, and each other part has one, if the category is
     large enough. The same holds for the whole. That is for the parts and categories for which `lacks`, bool
-    (parts, categories + 1), is true: by default two parts that lack everything.
+    (parts, categories + 1), is true.
     """
-    lacks = np.ones((2, len(sizes) + 1), bool) if lacks is None else lacks
     others = lacks[1:].sum(axis=0)
     total = int(sizes.sum())
     exact = fraction * sizes

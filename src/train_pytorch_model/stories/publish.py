@@ -119,20 +119,20 @@ def _build(
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if state.progress.bad_images:
         write_bad_images(root / BAD_IMAGES, state.progress.bad_images)
-    if examined and len(examined.energies):
-        (root / KNOWN).write_text(known_json(examined.energies), encoding="ascii")
-    if examined and examined.suspects:
-        write_suspects(root / SUSPECTS, examined.suspects)
     write_metrics(root / METRICS, state.progress.history)
     if examined:
-        write_twins(root, examined)
+        _write_examined(root, examined)
     if report:
         _write_report(root / REPORT, report)
     return meta
 
 
-def write_twins(root: Path, examined: Examined) -> None:
-    """Write the pairs of twins, if any, and what later evaluations compare their images with."""
+def _write_examined(root: Path, examined: Examined) -> None:
+    """Write suspects and twins, if any, and what later images are compared with."""
+    if len(examined.energies):
+        (root / KNOWN).write_text(known_json(examined.energies), encoding="ascii")
+    if examined.suspects:
+        write_suspects(root / SUSPECTS, examined.suspects)
     if examined.twins.rows:
         (root / TWINS).write_text(twins_csv(examined.twins.rows), encoding="utf-8")
     if examined.training_hashes.any():
