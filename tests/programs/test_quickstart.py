@@ -40,7 +40,7 @@ def test_the_quickstart_trains_scores_and_prints_the_next_commands(
     assert f": {right} of {round(0.15 * NUM_DIGITS)} images\n" in ended.stdout
     _, _, commands = ended.stdout.partition("\n5. ")
     lines = [line for line in commands.splitlines() if "train_pytorch_model" in line]
-    assert [shlex.split(line)[3] for line in lines] == ["split", "init-model", "train"]
+    assert [shlex.split(line)[3] for line in lines] == ["fit"]
     for line in lines:
         _, _, _, verb, *arguments = shlex.split(line)
         tyro.cli(VERBS[verb], args=arguments)

@@ -65,6 +65,8 @@ def test_the_accuracy_without_twins_is_of_the_other_images() -> None:
     indices, is_hit = np.array([0, 1, 3, 4]), np.array([True, True, True, False])
     assert twins.accuracy_without(indices, is_hit) == 0.5
     assert "2 of 5 validation images look like a training image" in describe_seen(twins, 0.75, 0.5)
+    one = Twins([], np.arange(5) == 0)
+    assert "1 of 5 validation images looks like a training image" in describe_seen(one, 0.75, 0.5)
     assert "on the others it is 50.0%" in describe_seen(twins, 0.75, 0.5)
     assert Twins([], np.ones(5, bool)).accuracy_without(indices, is_hit) is None
     assert describe_seen(Twins([], np.zeros(5, bool)), 0.75, 0.75) == ""

@@ -19,12 +19,7 @@ VERBS: Mapping[str, type[Command]] = {"init-model": InitModel, "train": Train, "
 
 BATCH_SIZE = 32  # half the time of 16: at 32 px the weights, not the images, make up the cost of a step
 
-NEXT = (
-    "python -m train_pytorch_model split --input photographs --output-1 training --output-2 validation",
-    "python -m train_pytorch_model init-model --pretrained --output untrained",
-    "python -m train_pytorch_model train --untrained-model untrained --training-dataset training"
-    " --validation-dataset validation --trained-model trained",
-)
+NEXT = "python -m train_pytorch_model fit photographs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +59,7 @@ class Quickstart:
         logger.info(
             "\n5. Next: your own images, in one folder per category, such as photographs/daisy/1.jpg:"
         )
-        for command in (*activation_commands(), *NEXT):
+        for command in (*activation_commands(), NEXT):
             logger.info(f"  {command}")
 
     def _type(self, verb: str, *arguments: str) -> None:

@@ -63,11 +63,11 @@ class Familiar:
 
     def describe(self, evaluated: int) -> str:
         """What that means for the accuracy on all `evaluated` images."""
-        images = counted(evaluated, "image looks", "images look")
+        images = counted(evaluated, "image", "images")
         rest = "there are no others"
         if self.accuracy_without is not None:
             rest = f"on the others the accuracy is {self.accuracy_without:.1%}"
-        return f"{self.images:,} of {images} like an image on which the model was trained: {rest}."
+        return f"{_look_like(self.images, images)} an image on which the model was trained: {rest}."
 
 
 def compare_with_training(known: np.ndarray, hashes: np.ndarray, is_hit: np.ndarray) -> Familiar | None:
@@ -121,12 +121,16 @@ def describe_seen(twins: Twins, accuracy: float, without: float | None) -> str:
     seen = int(twins.is_seen.sum())
     if not seen:
         return ""
-    images = counted(len(twins.is_seen), "validation image looks", "validation images look")
+    images = counted(len(twins.is_seen), "validation image", "validation images")
     rest = f"on the others it is {without:.1%}" if without is not None else "there are no others"
     return (
-        f"{seen:,} of {images} like a training image: the accuracy of {accuracy:.1%} includes them, and"
+        f"{_look_like(seen, images)} a training image: the accuracy of {accuracy:.1%} includes them, and"
         f" {rest}. {TWINS} lists the pairs; `split` keeps them together."
     )
+
+
+def _look_like(count: int, images: str) -> str:
+    return f"{count:,} of {images} {'looks' if count == 1 else 'look'} like"
 
 
 def _accuracy_of(is_hit: np.ndarray) -> float | None:
