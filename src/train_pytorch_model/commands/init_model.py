@@ -19,6 +19,7 @@ from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.recipe import Recipe, sides
+from train_pytorch_model.words.wording import parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,24 +92,18 @@ class ModelOptions:
 
     def _size_problems(self) -> list[str]:
         """Return the image sizes that the architecture or the recipe rules out, each with the reason."""
-        image_size, training_size = self.recipe.image_size, self.recipe.training_size
-        named = {
-            "--image-size": image_size,
-            "--training-size": training_size,
-            "--early-size": self.recipe.early_size,
-        }
         fixed_side = family_of(self.architecture).image_size
+        others = self.recipe.sizes_other_than(fixed_side)
         if fixed_side:
             return [
-                f"{flag} {size} does not fit: a {self.architecture} takes {fixed_side} px only."
-                for flag, size in named.items()
-                if size and sides(size) != sides(fixed_side)
+                f"{parameter(name)} {size} does not fit: a {self.architecture} takes {fixed_side} px only."
+                for name, size in others.items()
             ]
         return [
-            f"{flag} {size} needs an --image-size at least as large: without one, the model"
-            f" predicts at {MAX_COMMON_SIDE} px at most."
-            for flag, size in named.items()
-            if size and not image_size and max(sides(size)) > MAX_COMMON_SIDE
+            f"{parameter(name)} {size} needs an {parameter('image_size')} at least as large: without one, the"
+            f" model predicts at {MAX_COMMON_SIDE} px at most."
+            for name, size in others.items()
+            if not self.recipe.image_size and max(sides(size)) > MAX_COMMON_SIDE
         ]
 
 

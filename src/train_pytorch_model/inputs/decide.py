@@ -123,10 +123,9 @@ def _image_size(
     fixed_side = family_of(model.architecture).image_size
     if fixed_side is not None:
         size, reason = sides(fixed_side), f"the only size of a {model.architecture}"
-        asked = {name: getattr(recipe, name) for name in ("image_size", "training_size", "early_size")}
-        others = [f"{name} {side}" for name, side in asked.items() if side and sides(side) != size]
-        if others:
-            raise model.error(f"its recipe names {' and '.join(others)}; {reason} is {fixed_side}.")
+        if others := recipe.sizes_other_than(size):
+            names = " and ".join(f"{name} {side}" for name, side in others.items())
+            raise model.error(f"its recipe names {names}; {reason} is {fixed_side}.")
         return size, reason
     if recipe.image_size is not None:
         return sides(recipe.image_size), "the recipe says so"

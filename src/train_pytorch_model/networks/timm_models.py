@@ -10,7 +10,7 @@ from torch import nn
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.pretrained import download_error
 from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.recipe import Recipe, sides
+from train_pytorch_model.words.recipe import Recipe
 from train_pytorch_model.words.wording import parameter
 
 WEIGHTS = "model.safetensors"  # in a repository of the hub
@@ -25,12 +25,10 @@ def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Re
     _, height, width = config["input_size"]
     size = height if height == width else (height, width)
     if config["fixed_input_size"]:
-        for name in ("image_size", "training_size", "early_size"):
-            asked = getattr(recipe, name)
-            if asked is not None and sides(asked) != (height, width):
-                raise ParameterError(
-                    f"{parameter(name)} {asked} does not fit: a {architecture} takes {size} px only."
-                )
+        for name, asked in recipe.sizes_other_than(size).items():
+            raise ParameterError(
+                f"{parameter(name)} {asked} does not fit: a {architecture} takes {size} px only."
+            )
     if recipe.image_size is None:
         recipe = replace(recipe, image_size=size)
     if recipe.mean is None:

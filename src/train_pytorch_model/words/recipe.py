@@ -161,6 +161,13 @@ class Recipe:
             raise ParameterError("\n".join(problems))
         return cls(**converted)
 
+    def sizes_other_than(self, size: int | tuple[int, int] | None) -> dict[str, int | tuple[int, int]]:
+        """The image sizes that the recipe names, by their entries, but for `size`."""
+        named = {name: getattr(self, name) for name in ("image_size", "training_size", "early_size")}
+        return {
+            name: side for name, side in named.items() if side and (not size or sides(side) != sides(size))
+        }
+
     def as_mapping(self) -> dict[str, Any]:
         """What a model directory stores: the entries that differ from their defaults, as plain values."""
         defaults = asdict(Recipe())
