@@ -57,7 +57,7 @@ class Transform:
         images, bad_images = without_bad_images(images, read_headers(images).bad)
         logger.info(f"Transforming {len(images):,} images for {self.mode}: {transformation}")
 
-        from train_pytorch_model.datasets.transforming import transform
+        from train_pytorch_model.stories.transform import transform
 
         written = transform(images, bad_images, transformation, self.random_seed, self.output, OUTPUT)
         logger.info(f"The {written:,} transformed images are in {self.output}")

@@ -1,1 +1,1 @@
-"""Data sets before training: image directories written by `convert`, `split` and `transform`."""
+"""Data sets before training: what `convert`, `split` and `transform` do to image directories."""

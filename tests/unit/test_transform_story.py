@@ -13,12 +13,12 @@ from PIL import Image
 from tests.logs import warnings_in
 from tests.painting import encode, paint, paint_folders
 
-from train_pytorch_model.datasets import transforming
 from train_pytorch_model.formats import image_operations as ops
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.machine.console import Bar
+from train_pytorch_model.stories import transform as transform_story
 from train_pytorch_model.words.errors import InvalidDatasetError, InvalidTransformationDirectoryError
 
 PORT = "Input image directory"
@@ -32,7 +32,7 @@ def run(
     bad_images: tuple[BadImage, ...] = (),
 ) -> int:
     transformation = Transformation("Input image transformation T", operations)
-    return transforming.transform(images, bad_images, transformation, seed, output, "output")
+    return transform_story.transform(images, bad_images, transformation, seed, output, "output")
 
 
 def open_painted(tmp_path: Path, per_category: int = 2, size: tuple[int, int] = (12, 10)) -> ImageDirectory:
@@ -201,7 +201,7 @@ def test_the_output_depends_on_the_seed_and_not_on_threads(
 ) -> None:
     images = open_painted(tmp_path, 12)
     run(images, tmp_path / "reference", *RANDOM)
-    monkeypatch.setattr(transforming, "usable_cores", lambda: threads)
+    monkeypatch.setattr(transform_story, "usable_cores", lambda: threads)
     run(images, tmp_path / "again", *RANDOM)
     run(images, tmp_path / "other", *RANDOM, seed=-2)
     assert pixels(tmp_path / "again") == pixels(tmp_path / "reference")
