@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from train_pytorch_model.machine.priority import OPENMP
 from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.wording import name_parameters
 
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run in parallel on two cores
+os.environ |= OPENMP  # as the program sets it before it loads torch: threads that wait do not spin
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells ignore SIGINT in background jobs, and all programs under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,7 +10,6 @@ import pytest
 
 from tests.faults.trials import Bench, Result, Zygote, result_of
 from tests.painting import paint_folders
-from train_pytorch_model.machine.priority import OPENMP
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +23,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     paint_folders(root / "validation", 3, first=100)
     untrained = root / "untrained"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        for name, value in OPENMP.items():  # as the program sets it before it loads torch
-            patch.setenv(name, value)
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         # A small network with dropout (random) and batch norms (statistics differ between processes). The

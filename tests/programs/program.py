@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from train_pytorch_model.__main__ import main
+from train_pytorch_model.distributed import world as distributed
 from train_pytorch_model.tracking import tracker as tracking
 
 # Printed by every training on the folders of these tests, which hold four painted images per category.
@@ -46,6 +47,7 @@ def run_program(*arguments: str | Path) -> Ended:
         patch.object(sys, "argv", ["train-pytorch-model", *map(str, arguments)]),
         patch.dict(os.environ),  # a worker writes its rank there
         patch.object(tracking, "CLOSING_S", 600.0),  # the machine may be busy with other tests
+        patch.object(distributed, "usable_cores", lambda: 1),  # which use the other cores
         redirect_stdout(stdout),
         redirect_stderr(stderr),
         warnings.catch_warnings(),

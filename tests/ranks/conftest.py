@@ -45,15 +45,18 @@ def records(tmp_path_factory: pytest.TempPathFactory, float32_resnet18: Path) ->
     import torch
 
     from tests.ranks.checks import measure, open_inputs, paint_data_sets
+    from tests.ranks.group import SIZES
     from train_pytorch_model.distributed.world import World
 
     data = tmp_path_factory.mktemp("data")
     paint_data_sets(data)
     alone = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
     found = {1: [measure(open_inputs(data, float32_resnet18), alone)]}
-    for size in (2, 3):
-        output = tmp_path_factory.mktemp(f"group-of-{size}")
-        ended = torchrun(size, GROUP, data, float32_resnet18, output)
-        assert ended.returncode == 0, ended.stderr
-        found[size] = [json.loads((output / f"{rank}.json").read_text()) for rank in range(size)]
+    output = tmp_path_factory.mktemp("groups")
+    command = [sys.executable, GROUP, data, float32_resnet18, output]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    for size in SIZES:
+        found[size] = [json.loads((output / f"{size}/{rank}.json").read_text()) for rank in range(size)]
     return found
