@@ -47,6 +47,17 @@ def _own_log() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders for `training` and `validation`: four and three images of each category; read-only."""
+    from tests.painting import paint_folders
+
+    root = tmp_path_factory.mktemp("folders")
+    paint_folders(root / "training", 4)
+    paint_folders(root / "validation", 3, first=100)
+    return root
+
+
+@pytest.fixture(scope="session")
 def untrained_resnet18(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained ResNet-18 directory, written once for all tests by init-model; read-only."""
     from train_pytorch_model.commands.init_model import InitModel

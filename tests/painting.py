@@ -36,6 +36,11 @@ def encode(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     return buffer.getvalue()
 
 
+def through_jpeg(image: Image.Image, quality: int = 60) -> Image.Image:
+    """The image as it is decoded from a JPEG file."""
+    return Image.open(io.BytesIO(encode(image, "JPEG", quality=quality))).convert("RGB")
+
+
 def paint_folders(
     root: Path,
     per_category: int,

@@ -11,6 +11,8 @@ from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
+import torch
+
 from train_pytorch_model.__main__ import main
 from train_pytorch_model.distributed import world as distributed
 from train_pytorch_model.tracking import tracker as tracking
@@ -82,6 +84,19 @@ def train_arguments(
         "--trained-model": output,
     }
     return ["train", *(str(text) for port in ports.items() for text in port), "--batch-size", "4", *more]
+
+
+def score(model: Path, images: Path, output: Path, *more: str) -> Ended:
+    """Run `score`."""
+    return run_program(
+        "score", "--trained-model", model, "--dataset", images, "--scored-dataset", output, *more
+    )
+
+
+def read_weights(directory: Path) -> dict[str, torch.Tensor]:
+    """The state dict of a model directory."""
+    state: dict[str, torch.Tensor] = torch.load(directory / "model", weights_only=True)
+    return state
 
 
 def assert_refused(ended: Ended, status: int, *texts: str) -> None:
