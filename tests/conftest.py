@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from train_pytorch_model.machine.priority import OPENMP
 from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.wording import name_parameters
 
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run in parallel on two cores
+os.environ |= OPENMP  # as the program sets it before it loads torch: threads that wait do not spin
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells ignore SIGINT in background jobs, and all programs under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,6 +44,17 @@ def _own_log() -> Iterator[None]:
     yield
     logger = logging.getLogger("train_pytorch_model")
     logger.handlers, logger.propagate = [], True
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders for `training` and `validation`: four and three images of each category; read-only."""
+    from tests.painting import paint_folders
+
+    root = tmp_path_factory.mktemp("folders")
+    paint_folders(root / "training", 4)
+    paint_folders(root / "validation", 3, first=100)
+    return root
 
 
 @pytest.fixture(scope="session")

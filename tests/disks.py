@@ -1,8 +1,9 @@
-"""Disks with little space."""
+"""Disks with little space, and what is on them."""
 
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 @contextmanager
@@ -14,3 +15,10 @@ def files_of_at_most(num_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def files_in(root: Path) -> dict[str, bytes]:
+    """File name, relative to the root → content."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }

@@ -1,6 +1,19 @@
 """Environment variables that each launcher sets for one process; `azure_job` has those of a whole job."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from train_pytorch_model.machine.launch import Agent, Worker, decide, rank_of
+
 ADDRESS = "10.0.0.4"
+
+
+def assert_role(environment: Mapping[str, str], num_gpus: int, expected: Worker | Agent) -> None:
+    """Check the role that an environment implies, apart from what is said about it, and its rank."""
+    part = decide(environment, num_gpus)
+    part = replace(part, note="", warning="") if isinstance(part, Worker) else replace(part, note="")
+    assert part == expected
+    assert rank_of(environment) == (part.rank if isinstance(part, Worker) else part.node_rank)
 
 
 def azure(rank: int, world_size: int, nodes: int, **more: str) -> dict[str, str]:

@@ -1,6 +1,10 @@
 """HTML pages, parsed into elements and texts as a browser does."""
 
+import base64
+import io
 from html.parser import HTMLParser
+
+from PIL import Image
 
 VOID = {"meta", "link", "img", "input", "br", "hr"}
 HOSTILE = (
@@ -54,3 +58,8 @@ class Page(HTMLParser):
         """All visible text, without line breaks."""
         shown = (text for path, text in self._texts if not {"style", "script", "title"} & set(path))
         return " ".join(" ".join(shown).split())
+
+
+def decoded(uri: str) -> Image.Image:
+    """The image of a data URI."""
+    return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -28,11 +29,16 @@ def paint_scene(index: int, size: tuple[int, int] = (96, 64)) -> Image.Image:
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
-def encode(image: Image.Image, kind: str = "PNG") -> bytes:
-    """The image as a file of that format."""
+def encode(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    """The image as a file of that format; the options are Pillow's."""
     buffer = io.BytesIO()
-    image.save(buffer, kind)
+    image.save(buffer, kind, **options)
     return buffer.getvalue()
+
+
+def through_jpeg(image: Image.Image, quality: int = 60) -> Image.Image:
+    """The image as it is decoded from a JPEG file."""
+    return Image.open(io.BytesIO(encode(image, "JPEG", quality=quality))).convert("RGB")
 
 
 def paint_folders(

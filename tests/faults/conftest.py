@@ -1,7 +1,6 @@
 """The bench that starts trainings, and the results of undisturbed ones."""
 
-import subprocess
-import sys
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from tests.faults.trials import Bench, Result, Zygote, result_of
 from tests.painting import paint_folders
-from train_pytorch_model.machine.priority import OPENMP
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +22,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     paint_folders(root / "validation", 3, first=100)
     untrained = root / "untrained"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        for name, value in OPENMP.items():  # as the program sets it before it loads torch
-            patch.setenv(name, value)
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
         # A small network with dropout (random) and batch norms (statistics differ between processes). The
@@ -36,9 +31,12 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         zygote = Zygote(tmp_path_factory.mktemp("said"))
     bench = Bench(zygote, root, untrained, root / "mlflow.db")
     # Created in advance: it takes seconds, and MLflow cannot repair a store whose creation was killed.
-    client, files = f"mlflow.MlflowClient('sqlite:///{bench.store}')", (root / "mlruns").as_uri()
-    make = f"import mlflow; {client}.create_experiment('train_pytorch_model', '{files}')"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", make], check=True, capture_output=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import mlflow
+
+        client = mlflow.MlflowClient(f"sqlite:///{bench.store}")
+        client.create_experiment("train_pytorch_model", (root / "mlruns").as_uri())
     yield bench
     zygote.close()
 

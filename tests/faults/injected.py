@@ -1,6 +1,6 @@
 """Run by launchers: `injected.py INJECTIONS train ...` runs the program with a JSON list of faults.
 
-Each is the name of a function in `injections` and its options, as in `trials.Injection`.
+Each is as in `trials.Injection`.
 """
 
 import json
@@ -12,11 +12,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 def inject_and_run() -> None:
     """Inject the faults and run the program in this process."""
-    from tests.faults import injections
+    from tests.faults.injections import inject
     from train_pytorch_model.__main__ import main
 
-    for name, options in json.loads(sys.argv.pop(1)):
-        getattr(injections, name)(**options)
+    inject(json.loads(sys.argv.pop(1)))
     main()
 
 

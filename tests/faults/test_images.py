@@ -1,11 +1,9 @@
 """Image folders that were never cleaned: valid images are trained on, all other files are listed."""
 
 import csv
-import io
 import os
 import shutil
 import signal
-import struct
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,25 +14,10 @@ from PIL import Image
 
 from tests.faults.trials import Bench, Injection, result_of
 from tests.painting import encode, paint
+from tests.pictures import png_of
 from train_pytorch_model.image_classifier.unidentified import TAKEN
 
 NO_IMAGE = f"not an image of a known format ({TAKEN})"
-
-
-def saved(image: Image.Image, kind: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-def black_png(side: int, pixels: bytes) -> bytes:
-    """A square PNG with one bit per pixel; `pixels` are its compressed rows."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 def good_files() -> dict[bytes, bytes]:
@@ -49,13 +32,13 @@ def good_files() -> dict[bytes, bytes]:
         "😀 größe.png".encode(): encode(image),
         b"caf\xe9.png": encode(image),
         b"-rf; touch evil.png": encode(image),
-        b"CMYK.JPG": saved(image.convert("CMYK"), "JPEG"),
+        b"CMYK.JPG": encode(image.convert("CMYK"), "JPEG"),
         b"16 bit.png": encode(deep),
-        b"palette.png": saved(image.convert("P"), "PNG", transparency=3),
+        b"palette.png": encode(image.convert("P"), "PNG", transparency=3),
         b"alpha.png": encode(image.convert("RGBA")),
-        b"animated.webp": saved(image, "WEBP", **animated),
-        b"animated gif.png": saved(image, "GIF", **animated),
-        b"turned.jpeg": saved(image, "JPEG", exif=turned),
+        b"animated.webp": encode(image, "WEBP", **animated),
+        b"animated gif.png": encode(image, "GIF", **animated),
+        b"turned.jpeg": encode(image, "JPEG", exif=turned),
         b"one pixel.bmp": encode(image.resize((1, 1)), "BMP"),
         b"a jpeg.png": encode(image, "JPEG"),
     }
@@ -69,10 +52,13 @@ def bad_files() -> dict[str, tuple[bytes, str]]:
         "text.jpg": (b"no image", NO_IMAGE),
         "truncated.png": (encode(paint("red", 2))[:-900], "OSError: "),
         "header.png": (
-            black_png(30_000, b""),
+            png_of(30_000, 30_000, 1, 0, b""),
             "DecompressionBombError: Image size (900000000 pixels) exceeds",
         ),
-        "bomb.png": (black_png(12_000, zlib.compress(rows)), "12000 x 12000 pixels are more than 90,000,000"),
+        "bomb.png": (
+            png_of(12_000, 12_000, 1, 0, zlib.compress(rows)),
+            "12000 x 12000 pixels are more than 90,000,000",
+        ),
         "locked.png": (encode(paint("red", 3)), "no permission to read the file"),
     }
 

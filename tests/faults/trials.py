@@ -18,7 +18,7 @@ ZYGOTE = Path(__file__).with_name("zygote.py")
 DEADLINE_S = 120.0  # for any wait: only a hang takes this long
 
 Injection = tuple[str, Mapping[str, Any]]
-"""The name of a function in `injections` and its options."""
+"""The name of a function in `injections` or `file_injections`, and its options."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import mlflow.pyfunc
 import pandas as pd
 
-from tests.faults import injections
+from tests.faults.injections import inject
 from train_pytorch_model.__main__ import main
 from train_pytorch_model.commands.program import leave_after
 from train_pytorch_model.stories import score as scoring
@@ -67,8 +67,7 @@ def run(order: dict[str, Any]) -> None:
     sys.argv = ["train-pytorch-model", *order["arguments"]]
     sys.modules["__main__"] = ModuleType("__main__")  # decoder processes would import this one again
     os.environ.update(order["environment"])
-    for name, options in order["injections"]:
-        getattr(injections, name)(**options)
+    inject(order["injections"])
     leave_after(main)
 
 

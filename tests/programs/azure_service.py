@@ -134,6 +134,8 @@ class AzureService:
     def _management(self, call: Call) -> Answer:
         path = call.path.removeprefix(ID)
         kind, _, name = path.strip("/").partition("/")
+        if (answer := _unchanging(call.method, kind, name)) is not None:
+            return answer
         match call.method, kind:
             case "GET", "":
                 tracking = f"azureml://westeurope.api.azureml.ms/mlflow/v1.0{ID}"
@@ -162,36 +164,14 @@ class AzureService:
                 if f"{component}:{version}" in self.components:
                     return 200, {"id": ID + path, "name": version, "properties": {"componentSpec": COMPONENT}}
                 return _not_found(name)
-            case "POST", "codes":
-                where = {"blobUri": CONTAINER, "storageAccountArmId": "/storage"}
-                credential = {"credentialType": "SAS", "sasUri": f"{CONTAINER}?{SECRET}"}
-                return 200, {
-                    "blobReferenceForConsumption": {**where, "credential": credential},
-                    "pendingUploadType": "TemporaryBlobReference",
-                }
-            case "POST", "datastores":
-                return 200, {"secretsType": "AccountKey", "key": "a2V5"}
-            case "GET", "datastores":
-                return 200, DATASTORE if name else {"value": [DATASTORE]}
-            case "GET", "environments":
-                return 200, {
-                    "value": [{"id": f"{ID}/environments/mine/versions/3", "name": "3", "properties": {}}]
-                }
-            case "GET", "models":
-                identity = f"{ID}/models/{name.partition('/')[0]}/versions/1"
-                model = {"id": identity, "name": "1", "properties": MODEL}
-                return 200, {"value": [model]} if name.endswith("/versions") else model
             case "GET", _ if path.endswith("/versions"):
                 return 200, {"value": []}
             case "PUT", _:
                 return 201, {"id": ID + path, "name": path.rpartition("/")[2], **call.body}
         if path.endswith("/vmSizes"):
-            return 200, {
-                "value": [
-                    {"name": name, "gpus": gpus, "supportedComputeTypes": ["AmlCompute"]}
-                    for name, gpus in self.vm_sizes.items()
-                ]
-            }
+            sizes = self.vm_sizes.items()
+            kinds = {"supportedComputeTypes": ["AmlCompute"]}
+            return 200, {"value": [{"name": size, "gpus": gpus, **kinds} for size, gpus in sizes]}
         return self._history(path)
 
     def _history(self, path: str) -> Answer:
@@ -269,6 +249,31 @@ def cluster(name: str, vm_size: str, max_nodes: int, kind: str = "AmlCompute") -
             "properties": properties if kind == "AmlCompute" else {},
         },
     }
+
+
+def _unchanging(method: str, kind: str, name: str) -> Answer | None:
+    """What the service answers whatever its state, or None."""
+    match method, kind:
+        case "POST", "codes":
+            where = {"blobUri": CONTAINER, "storageAccountArmId": "/storage"}
+            credential = {"credentialType": "SAS", "sasUri": f"{CONTAINER}?{SECRET}"}
+            return 200, {
+                "blobReferenceForConsumption": {**where, "credential": credential},
+                "pendingUploadType": "TemporaryBlobReference",
+            }
+        case "POST", "datastores":
+            return 200, {"secretsType": "AccountKey", "key": "a2V5"}
+        case "GET", "datastores":
+            return 200, DATASTORE if name else {"value": [DATASTORE]}
+        case "GET", "environments":
+            return 200, {
+                "value": [{"id": f"{ID}/environments/mine/versions/3", "name": "3", "properties": {}}]
+            }
+        case "GET", "models":
+            identity = f"{ID}/models/{name.partition('/')[0]}/versions/1"
+            model = {"id": identity, "name": "1", "properties": MODEL}
+            return 200, {"value": [model]} if name.endswith("/versions") else model
+    return None
 
 
 def _body(request: requests.PreparedRequest) -> Any:

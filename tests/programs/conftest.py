@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from requests.adapters import HTTPAdapter
 
-from tests.painting import paint_folders
 from tests.programs.azure_service import (
     GROUP,
     SUBSCRIPTION,
@@ -38,15 +37,6 @@ def _tracking_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.getbasetemp() / 'mlflow.db'}")
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         yield
-
-
-@pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders `training` and `validation`, with three categories each."""
-    root = tmp_path_factory.mktemp("folders")
-    paint_folders(root / "training", 4)
-    paint_folders(root / "validation", 3, first=100)
-    return root
 
 
 @pytest.fixture(scope="session")

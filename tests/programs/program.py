@@ -11,7 +11,10 @@ from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
+import torch
+
 from train_pytorch_model.__main__ import main
+from train_pytorch_model.distributed import world as distributed
 from train_pytorch_model.tracking import tracker as tracking
 
 # Printed by every training on the folders of these tests, which hold four painted images per category.
@@ -46,6 +49,7 @@ def run_program(*arguments: str | Path) -> Ended:
         patch.object(sys, "argv", ["train-pytorch-model", *map(str, arguments)]),
         patch.dict(os.environ),  # a worker writes its rank there
         patch.object(tracking, "CLOSING_S", 600.0),  # the machine may be busy with other tests
+        patch.object(distributed, "usable_cores", lambda: 1),  # which use the other cores
         redirect_stdout(stdout),
         redirect_stderr(stderr),
         warnings.catch_warnings(),
@@ -80,6 +84,19 @@ def train_arguments(
         "--trained-model": output,
     }
     return ["train", *(str(text) for port in ports.items() for text in port), "--batch-size", "4", *more]
+
+
+def score(model: Path, images: Path, output: Path, *more: str) -> Ended:
+    """Run `score`."""
+    return run_program(
+        "score", "--trained-model", model, "--dataset", images, "--scored-dataset", output, *more
+    )
+
+
+def read_weights(directory: Path) -> dict[str, torch.Tensor]:
+    """The state dict of a model directory."""
+    state: dict[str, torch.Tensor] = torch.load(directory / "model", weights_only=True)
+    return state
 
 
 def assert_refused(ended: Ended, status: int, *texts: str) -> None:

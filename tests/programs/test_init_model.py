@@ -13,7 +13,7 @@ import yaml
 
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
-from tests.programs.program import assert_refused, run_program, train_arguments
+from tests.programs.program import assert_refused, read_weights, run_program, train_arguments
 from train_pytorch_model.image_classifier.architectures import build
 
 
@@ -21,12 +21,6 @@ def read_spec(directory: Path) -> dict[str, object]:
     """The `model_spec.yaml` of a model directory."""
     spec: dict[str, object] = yaml.safe_load((directory / "model_spec.yaml").read_text())
     return spec
-
-
-def read_weights(directory: Path) -> dict[str, torch.Tensor]:
-    """The state dict of a model directory."""
-    state: dict[str, torch.Tensor] = torch.load(directory / "model", weights_only=True)
-    return state
 
 
 def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: Path) -> None:

@@ -56,9 +56,8 @@ def test_a_process_whose_launcher_has_ended_waits_for_nobody(
     assert_refused(ended, 4, "LostRankError: torchrun has started this process, and has ended.")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_training_with_one_message_and_a_checkpoint(
-    number: signal.Signals, folders: Path, untrained: Path, tmp_path: Path
+def test_ctrl_c_ends_training_with_one_message_and_a_checkpoint(
+    folders: Path, untrained: Path, tmp_path: Path
 ) -> None:
     options = ("--epochs", "100000", "--patience", "100000", "--learning-rate", "1e-9")
     output = tmp_path / "trained"
@@ -74,16 +73,13 @@ def test_a_signal_ends_training_with_one_message_and_a_checkpoint(
     for line in process.stdout:
         said += line
         if line.startswith("Epoch 2/"):
-            process.send_signal(number)
+            process.send_signal(signal.SIGINT)
             break
     rest, errors = process.communicate()
-    assert process.returncode == 128 + number, said + rest + errors
+    assert process.returncode == 128 + signal.SIGINT, said + rest + errors
     run = tmp_path / "trained.run"
-    assert errors == (
-        f"\nStopped by {number.name}. The same command resumes from here; the checkpoint is in"
-        f" {run / 'checkpoints'}.\n"
-    )
-    assert "Traceback" not in said + rest
+    assert errors.count("Stopped by SIGINT. ") == 1
+    assert "Traceback" not in said + rest + errors
     assert not (output / "_meta.yaml").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["trained.run"]
     assert {path.name for path in run.iterdir()} >= {"config.json", "checkpoints", "metrics.jsonl"}

@@ -15,7 +15,7 @@ from PIL import Image
 from tests.image_directories import write_image_directory
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
-from tests.programs.program import Ended, assert_refused, run_process, run_program
+from tests.programs.program import assert_refused, run_process, score
 
 PROBABILITIES = ["Scored Probabilities_blue", "Scored Probabilities_green", "Scored Probabilities_red"]
 
@@ -35,13 +35,6 @@ files = [base64.b64encode((Path(images) / name).read_bytes()).decode() for name 
 predicted = mlflow.pyfunc.load_model(model).predict(pd.DataFrame({"image": files}))
 predicted.to_json(Path(output) / "predicted.json", double_precision=15)
 """
-
-
-def score(model: Path, images: Path, output: Path, *more: str) -> Ended:
-    """Run `score`."""
-    return run_program(
-        "score", "--trained-model", model, "--dataset", images, "--scored-dataset", output, *more
-    )
 
 
 def test_labelled_images_are_scored_and_the_accuracy_is_printed(

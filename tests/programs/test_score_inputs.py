@@ -8,13 +8,7 @@ import pytest
 
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
-from tests.programs.program import Ended, assert_refused, run_program
-
-
-def score(model: Path, images: Path, output: Path, *more: str) -> Ended:
-    return run_program(
-        "score", "--trained-model", model, "--dataset", images, "--scored-dataset", output, *more
-    )
+from tests.programs.program import assert_refused, run_program, score
 
 
 def names_in(output: Path) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.disks import files_in
 from tests.painting import paint_folders
 from tests.programs.azure_service import (
     GROUP,
@@ -178,13 +179,6 @@ def test_an_installed_package_writes_the_same_job_without_a_workspace_or_warning
     new_cluster = f"--name gpu-cluster --size {FOUR_T4} --min-instances 0 --max-instances 3   # if it does"
     assert new_cluster in ended.stdout
     assert files_in(tmp_path / "installed") == files_in(tmp_path / "checkout")
-
-
-def files_in(root: Path) -> dict[str, bytes]:
-    """File name → content."""
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
-    }
 
 
 def test_exactly_the_program_the_environment_and_the_data_are_uploaded(

@@ -14,7 +14,7 @@ import yaml
 
 from tests.painting import paint_folders
 from tests.programs.conftest import Trained
-from tests.programs.program import FEW_IMAGES, assert_refused, run_program, train_arguments
+from tests.programs.program import FEW_IMAGES, assert_refused, read_weights, run_program, train_arguments
 
 METRICS = (
     "Train images per second",
@@ -30,12 +30,6 @@ METRICS = (
 def read_metrics(output: Path) -> list[dict[str, Any]]:
     """The metrics of each epoch of a trained directory."""
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-
-
-def read_weights(directory: Path) -> dict[str, torch.Tensor]:
-    """The state dict of a model directory."""
-    state: dict[str, torch.Tensor] = torch.load(directory / "model", weights_only=True)
-    return state
 
 
 def everything_in(root: Path) -> dict[str, tuple[int, int]]:

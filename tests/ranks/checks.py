@@ -42,6 +42,7 @@ from train_pytorch_model.words.config import TrainConfig
 CATEGORIES = 7  # more than five, so that top-5 accuracy is not always 1
 NUM_TRAINING, NUM_VALIDATION = 26, 11
 BATCH_SIZE = 2  # 26 = 5 x 4 + 2 x 3 = 6 + 4 x 5: batch norm needs two, so 3 or 5 images leave a process none
+NUM_DECODED = 10  # of the training images, where epochs are compared as a whole; 10 = 2 x 4 + 2 = 6 + 4
 LEARNING_RATE = 0.01
 SEED = 3
 
@@ -139,7 +140,7 @@ def start_fine_tuning(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> dict[str, Any]:
     """Train and validate two epochs: the network's inputs, its final state, how many images were decoded."""
     config = TrainConfig(epochs=2, batch_size=BATCH_SIZE, random_seed=SEED)
-    training = start_training(config, inputs, world)
+    training = start_training(config, first_images(inputs, NUM_DECODED), world)
     network = training.engine.network
     seen: list[str] = []
     network.register_forward_pre_hook(lambda _, images: seen.append(_digest(images[0])))
@@ -238,9 +239,13 @@ def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
 def train_and_publish(inputs: TrainingInputs, world: World, output: Path) -> None:
     """Run a complete training of one epoch on a few images."""
     config = TrainConfig(epochs=1, batch_size=BATCH_SIZE, random_seed=SEED)
-    training = inputs.training.select(np.arange(8))
-    few = replace(inputs, training=training, identical=find_identical(training, inputs.validation))
-    train(config, few, output, world)
+    train(config, first_images(inputs, 8), output, world)
+
+
+def first_images(inputs: TrainingInputs, number: int) -> TrainingInputs:
+    """The inputs with fewer training images."""
+    training = inputs.training.select(np.arange(number))
+    return replace(inputs, training=training, identical=find_identical(training, inputs.validation))
 
 
 def _greys(images: Tensor) -> list[int]:

@@ -28,32 +28,41 @@ def torchrun(num_processes: int, *command: str | Path) -> subprocess.CompletedPr
     )
 
 
-@pytest.fixture(scope="session")
-def float32_resnet18(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained ResNet-18 that computes in float32 everywhere."""
+def init_float32(output: Path, architecture: str) -> Path:
+    """Write an untrained model that computes in float32 everywhere."""
     from train_pytorch_model.commands.init_model import InitModel
     from train_pytorch_model.words.recipe import Recipe
 
-    output = tmp_path_factory.mktemp("float32") / "resnet18"
-    InitModel(output=output, recipe=Recipe(precision="float32")).run()
+    InitModel(output=output, architecture=architecture, recipe=Recipe(precision="float32")).run()
     return output
 
 
 @pytest.fixture(scope="session")
-def records(tmp_path_factory: pytest.TempPathFactory, float32_resnet18: Path) -> Records:
+def small_network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained network of a seventh of a ResNet-18's weights, which processes exchange in every step."""
+    return init_float32(tmp_path_factory.mktemp("small") / "untrained", "mobilenet_v3_small")
+
+
+@pytest.fixture(scope="session")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
     """The measurements of groups of one, two and three processes; the group of one is this process."""
     import torch
 
     from tests.ranks.checks import measure, open_inputs, paint_data_sets
+    from tests.ranks.group import SIZES
     from train_pytorch_model.distributed.world import World
 
     data = tmp_path_factory.mktemp("data")
     paint_data_sets(data)
+    # Of the small networks, the one whose gradients are large before any training.
+    untrained_model = init_float32(data / "untrained", "resnet18")
     alone = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
-    found = {1: [measure(open_inputs(data, float32_resnet18), alone)]}
-    for size in (2, 3):
-        output = tmp_path_factory.mktemp(f"group-of-{size}")
-        ended = torchrun(size, GROUP, data, float32_resnet18, output)
-        assert ended.returncode == 0, ended.stderr
-        found[size] = [json.loads((output / f"{rank}.json").read_text()) for rank in range(size)]
+    found = {1: [measure(open_inputs(data, untrained_model), alone)]}
+    output = tmp_path_factory.mktemp("groups")
+    command = [sys.executable, *map(str, (GROUP, data, untrained_model, output))]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    for size in SIZES:
+        found[size] = [json.loads((output / f"{size}/{rank}.json").read_text()) for rank in range(size)]
     return found

@@ -1,7 +1,7 @@
-"""Run by torchrun: `group.py DATA UNTRAINED OUTPUT`. Every process writes OUTPUT/<rank>.json.
+"""Run by the tests: `group.py DATA UNTRAINED OUTPUT`. Process R of a group of N writes OUTPUT/N/R.json.
 
-A group of two also trains to the end, each process with its own output and tracking store, to show which
-of them writes.
+PyTorch is loaded once, and each group is forked from this process. The group of two also trains to the end,
+each process with its own output and tracking store, to show which of them writes.
 """
 
 import json
@@ -11,13 +11,34 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.ports import free_port
 from tests.ranks.checks import measure, open_inputs, train_and_publish
 from train_pytorch_model.distributed.world import join_world
 
+SIZES = (2, 3)
+
 
 def main() -> None:
-    """Run one process of a group."""
+    """Run the groups one after the other."""
     data, untrained_model, output = map(Path, sys.argv[1:])
+    for size in SIZES:
+        (output / str(size)).mkdir()
+        port, started = str(free_port()), []
+        for rank in range(size):
+            pid = os.fork()
+            if pid == 0:
+                os.environ |= {"TORCHELASTIC_RUN_ID": "none", "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                os.environ |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+                os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+                run_process(data, untrained_model, output / str(size))
+                return
+            started.append(pid)
+        statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in started]
+        assert statuses == [0] * size, statuses
+
+
+def run_process(data: Path, untrained_model: Path, output: Path) -> None:
+    """Run one process of a group."""
     with join_world() as world:
         inputs = open_inputs(data, untrained_model)
         record = measure(inputs, world)

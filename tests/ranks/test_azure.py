@@ -13,7 +13,6 @@ import pytest
 
 from tests.azure_job import mpi_job, pytorch_job
 from tests.launchers import slurm_step
-from tests.painting import paint_folders
 from tests.ports import free_port
 from tests.programs.program import assert_refused, run_program, train_arguments
 from tests.tracking_server import Door, tracking_server
@@ -34,15 +33,6 @@ METRICS = {
 }
 EPOCHS = ("--epochs", "2")
 PARAMS = TrainConfig(epochs=2, batch_size=4).as_params()
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Painted folders for training and validation."""
-    root = tmp_path_factory.mktemp("folders")
-    paint_folders(root / "training", 4)
-    paint_folders(root / "validation", 3, first=100)
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +95,10 @@ def logged(server: Door, run: mlflow.entities.Run) -> dict[str, list[int]]:
 
 
 def test_two_processes_of_a_job_write_one_run_one_model_and_two_logs(
-    server: Door, run: mlflow.entities.Run, folders: Path, float32_resnet18: Path, tmp_path: Path
+    server: Door, run: mlflow.entities.Run, folders: Path, small_network: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "trained"
-    arguments = train_arguments(folders, float32_resnet18, output, *EPOCHS)[1:]
+    arguments = train_arguments(folders, small_network, output, *EPOCHS)[1:]
     port = {"MASTER_PORT": str(free_port())}
     node = tmp_path / "node"
     node.mkdir()
@@ -156,6 +146,7 @@ def run_in_job(
     enter_job(monkeypatch, folder, pytorch_job(1, 1, HERE)[0] | variables(server, run))
     ended = run_program(*arguments)
     assert ended.status == 0, ended.stderr
+    assert "Azure ML has started 1 process per node, on 1 node; no more are started." in ended.stdout
     return ended.stdout
 
 
@@ -163,14 +154,14 @@ def test_a_server_that_answers_after_the_last_epoch_still_gets_all_metrics(
     server: Door,
     run: mlflow.entities.Run,
     folders: Path,
-    float32_resnet18: Path,
+    small_network: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The epochs do not wait for the server."""
     kept = tmp_path / "outputs" / "train_pytorch_model" / "metrics.jsonl"
     server.opens = lambda: kept.exists() and len(kept.read_text().splitlines()) == 2
-    arguments = train_arguments(folders, float32_resnet18, tmp_path / "trained", *EPOCHS)
+    arguments = train_arguments(folders, small_network, tmp_path / "trained", *EPOCHS)
     assert run_in_job(server, run, monkeypatch, tmp_path, *arguments).count("Warning") == 1  # on few images
     assert logged(server, run) == {name: [1, 2] for name in METRICS}
 
@@ -179,7 +170,7 @@ def test_a_server_that_dies_midway_costs_a_warning(
     server: Door,
     run: mlflow.entities.Run,
     folders: Path,
-    float32_resnet18: Path,
+    small_network: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -188,7 +179,7 @@ def test_a_server_that_dies_midway_costs_a_warning(
         return True
 
     server.opens = falls_shut_after_the_first_epoch
-    arguments = train_arguments(folders, float32_resnet18, tmp_path / "trained", *EPOCHS)
+    arguments = train_arguments(folders, small_network, tmp_path / "trained", *EPOCHS)
     said = run_in_job(server, run, monkeypatch, tmp_path, *arguments)
     assert said.count("Warning: MLflow does not have all metrics (") == 1
     assert said.count("Warning: ") == 2  # and one about too few images
@@ -212,28 +203,25 @@ def test_a_job_that_is_restarted_sends_no_epoch_twice_and_changes_no_parameter(
 
 
 @pytest.mark.parametrize(
-    ("job", "per_node", "note"),
+    ("job", "note"),
     [
-        (pytorch_job, 1, "Azure ML has started 1 process per node, on 1 node; no more are started."),
-        (mpi_job, 1, "MPI has started 1 process, 1 on this node."),
-        (mpi_job, 2, "MPI has started 2 processes, 2 on this node."),
-        (slurm_step, 2, "Slurm has started 2 processes, 2 on this node."),
+        (mpi_job, "MPI has started 2 processes, 2 on this node."),
+        (slurm_step, "Slurm has started 2 processes, 2 on this node."),
     ],
 )
 def test_the_processes_of_one_node_form_one_world(
     job: Callable[[int, int, str], list[dict[str, str]]],
-    per_node: int,
     note: str,
     folders: Path,
-    float32_resnet18: Path,
+    small_network: Path,
     tmp_path: Path,
 ) -> None:
     port = {"MASTER_PORT": str(free_port()), "AZUREML_RUN_ID": "a-run"}
-    arguments = train_arguments(folders, float32_resnet18, tmp_path / "trained", "--dry-run")[1:]
-    ended = start([process | port for process in job(1, per_node, HERE)], tmp_path, *arguments)
+    arguments = train_arguments(folders, small_network, tmp_path / "trained", "--dry-run")[1:]
+    ended = start([process | port for process in job(1, 2, HERE)], tmp_path, *arguments)
     assert {process.returncode for process in ended} == {0}, ended
     assert note in ended[0].stdout
-    assert f"{4 * per_node} images per step = batch size 4 x {per_node} process" in ended[0].stdout
+    assert "8 images per step = batch size 4 x 2 processes" in ended[0].stdout
     assert "".join(process.stdout for process in ended).count("Train PyTorch Model ") == 1
 
 
@@ -256,12 +244,12 @@ def test_a_launch_that_cannot_form_one_world_is_refused(
     environment: Mapping[str, str],
     message: str,
     folders: Path,
-    float32_resnet18: Path,
+    small_network: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     enter_job(monkeypatch, tmp_path, {**environment, "AZUREML_RUN_ID": "a-run"})
-    ended = run_program(*train_arguments(folders, float32_resnet18, tmp_path / "trained"))
+    ended = run_program(*train_arguments(folders, small_network, tmp_path / "trained"))
     assert_refused(ended, 2, "LaunchError: ", message)
     assert json.loads((tmp_path / "outputs" / "error_info.json").read_text())["class"] == "LaunchError"
     assert not (tmp_path / "trained").exists()
@@ -309,11 +297,11 @@ def test_only_the_main_process_removes_the_error_info_of_an_earlier_failure(
 
 
 def test_the_log_of_a_failed_process_ends_with_its_error(
-    folders: Path, float32_resnet18: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folders: Path, small_network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enter_job(monkeypatch, tmp_path, pytorch_job(1, 1, HERE)[0] | {"AZUREML_RUN_ID": "a-run"})
     ended = run_program(
-        *train_arguments(folders, float32_resnet18, tmp_path / "trained", "--learning-rate", "1e30")
+        *train_arguments(folders, small_network, tmp_path / "trained", "--learning-rate", "1e30")
     )
     assert_refused(ended, 4, "TrainingError: ")
     log = (tmp_path / "logs" / "rank_0.log").read_text()

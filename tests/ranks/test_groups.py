@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from tests.ranks.checks import BATCH_SIZE, LEARNING_RATE, NUM_TRAINING, NUM_VALIDATION, grey_of
+from tests.ranks.checks import BATCH_SIZE, LEARNING_RATE, NUM_DECODED, NUM_TRAINING, NUM_VALIDATION, grey_of
 from tests.ranks.conftest import Records
 
 SEVERAL = pytest.mark.parametrize("size", [2, 3])
@@ -115,7 +115,7 @@ def test_a_loss_that_is_not_finite_ends_all_processes_at_the_same_step(records: 
 def test_cached_images_equal_those_decoded_each_time(records: Records, size: int) -> None:
     for record in records[size]:
         once, each_time = record["decoding"]["once"], record["decoding"]["each time"]
-        assert len(once["seen"]) >= 2 * NUM_TRAINING // (size * BATCH_SIZE)
+        assert len(once["seen"]) >= 2 * NUM_DECODED // (size * BATCH_SIZE)
         assert once["seen"] == each_time["seen"]
         assert once["parameters"] == each_time["parameters"]
 
@@ -125,8 +125,8 @@ def test_the_processes_of_a_machine_decode_each_image_once(records: Records, siz
     def decoded(name: str) -> int:
         return sum(record["decoding"][name]["decoded"] for record in records[size])
 
-    assert decoded("each time") == 2 * (NUM_TRAINING + NUM_VALIDATION)
-    assert decoded("once") == NUM_TRAINING + NUM_VALIDATION
+    assert decoded("each time") == 2 * (NUM_DECODED + NUM_VALIDATION)
+    assert decoded("once") == NUM_DECODED + NUM_VALIDATION
 
 
 @SEVERAL

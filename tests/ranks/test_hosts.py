@@ -40,7 +40,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 RUN = ("-m", "train_pytorch_model.run")
-IN_A_CUT = [("little_patience_with_others", {"seconds": 10.0}), ("sleep_in_steps", {"seconds": 0.2})]
+SLOWLY = ("sleep_in_steps", {"seconds": 0.2})
+RUN_SLOWLY = (injected.__file__, json.dumps([SLOWLY]), "train")
+IN_A_CUT = [("little_patience_with_others", {"seconds": 10.0}), SLOWLY]
 RUN_IN_A_CUT = (injected.__file__, json.dumps(IN_A_CUT), "train")
 
 
@@ -103,12 +105,12 @@ def wait_for(pattern: str, log: Path, process: subprocess.Popen[bytes]) -> None:
 def together(
     hosts: list[Host],
     folders: Path,
-    float32_resnet18: Path,
+    small_network: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, str]:
     """The output directory and logs of an undisturbed run on two nodes of Azure ML."""
     logs = tmp_path_factory.mktemp("together")
-    command = program(folders, float32_resnet18, logs / "trained")
+    command = program(folders, small_network, logs / "trained")
     processes = start_as_azure_does(hosts, command, logs)
     assert [process.wait() for process in processes] == [0, 0], said(logs)
     return logs / "trained", said(logs)
@@ -121,20 +123,10 @@ def test_two_nodes_started_by_azure_ml_train_together(together: tuple[Path, str]
     assert text.count(f"Epoch {EPOCHS}/{EPOCHS}: ") == 1
 
 
-def test_two_nodes_started_by_mpi_connect(
-    hosts: list[Host], folders: Path, float32_resnet18: Path, tmp_path: Path
-) -> None:
-    command = [*program(folders, float32_resnet18, tmp_path / "trained"), "--dry-run"]
-    processes = start_as_azure_does(hosts, command, tmp_path, mpi_job)
-    assert [process.wait() for process in processes] == [0, 0], said(tmp_path)
-    assert "MPI has started 2 processes, 1 on this node." in said(tmp_path)
-    assert said(tmp_path).count("4 images per step = batch size 2 x 2 processes") == 1
-
-
 def test_two_nodes_of_two_processes_started_by_azure_ml_connect(
-    hosts: list[Host], folders: Path, float32_resnet18: Path, tmp_path: Path
+    hosts: list[Host], folders: Path, small_network: Path, tmp_path: Path
 ) -> None:
-    command = [*program(folders, float32_resnet18, tmp_path / "trained"), "--dry-run"]
+    command = [*program(folders, small_network, tmp_path / "trained"), "--dry-run"]
     processes = start_as_azure_does(hosts, command, tmp_path, per_node=2)
     assert [process.wait() for process in processes] == [0] * 4, said(tmp_path)
     assert "Azure ML has started 2 processes per node, on 2 nodes; no more are started." in said(tmp_path)
@@ -144,7 +136,7 @@ def test_two_nodes_of_two_processes_started_by_azure_ml_connect(
 def test_two_nodes_train_the_same_model_under_torchrun(
     hosts: list[Host],
     folders: Path,
-    float32_resnet18: Path,
+    small_network: Path,
     tmp_path: Path,
     together: tuple[Path, str],
 ) -> None:
@@ -155,7 +147,7 @@ def test_two_nodes_train_the_same_model_under_torchrun(
                 *("--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].address}:{PORT}", "--rdzv-id=test"),
                 # On real hosts torchrun finds by host name which of them has the address.
                 *(f"--rdzv-conf=is_host={int(rank == 0)}", f"--local-addr={host.address}"),
-                *program(folders, float32_resnet18, tmp_path / "trained"),
+                *program(folders, small_network, tmp_path / "trained"),
             ],
             {},
             tmp_path / f"{rank}.log",
@@ -166,21 +158,22 @@ def test_two_nodes_train_the_same_model_under_torchrun(
     assert_same_model(tmp_path / "trained", together[0])
 
 
-def test_a_run_resumes_from_the_checkpoint_when_a_lost_node_is_back(
+def test_a_run_resumes_from_the_checkpoint_when_a_lost_node_is_back_under_mpi_too(
     hosts: list[Host],
     folders: Path,
-    float32_resnet18: Path,
+    small_network: Path,
     tmp_path: Path,
     together: tuple[Path, str],
 ) -> None:
-    command = program(folders, float32_resnet18, tmp_path / "trained")
-    first = start_as_azure_does(hosts, command, tmp_path)
+    ports = folders, small_network, tmp_path / "trained"
+    first = start_as_azure_does(hosts, program(*ports, RUN_SLOWLY), tmp_path)
     wait_for(r"Epoch 1/\d+: ", tmp_path / "0.log", first[0])
     end(first[1])
     assert first[0].wait() != 0, said(tmp_path)
     assert said(tmp_path).count("have lost each other: another process of the run does not answer. ") == 1
-    again = start_as_azure_does(hosts, command, tmp_path)
+    again = start_as_azure_does(hosts, program(*ports), tmp_path, mpi_job)
     assert [process.wait() for process in again] == [0, 0], said(tmp_path)
+    assert "MPI has started 2 processes, 1 on this node." in said(tmp_path)
     assert "Resumed     " in said(tmp_path)
     assert_same_model(tmp_path / "trained", together[0])
 
@@ -188,11 +181,11 @@ def test_a_run_resumes_from_the_checkpoint_when_a_lost_node_is_back(
 def test_hosts_that_lose_each_other_end_and_resume_when_the_network_is_back(
     hosts: list[Host],
     folders: Path,
-    float32_resnet18: Path,
+    small_network: Path,
     tmp_path: Path,
     together: tuple[Path, str],
 ) -> None:
-    ports = folders, float32_resnet18, tmp_path / "trained"
+    ports = folders, small_network, tmp_path / "trained"
     first = start_as_our_launcher_does(hosts, program(*ports, RUN_IN_A_CUT), tmp_path)
     wait_for(r"Epoch 1/\d+: ", tmp_path / "0.log", first[0])
     hosts[1].cut()

@@ -22,15 +22,6 @@ RUN = ("-m", "train_pytorch_model.run")
 PROGRAM = ("-m", "train_pytorch_model")
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Painted folders for training and validation."""
-    root = tmp_path_factory.mktemp("folders")
-    paint_folders(root / "training", 4)
-    paint_folders(root / "validation", 3, first=100)
-    return root
-
-
 @pytest.fixture
 def _signal_handlers() -> Iterator[None]:
     """Restores the signal handlers of this process, which torch's launcher replaces."""
@@ -92,7 +83,7 @@ if __name__ == "__main__":
 
 def test_torchrun_trains_with_two_processes(
     folders: Path,
-    float32_resnet18: Path,
+    small_network: Path,
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
@@ -101,7 +92,7 @@ def test_torchrun_trains_with_two_processes(
     (site / "sitecustomize.py").write_text(LISTINGS)
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
     monkeypatch.setenv("LISTINGS", str(site / "listings"))
-    ended = torchrun(2, *RUN, *arguments(folders, float32_resnet18, output, "--epochs", "1"))
+    ended = torchrun(2, *RUN, *arguments(folders, small_network, output, "--epochs", "1"))
     assert ended.returncode == 0, ended.stderr
     listings = [line.split(maxsplit=1) for line in (site / "listings").read_text().splitlines()]
     listed_by = {pid for pid, folder in listings if Path(folder).is_relative_to(folders)}
@@ -120,27 +111,13 @@ def test_torchrun_trains_with_two_processes(
 
 
 @pytest.mark.usefixtures("_signal_handlers")
-def test_an_agent_starts_its_workers_and_exits_with_0(
-    folders: Path, float32_resnet18: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "trained"
-    status = start_workers(
-        Agent(2), ["train", *arguments(folders, float32_resnet18, output, "--epochs", "1")]
-    )
-    said = capfd.readouterr()
-    assert status == 0, said.err
-    assert (output / "_meta.yaml").is_file()
-    assert said.out.count("Epoch 1/1: ") == 1
-
-
-@pytest.mark.usefixtures("_signal_handlers")
 def test_an_agent_exits_with_4_and_reports_a_failed_training_once(
-    folders: Path, float32_resnet18: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    folders: Path, small_network: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "trained"
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
     status = start_workers(
-        Agent(2), ["train", *arguments(folders, float32_resnet18, output, "--learning-rate", "1e30")]
+        Agent(2), ["train", *arguments(folders, small_network, output, "--learning-rate", "1e30")]
     )
     said = capfd.readouterr()
     assert status == 4, said.err
@@ -157,10 +134,10 @@ def test_an_agent_exits_with_4_and_reports_a_failed_training_once(
 
 
 def test_the_agents_of_two_nodes_connect_and_train_together(
-    folders: Path, float32_resnet18: Path, tmp_path: Path
+    folders: Path, small_network: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "trained"
-    command = arguments(folders, float32_resnet18, output, "--epochs", "1")
+    command = arguments(folders, small_network, output, "--epochs", "1")
     port = str(free_port())
     nodes = [
         subprocess.Popen(
@@ -179,27 +156,35 @@ def test_the_agents_of_two_nodes_connect_and_train_together(
     assert said[1][0] == ""
 
 
-def test_torchrun_scores_and_evaluates_with_two_processes_as_one_does(
-    folders: Path, float32_resnet18: Path, tmp_path: Path
+@pytest.mark.usefixtures("_signal_handlers")
+def test_two_processes_score_under_torchrun_and_evaluate_under_an_agent_as_one_does(
+    folders: Path, small_network: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     trained, images = tmp_path / "trained", tmp_path / "images"
     paint_folders(images, 50)  # 150 images: three batches for two processes
     (images / "red" / "7.png").write_bytes(b"not an image")
     half = (images / "red" / "8.png").read_bytes()
     (images / "red" / "8.png").write_bytes(half[: len(half) // 2])  # found by the process that decodes it
-    ended = run_program("train", *arguments(folders, float32_resnet18, trained, "--epochs", "1"))
+    ended = run_program("train", *arguments(folders, small_network, trained, "--epochs", "1"))
     assert ended.status == 0, ended.stderr
     inputs = ("--trained-model", trained, "--dataset", images)
     for verb, flag in (("score", "--scored-dataset"), ("evaluate", "--output")):
         alone = run_program(verb, *inputs, flag, tmp_path / f"{verb}-1")
         assert alone.status == 0, alone.stderr
-        together = torchrun(2, *PROGRAM, verb, *inputs, flag, tmp_path / f"{verb}-2")
-        assert together.returncode == 0, together.stderr
+        command = [verb, *map(str, inputs), flag, str(tmp_path / f"{verb}-2")]
+        if verb == "score":
+            together = torchrun(2, *PROGRAM, *command)
+            status, stdout, stderr = together.returncode, together.stdout, together.stderr
+        else:
+            capfd.readouterr()
+            status = start_workers(Agent(2), command)
+            stdout, stderr = capfd.readouterr()
+        assert status == 0, stderr
         own = slice(alone.stdout.splitlines().index("Warning: 2 unreadable images are left out:"), -1)
         last = len(alone.stdout.splitlines()[own]) + 1
-        assert together.stdout.splitlines()[-last:-1] == alone.stdout.splitlines()[own]
-        assert together.stdout.count("2 unreadable images are left out:") == 1
-        assert together.stderr == ""
+        assert stdout.splitlines()[-last:-1] == alone.stdout.splitlines()[own]
+        assert stdout.count("2 unreadable images are left out:") == 1
+        assert stderr == ""
     for name in ("score-{}/scores.csv", "score-{}/bad_images.csv", "evaluate-{}/metrics.json"):
         of_one, of_two = ((tmp_path / name.format(size)).read_text() for size in (1, 2))
         assert of_two == of_one
@@ -207,7 +192,7 @@ def test_torchrun_scores_and_evaluates_with_two_processes_as_one_does(
 
 def test_a_bug_in_a_worker_is_reported_without_space_for_temporary_files(
     folders: Path,
-    float32_resnet18: Path,
+    small_network: Path,
     tmp_path_factory: pytest.TempPathFactory,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -215,7 +200,7 @@ def test_a_bug_in_a_worker_is_reported_without_space_for_temporary_files(
     site = tmp_path_factory.mktemp("site")
     (site / "sitecustomize.py").write_text(BUG)
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
-    command = ["-c", AGENT, "1", "0", "0", *arguments(folders, float32_resnet18, tmp_path / "trained")]
+    command = ["-c", AGENT, "1", "0", "0", *arguments(folders, small_network, tmp_path / "trained")]
     ended = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.count("ZeroDivisionError: division by zero\n") >= 1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.archives import pack
-from tests.disks import files_of_at_most
+from tests.disks import files_in, files_of_at_most
 from tests.logs import warnings_in
 from tests.painting import encode, paint, paint_folders
 
@@ -44,12 +44,6 @@ def refused(path: Path, output: Path) -> str:
     return str(raised.value)
 
 
-def files(root: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
-    }
-
-
 def archive_of(path: Path, root: Path) -> Path:
     """An archive of a whole directory, inside a folder `data`, in arbitrary order."""
     names = sorted((name for name in root.rglob("*") if name.is_file()), key=lambda name: name.read_bytes())
@@ -77,7 +71,7 @@ def test_folders_are_converted_to_the_classic_form(tmp_path: Path) -> None:
     (root / "red/0.png").rename(root / "red/0.JPG")
     (root / "empty").mkdir()
     assert run(root, tmp_path / "out") == 4
-    found = files(tmp_path / "out")
+    found = files_in(tmp_path / "out")
     assert set(found) == {
         *("_meta.yaml", "_samples.json", "_schema.json", "images.lst"),
         *("image/0_0.png", "image/0_1.png", "image/2_2.JPG", "image/2_3.png"),
@@ -98,7 +92,7 @@ def test_an_archive_gives_the_same_directory_as_its_folders(tmp_path: Path, kind
     (root / "red/2.png").write_bytes(b"no image")
     path = archive_of(tmp_path / kind, root)
     assert run(root, tmp_path / "folders") == run(path, tmp_path / "archive") == 14
-    expected, found = files(tmp_path / "folders"), files(tmp_path / "archive")
+    expected, found = files_in(tmp_path / "folders"), files_in(tmp_path / "archive")
     assert expected == found
     assert "image/2_12.png" not in found
     assert b'"id": 12' not in found["images.lst"]
@@ -116,7 +110,7 @@ def test_a_list_gives_the_same_directory_as_the_folders(tmp_path: Path, through:
     (tmp_path / "MLTable").write_text("paths:\n  - file: ./train.jsonl\n")
     run(root, tmp_path / "folders")
     run(tmp_path / through, tmp_path / "list")
-    of_folders, of_list = files(tmp_path / "folders"), files(tmp_path / "list")
+    of_folders, of_list = files_in(tmp_path / "folders"), files_in(tmp_path / "list")
     # The original names in a list are relative to its own directory.
     of_list["images.lst"] = of_list["images.lst"].replace(b'"original": "in/', b'"original": "')
     assert of_folders == of_list

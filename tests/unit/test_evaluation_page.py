@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tests.pages import HOSTILE, Page
+from tests.pages import HOSTILE, Page, decoded
 from tests.painting import paint
 
 from train_pytorch_model.image_classifier.preprocessing import Framing
@@ -76,11 +75,6 @@ def picture(page: Page) -> Image.Image:
         image["src"] for image in page.all("img") if (image["src"] or "").startswith("data:image/png")
     ]
     return decoded(source or "")
-
-
-def decoded(uri: str) -> Image.Image:
-    """The image of a data URI."""
-    return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
 
 
 SIX = tuple(f"category {index}" for index in range(6))

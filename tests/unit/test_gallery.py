@@ -1,14 +1,13 @@
 """Sections of pictures: which images they show, and what is said about them."""
 
 import base64
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from tests.pages import Page
+from tests.pages import Page, decoded
 from tests.painting import paint
 from tests.reports import make_report
 
@@ -23,11 +22,6 @@ from train_pytorch_model.pages.evaluation_page import (
 from train_pytorch_model.pages.gallery import Card, Fact, Gallery
 from train_pytorch_model.pages.page import THUMBNAIL_SIDE, thumbnail
 from train_pytorch_model.pages.report_page import render_report
-
-
-def decoded(uri: str) -> Image.Image:
-    """The image of a data URI."""
-    return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
 
 
 def painted(

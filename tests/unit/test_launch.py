@@ -1,11 +1,10 @@
 """How this process was launched: a table of environments, and the role that each implies."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import pytest
 from tests.azure_job import mpi_job, pytorch_job
-from tests.launchers import ADDRESS, azure, mpi, torchrun
+from tests.launchers import ADDRESS, assert_role, azure, mpi, torchrun
 
 from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, Worker, decide
 
@@ -124,9 +123,7 @@ from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, Worker, deci
 def test_the_environment_decides_the_role_of_a_process(
     environment: Mapping[str, str], num_gpus: int, expected: Worker | Agent
 ) -> None:
-    part = decide(environment, num_gpus)
-    part = replace(part, note="", warning="") if isinstance(part, Worker) else replace(part, note="")
-    assert part == expected
+    assert_role(environment, num_gpus, expected)
 
 
 @pytest.mark.parametrize("job", [pytorch_job, mpi_job])

@@ -1,13 +1,12 @@
 """Launches by schedulers and by MPI other than Azure's: a table of environments, and the role of each."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
-from tests.launchers import mpich, prefixed, pytorch_job, sbatch, srun
+from tests.launchers import assert_role, mpich, prefixed, pytorch_job, sbatch, srun
 
 from train_pytorch_model.machine import slurm
-from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, LaunchError, Worker, decide, rank_of
+from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, LaunchError, Worker, decide
 
 HERE = "127.0.0.1"
 PORT = 10_527  # of job 17, step 0
@@ -114,10 +113,7 @@ POD = ("job-master-0", 23456)
 def test_the_environment_decides_the_role_of_a_process(
     environment: Mapping[str, str], num_gpus: int, expected: Worker | Agent
 ) -> None:
-    part = decide(environment, num_gpus)
-    part = replace(part, note="", warning="") if isinstance(part, Worker) else replace(part, note="")
-    assert part == expected
-    assert rank_of(environment) == (part.rank if isinstance(part, Worker) else part.node_rank)
+    assert_role(environment, num_gpus, expected)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 """Copies of an image are found by their hashes, among other images, which are not taken for copies."""
 
-import io
 from collections.abc import Callable
 
 import imagehash
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
-from tests.painting import paint_scene
+from tests.painting import paint_scene, through_jpeg
 
 from train_pytorch_model.inputs import perceptual_hash as module
 from train_pytorch_model.inputs.perceptual_hash import find_pairs, perceptual_hash
@@ -16,19 +15,13 @@ NUM_SCENES = 60
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
 
 
-def encode_jpeg(image: Image.Image, quality: int = 60) -> Image.Image:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=quality)
-    return Image.open(buffer).convert("RGB")
-
-
 COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "identical": lambda image: image,
-    "re-encoded": encode_jpeg,
+    "re-encoded": through_jpeg,
     "half size": lambda image: image.resize((image.width // 2, image.height // 2)),
     "other shape": lambda image: image.resize((image.width, 2 * image.height)),
     "mirrored": lambda image: image.transpose(MIRROR),
-    "mirrored and re-encoded": lambda image: encode_jpeg(image.transpose(MIRROR)),
+    "mirrored and re-encoded": lambda image: through_jpeg(image.transpose(MIRROR)),
     "cropped by 1 %": lambda image: image.crop((2, 2, image.width - 2, image.height - 2)),
     "darker": lambda image: ImageEnhance.Brightness(image).enhance(0.7),
 }
@@ -61,7 +54,7 @@ def test_pairs_are_those_of_imagehash(num_bytes: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "MANY", 0 if num_bytes == 3 else 1 << 30)
     originals = scenes(40)
     images = [
-        copy for image in originals for copy in (image, encode_jpeg(image, 40), image.transpose(MIRROR))
+        copy for image in originals for copy in (image, through_jpeg(image, 40), image.transpose(MIRROR))
     ]
     theirs = [imagehash.phash(image) for image in images]
     mirrored = [imagehash.phash(image.transpose(MIRROR)) for image in images]
@@ -104,7 +97,7 @@ def test_images_of_little_variety_have_to_be_more_alike() -> None:
 
 def test_known_images_are_paired_with_new_ones_only() -> None:
     known, copies = scenes(30), scenes(5, first=10)
-    hashes = hashes_of([*known, known[0], *(encode_jpeg(image) for image in copies), *scenes(9, first=50)])
+    hashes = hashes_of([*known, known[0], *(through_jpeg(image) for image in copies), *scenes(9, first=50)])
     assert sorted(paired(hashes, num_known=31)) == [(10 + index, 31 + index) for index in range(5)]
 
 

@@ -5,7 +5,6 @@ copy is paired with them (recall), and pairs of other images per 1,000 (false). 
 painted. `--many N` times the search among N random hashes, one in ten with a copy that differs in one byte.
 """
 
-import io
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,18 +13,11 @@ import numpy as np
 from PIL import Image
 
 from tests.benchmarks.timing import arguments, machine
-from tests.painting import paint_scene
+from tests.painting import paint_scene, through_jpeg
 from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.inputs.perceptual_hash import find_pairs, perceptual_hash
 
 SHORT_SIDE = 224  # px, as in training
-
-
-def encode_jpeg(image: Image.Image, quality: int = 60) -> Image.Image:
-    """The image, encoded as a JPEG and decoded."""
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=quality)
-    return Image.open(buffer).convert("RGB")
 
 
 def crop(image: Image.Image, share: float) -> Image.Image:
@@ -36,10 +28,10 @@ def crop(image: Image.Image, share: float) -> Image.Image:
 
 COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "identical": lambda image: image,
-    "JPEG quality 60": encode_jpeg,
+    "JPEG quality 60": through_jpeg,
     "half size": lambda image: image.resize((max(1, image.width // 2), max(1, image.height // 2))),
     "mirrored": lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
-    "mirrored, JPEG quality 60": lambda image: encode_jpeg(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)),
+    "mirrored, JPEG quality 60": lambda image: through_jpeg(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)),
     "cropped by 1 % on each side": lambda image: crop(image, 0.01),
     "cropped by 2 % on each side": lambda image: crop(image, 0.02),
     "cropped by 5 % on each side": lambda image: crop(image, 0.05),
