@@ -13,6 +13,7 @@ from train_pytorch_model.distributed import meeting
 from train_pytorch_model.distributed import world as world_module
 from train_pytorch_model.distributed.meeting import wait_aloud, wait_for_answer
 from train_pytorch_model.distributed.world import World, join_world
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.errors import LostRankError
 
 
@@ -82,7 +83,7 @@ def test_waiting_for_the_others_is_said_and_errors_are_raised(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(meeting, "SILENT_S", 0.0)
-    monkeypatch.setattr(meeting.logger, "propagate", True)
+    monkeypatch.setattr(logger, "propagate", True)
     over = threading.Event()
     threading.Timer(0.2, over.set).start()
     assert wait_aloud(lambda: over.wait(60), "Waiting for the other process.")

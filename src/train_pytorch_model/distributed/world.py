@@ -14,8 +14,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import Store
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -210,8 +209,8 @@ def _meet(world: World) -> Store:
     except OSError as error:
         raise _not_met(world, error) from error
     others = f"the other {world.size - 1} processes" if world.size > 2 else "the other process"
-    store, _, _ = wait_aloud(
-        lambda: next(rendezvous("env://", world.rank, world.size, timeout=TIMEOUT)),
+    store: Store = wait_aloud(
+        lambda: next(rendezvous("env://", world.rank, world.size, timeout=TIMEOUT))[0],
         f"Waiting at {host}:{port} for {others} of the run: all need the same MASTER_ADDR, MASTER_PORT and"
         " WORLD_SIZE.",
     )
