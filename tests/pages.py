@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from PIL import Image
 
 VOID = {"meta", "link", "img", "input", "br", "hr"}
+BREAK = "<wbr>"  # may break a name; nothing of it is shown
 HOSTILE = (
     "<script>alert(1)</script>",
     "</script><img src=x onerror=alert(1)>",
@@ -28,7 +29,7 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.unclosed: list[str] = []
         self._texts: list[tuple[tuple[str, ...], str]] = []
-        self.feed(html)
+        self.feed(html.replace(BREAK, ""))
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -115,6 +115,10 @@ def test_downloaded_densenet_weights_with_old_parameter_names_are_loaded(
             ("--architecture vgg16 is not known. Known architectures: resnet18, ",),
         ),
         (
+            ("--architecture", "efficientnet"),
+            ("efficientnet is not known. Did you mean efficientnet_b0? Known architectures: ",),
+        ),
+        (
             ("--architecture", "resnet-18"),
             ("resnet-18 is not known. Did you mean resnet18? Known architectures: ",),
         ),

@@ -12,7 +12,7 @@ import pytest
 from tests.archives import KINDS, Members, contents, listed, pack, refused, unpack_archive
 
 from train_pytorch_model.formats.archive import unpack
-from train_pytorch_model.formats.listing import UNLABELLED
+from train_pytorch_model.formats.listing import NESTED, UNLABELLED
 
 TAR = tarfile.TarInfo("a.png").tobuf() + bytes(2 * tarfile.BLOCKSIZE)
 
@@ -48,7 +48,7 @@ def test_images_are_listed_like_those_of_plain_folders(tmp_path: Path, kind: str
     assert listing.ignored == {
         "hidden entries": 2,
         "files of another kind (.txt)": 1,
-        "folders inside category folders": 1,
+        NESTED: 1,
         "images beside the category folders": 1,
     }
     assert contents(tmp_path / "archive") == {

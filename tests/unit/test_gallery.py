@@ -92,6 +92,13 @@ def test_a_gallery_has_a_grid_of_pictures_and_a_link(tmp_path: Path) -> None:
     assert "#pairs" in [link["href"] for link in page.all("a")]
 
 
+def test_names_may_be_broken_between_words_only() -> None:
+    card = Card([""], [Fact("true", "golden_retriever")], ["new & old/IMG_2023-edited.final.jpg"])
+    page = render_report(make_report(galleries=[Gallery("pairs", "Pairs", "", [card])]))
+    assert "<bdi>golden_<wbr>retriever</bdi>" in page
+    assert "<bdi>new &amp;<wbr> old/<wbr>IMG_<wbr>2023-<wbr>edited.final.jpg</bdi>" in page
+
+
 @pytest.mark.parametrize("size", [(32, 32), (1000, 600), (7, 3000)])
 def test_a_thumbnail_is_small_and_keeps_the_aspect_ratio(tmp_path: Path, size: tuple[int, int]) -> None:
     paint("green", 1, size).save(tmp_path / "image.png")

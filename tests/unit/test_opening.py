@@ -97,9 +97,20 @@ def test_a_category_missing_on_one_side_is_an_error(
         open_painted(tmp_path)
 
 
+@pytest.mark.parametrize("port", ["training", "validation"])
+def test_the_data_set_that_was_meant_is_named(tmp_path: Path, port: str) -> None:
+    for name in ("test", "training", "validation"):
+        paint_folders(tmp_path / port / name, 1)
+    inner = str(tmp_path / port / port)
+    with pytest.raises(
+        InvalidDatasetError, match=rf"own, not a category\. Name one data set, such as '{inner}'"
+    ):
+        open_painted(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("empty", "text"),
-    [([], "'blue'"), (["red"], "'blue' with images; 1 other is empty"), (["a", "b"], "2 others are empty")],
+    [([], "'blue'"), (["red"], "'blue', with images; 1 other is empty"), (["a", "b"], "2 others are empty")],
 )
 def test_a_single_category_with_images_is_an_error(tmp_path: Path, empty: list[str], text: str) -> None:
     for name in ("training", "validation"):

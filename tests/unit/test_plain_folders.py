@@ -56,7 +56,10 @@ def test_image_suffixes_are_case_insensitive(tmp_path: Path, suffix: str) -> Non
     assert read_plain_folders(tmp_path).file_names[0] == f"a/x{suffix}"
 
 
-@pytest.mark.parametrize("name", ["__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", ".ipynb_checkpoints"])
+@pytest.mark.parametrize(
+    "name",
+    ["__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", ".ipynb_checkpoints", "@Recycle", "__pycache__"],
+)
 def test_folders_of_the_system_are_not_categories(tmp_path: Path, name: str) -> None:
     listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "b/2.jpg", f"{name}/._1.jpg"))
     assert listing.categories == ("a", "b")
@@ -103,7 +106,7 @@ def test_skipped_entries_are_counted_by_kind(tmp_path: Path) -> None:
         "files of another kind (no suffix)": 1,
         "files of another kind (.txt)": 1,
         "placeholders of iCloud, whose files have to be downloaded first": 1,
-        "folders inside category folders": 1,
+        NESTED: 1,
     }
 
 

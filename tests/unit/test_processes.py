@@ -133,9 +133,15 @@ def test_processes_that_cannot_meet_are_reported_in_one_message(monkeypatch: pyt
             "Network is\nunreachable"
         )
 
+    def fail_to_connect() -> None:
+        raise OSError("No route to host")
+
     monkeypatch.setattr(launcher, "elastic_launch", lambda *_: fail)
     with pytest.raises(
         LaunchError, match=r"cannot meet on this machine, .* loopback .*: Network is unreachable"
     ):
+        launcher.start_workers(Agent(2), COMMAND)
+    monkeypatch.setattr(launcher, "check_loopback", fail_to_connect)
+    with pytest.raises(LaunchError, match=r"cannot meet on this machine, .* loopback .*: No route to host"):
         launcher.start_workers(Agent(2), COMMAND)
     assert LAUNCHER not in os.environ

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,36 @@ def test_nothing_is_written_to_a_terminal_that_is_gone() -> None:
     os.close(ours)
     process.communicate("\n", timeout=60)
     assert process.returncode == 0
+
+
+def test_a_process_that_is_ended_leaves_no_bar_of_two_lines() -> None:
+    ours, theirs = pty.openpty()
+    code = """if True:
+        import os
+        from train_pytorch_model.machine import console, stop_requests
+        console.set_up()
+        with console.progress_bar(1000, "Epoch 1/5") as bar:
+            bar.show(10, *(f"fact {number} is 0.123" for number in range(6)))
+            os._exit = lambda status: None  # the thread that draws the bar goes on
+            stop_requests._end(2)
+            for step in range(1000):
+                bar.show(20, "drawn again", *(f"fact {number} is 0.123" for number in range(6)))
+            print("printed", flush=True)
+            os.kill(os.getpid(), 9)
+    """
+    env = {**os.environ, "COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
+    for name in ("JPY_PARENT_PID", "MPLBACKEND", "RANK"):
+        env.pop(name, None)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=theirs, stderr=subprocess.PIPE, env=env)
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:  # an error at its end
+        while part := terminal.read(65536):
+            shown += part
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, errors
+    assert b"fact 5" in shown
+    assert shown.endswith(b"\r\x1b[2K\x1b[1A\x1b[2K\x1b[?25h")
 
 
 def test_other_signals_reach_their_own_handlers() -> None:

@@ -7,7 +7,12 @@ from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.errors import ParameterError
 
 _DATA = ("training_dataset", "validation_dataset", "dataset", "input", "folder")
-_OUTPUT = ("trained_model", "scored_dataset", "output")
+_OUTPUTS = (
+    "scored_dataset",
+    "output",
+    "output_1",
+    "trained_model",
+)  # a verb has the first of them that it has
 _MODEL = ("untrained_model", "trained_model", "architecture")
 NAMES: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("lr", "lr0", "base_lr", "init_lr", "max_lr"), ("learning_rate",)),
@@ -19,7 +24,10 @@ NAMES: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("d", "data", "data_dir", "data_path", "data_root", "dataset", "dataset_dir"), _DATA),
     **dict.fromkeys(("train", "train_dir", "train_data", "training_data"), ("training_dataset",)),
     **dict.fromkeys(("val", "val_dir", "valid", "validation", "validation_data"), ("validation_dataset",)),
-    **dict.fromkeys(("o", "out", "output", "output_dir", "save_dir", "project"), _OUTPUT),
+    **dict.fromkeys(("i", "input", "images", "source", "src", "path", "folder", "test", "test_dir"), _DATA),
+    **dict.fromkeys(
+        ("o", "out", "output", "output_dir", "save_dir", "project", "dst", "evaluation"), _OUTPUTS
+    ),
     **dict.fromkeys(("m", "model", "a", "arch", "backbone", "checkpoint", "weights"), _MODEL),
     **dict.fromkeys(("amp", "fp16", "bf16", "half", "mixed_precision"), ("precision",)),
     **dict.fromkeys(("topk", "k"), ("top_k",)),
@@ -47,6 +55,14 @@ REMARKS: Mapping[str, str] = {
 }
 """Options of other trainers that have no counterpart → what happens instead."""
 
+VERBS: Mapping[str, str] = {
+    **dict.fromkeys(("predict", "infer", "inference", "classify"), "score"),
+    **dict.fromkeys(("test", "val", "validate", "eval"), "evaluate"),
+    **dict.fromkeys(("finetune", "fine-tune", "resume"), "train"),
+    "init": "init-model",
+}
+"""What other trainers call a verb → ours."""
+
 
 def hints(arguments: Iterable[str], verb: str, options: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield a sentence about each option that `verb` lacks; `options` has the fields of every verb."""
@@ -64,6 +80,7 @@ def hints(arguments: Iterable[str], verb: str, options: Mapping[str, Sequence[st
         if "folder" in meant and "folder" in options[verb]:
             yield f"{option} is not an option here: name the folder alone."
         elif here := [flag(each) for each in meant if each in options[verb]]:
+            here = here[:1] if meant is _OUTPUTS else here
             yield f"{option} is {' or '.join(here)} here."
         else:
             for each in meant:
@@ -78,7 +95,8 @@ def missing_verb(first: str, verbs: Sequence[str], prog: str) -> ParameterError:
     if first.startswith("-"):
         problem = f'a verb comes before the options: "{prog} VERB {first} …".'
     else:
-        closest = difflib.get_close_matches(first, verbs, n=1)
+        meant = VERBS.get(first.lower(), first)
+        closest = difflib.get_close_matches(meant, verbs, n=1)
         problem = f'"{first}" is not a verb.' + "".join(f' Did you mean "{verb}"?' for verb in closest)
     return ParameterError(
         f'{problem} The verbs are {", ".join(verbs)}; "{prog} VERB --help" lists the options of one.'

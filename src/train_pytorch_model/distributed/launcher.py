@@ -12,10 +12,12 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from train_pytorch_model.distributed.meeting import check_loopback, wait_for_answer
 from train_pytorch_model.machine.launch import LAUNCHER, PROGRAM, Agent, LaunchError
 
 # Its report of a failed worker would duplicate ours. The second logger has its own level.
 ITS_LOGGERS = ("torch.distributed.elastic", "torch.distributed.elastic.agent.server.api")
+JOIN_TIMEOUT_S = 600.0  # as of the ranks of a run
 REPORTED = (2, 3, 4)  # exit statuses of errors that the rank has printed itself
 
 
@@ -41,6 +43,7 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
     )
     os.environ[LAUNCHER] = str(os.getpid())
     try:
+        _try_to_meet(agent)
         elastic_launch(config, sys.executable)("-m", PROGRAM, *arguments)
     except ChildFailedError as error:
         return _report(error)
@@ -57,6 +60,17 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
     finally:
         del os.environ[LAUNCHER]  # it must not reach processes that are started later
     return 0
+
+
+def _try_to_meet(agent: Agent) -> None:
+    """Raise `DistError` if this node does not reach the address at which the launchers will meet."""
+    try:
+        if agent.num_nodes == 1:
+            check_loopback()
+        elif agent.node_rank > 0:
+            wait_for_answer(agent.master_addr, agent.master_port, JOIN_TIMEOUT_S)
+    except OSError as error:
+        raise DistError(str(error)) from error
 
 
 def _signals() -> Iterator[str]:

@@ -14,11 +14,12 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from train_pytorch_model.distributed.lost_ranks import Peer, find_failures
+from train_pytorch_model.distributed.meeting import check_loopback, wait_aloud, wait_for_answer
 from train_pytorch_model.image_classifier.device import best_device
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.words.errors import LostRankError
@@ -185,7 +186,7 @@ def join_world() -> Iterator[World]:
             dist.destroy_process_group()
 
 
-def _not_met(world: World, error: RuntimeError) -> LostRankError | SystemExit:
+def _not_met(world: World, error: Exception) -> LostRankError | SystemExit:
     """Return the exception for a failed rendezvous, which one process of each host reports."""
     if world.local_rank > 0:
         return SystemExit(LostRankError.exit_status)
@@ -197,6 +198,25 @@ def _not_met(world: World, error: RuntimeError) -> LostRankError | SystemExit:
     )
 
 
+def _meet(world: World) -> Store:
+    """Return the store of the run, when all of its processes are there. Raises `LostRankError`."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        if world.local_size == world.size:
+            check_loopback()
+        if world.rank > 0:
+            wait_for_answer(host, port, TIMEOUT.total_seconds())
+    except OSError as error:
+        raise _not_met(world, error) from error
+    others = f"the other {world.size - 1} processes" if world.size > 2 else "the other process"
+    store: Store = wait_aloud(
+        lambda: next(rendezvous("env://", world.rank, world.size, timeout=TIMEOUT))[0],
+        f"Waiting at {host}:{port} for {others} of the run: all need the same MASTER_ADDR, MASTER_PORT and"
+        " WORLD_SIZE.",
+    )
+    return store
+
+
 def _join(world: World) -> World:
     """Form the process group; return the world with its peers."""
     # On import, torch.distributed.nn captures the current process group as a default argument, and DDP would
@@ -204,7 +224,7 @@ def _join(world: World) -> World:
     importlib.import_module("torch.distributed.nn")
     # A launcher that restarts its processes may give them the same store, which holds the old addresses.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=TIMEOUT))
+    store = _meet(world)
     has_gpu = world.device.type == "cuda"
     dist.init_process_group(
         backend="nccl" if has_gpu else "gloo",

@@ -255,7 +255,9 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
     except UnlabelledRowsError as error:
         raise NotLabeledDatasetError(f"{port} {root}", f"{error}\n{LABELS_HINT}") from error
     except NestedDataSetError as error:
-        inner = str(root / error.name)
+        wanted = "val" if port.startswith("Validation") else "test" if port == "Dataset" else "train"
+        parts = [error.name, *sorted(name for name in names if (root / name).is_dir())]
+        inner = str(root / next((name for name in parts if name.startswith(wanted)), error.name))
         raise InvalidDatasetError(title, str(error), f"Name one data set, such as {inner!r}.") from error
     except MalformedFileError as error:
         raise InvalidDatasetError(title, str(error), HINT) from error

@@ -14,7 +14,7 @@ from train_pytorch_model.words.errors import bulleted
 
 UNLABELLED = -1
 # Keys of `Listing.ignored`.
-NESTED = "folders inside category folders"
+NESTED = "folders inside category folders, whose images are not read (move them up)"
 LOOSE = "images beside the category folders"
 LINKED = "links to files outside, which are not followed (`cp -rL` makes a copy with real files)"
 

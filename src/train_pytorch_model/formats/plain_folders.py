@@ -27,7 +27,9 @@ SUFFIXES = frozenset(
 )
 # What macOS puts into archives, and network storage, Linux and Windows into folders.
 SYSTEM_FOLDERS = frozenset(
-    {"__MACOSX", "@eaDir", "#recycle", "lost+found", "$RECYCLE.BIN", "System Volume Information"}
+    {"__MACOSX", "Temporary Items", "Network Trash Folder", "lost+found", "__pycache__"}
+    | {"@eaDir", "@tmp", "#recycle", "#snapshot", "@Recycle", "@Recently-Snapshot", "~snapshot"}
+    | {"$RECYCLE.BIN", "RECYCLER", "System Volume Information"}
 )
 
 

@@ -126,8 +126,10 @@ def family_of(architecture: str) -> Family:
 
 def unknown_architecture_message(architecture: str) -> str:
     """The error message for an unknown architecture."""
-    closest = difflib.get_close_matches(architecture, FAMILY_OF, n=1)
-    meant = "".join(f" Did you mean {name}?" for name in closest)
+    name = architecture.lower()
+    first_of_family = [known for known in FAMILY_OF if known.startswith(name)]
+    closest = first_of_family[:1] or difflib.get_close_matches(name, FAMILY_OF, n=1)
+    meant = "".join(f" Did you mean {each}?" for each in closest)
     known = f"Known architectures: {', '.join(FAMILY_OF)}; and timm:NAME, if timm is installed."
     return f"{architecture} is not known.{meant} {known}"
 

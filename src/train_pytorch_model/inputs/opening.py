@@ -317,7 +317,7 @@ def _check_categories(training: ImageDirectory, validation: ImageDirectory) -> N
     with_images = [training.categories[index] for index in np.flatnonzero(training.class_counts())]
     if len(with_images) < 2:
         empty = len(training.categories) - 1
-        others = f" with images; {counted(empty, 'other is', 'others are')} empty" if empty else ""
+        others = f", with images; {counted(empty, 'other is', 'others are')} empty" if empty else ""
         raise InvalidDatasetError(
             training.title,
             f"it has one category, {with_images[0]!r}{others}.",

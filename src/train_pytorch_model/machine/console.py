@@ -39,6 +39,8 @@ USUAL_WIDTH = 80  # columns; a narrower terminal shows as many facts of an epoch
 MIN_BAR = 8  # columns of the bar itself; facts that do not fit beside it go below
 BELOW = "  "  # indents that line
 WHOLE = re.compile(r"`[^`]+`|\d \S|\bx \d")  # a command, a number with its unit, a product: not broken
+# Of an ANSI terminal: clears the line; goes one up, and clears that; shows the cursor, which a bar hides.
+CLEAR_LINE, LINE_ABOVE, SHOW_CURSOR = b"\r\x1b[2K", b"\x1b[1A\x1b[2K", b"\x1b[?25h"
 REFRESHES_PER_SECOND = 4  # smooth enough; each takes the GIL, which the decoding threads need too
 
 logger = logging.getLogger("train_pytorch_model")
@@ -127,8 +129,21 @@ def write_what_the_console_can() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def erase_bar() -> None:
+    """Erase the progress bar before the process is ended, without a lock that another thread may hold."""
+    for handler in logger.handlers:
+        if isinstance(handler, TerminalHandler) and handler.bar and os.name == "posix":
+            above = LINE_ABOVE if handler.bar.below else b""
+            with suppress(OSError):
+                terminal = os.dup(1)
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the thread that draws it must not do so again
+                os.write(terminal, CLEAR_LINE + above + SHOW_CURSOR)
+
+
 class TerminalHandler(logging.Handler):
     """Lines, with a live progress bar below them."""
+
+    bar: "_TwoLines | None" = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +179,11 @@ class TerminalHandler(logging.Handler):
             transient=True,
             expand=True,
         ) as progress:
-            yield _LiveBar(progress, progress.add_task(title, total=total, completed=done, facts=""))
+            self.bar = progress
+            try:
+                yield _LiveBar(progress, progress.add_task(title, total=total, completed=done, facts=""))
+            finally:
+                self.bar = None
 
     def _wrap(self, line: str, indent: int) -> str:
         whole = WHOLE.sub(lambda part: part[0].replace(" ", "\0"), line)

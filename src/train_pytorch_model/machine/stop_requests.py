@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from train_pytorch_model.machine.console import erase_bar
+
 GRACE_S = 25.0  # for a checkpoint, on top of the longest step so far; torchrun kills after 30
 TOGETHER_S = 1.0  # one request: Ctrl-C reaches a launcher and its workers, and the launcher forwards it
 # SIGHUP: the terminal, or its connection, is closed. Windows has none.
 SIGNALS = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
-END_OF_BAR = b"\r\x1b[2K\x1b[?25h"  # clears the line, and shows the cursor, which a progress bar hides
 
 
 class StoppedError(SystemExit):
@@ -108,9 +109,7 @@ def leave_terminal() -> None:
 
 def _end(number: int) -> None:
     """End the process, whatever it waits for, without a lock that another thread may hold."""
-    if os.name == "posix" and os.isatty(1):
-        with suppress(OSError):
-            os.write(1, END_OF_BAR)
+    erase_bar()
     if os.environ.get("RANK", "0") == "0":
         message = (
             f"\nStopped by {signal.Signals(number).name} at once. The same command resumes from the last"

@@ -7,10 +7,12 @@ forbids it to load anything or to run any script but ours. `templates/parts.html
 import base64
 import hashlib
 import io
+import re
 from pathlib import Path
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from PIL import Image
 
 from train_pytorch_model import __version__
@@ -19,6 +21,7 @@ from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.words.wording import counted
 
 MAX_NAME = 100  # characters; longer names are truncated
+BETWEEN_WORDS = re.compile(r"(?<=[/\\_+,=&@-])")  # where a name may be broken, besides at spaces
 THUMBNAIL_SIDE = 160  # px
 THUMBNAIL_QUALITY = 75
 
@@ -32,7 +35,7 @@ def render_page(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["shorten"] = shorten
+    environment.filters |= {"shorten": shorten, "breakable": breakable}
     environment.globals |= {"counted": counted, "duration": duration}
     script = environment.get_template("page.js").render()
     page = environment.get_template(template).render(
@@ -48,6 +51,11 @@ def render_page(template: str, **values: object) -> str:
 def shorten(name: str) -> str:
     """The name, truncated to `MAX_NAME` characters."""
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+
+
+def breakable(text: str) -> Markup:
+    """The text, escaped, with points at which a browser may break its names: between words, not inside."""
+    return Markup("<wbr>").join(BETWEEN_WORDS.split(text))
 
 
 def thumbnail(path: Path, colours: Colours = AS_USUAL) -> str:

@@ -41,10 +41,11 @@ for (const input of document.querySelectorAll("input[data-filters]")) {
   });
 }
 
-// A name keeps its own text direction, whatever its script.
+// A name keeps its own text direction, whatever its script, and is broken between words only.
 function isolated(text) {
   const name = document.createElement("bdi");
-  name.textContent = text;
+  // After the same characters as in page.py.
+  for (const part of text.split(/(?<=[/\\_+,=&@-])/)) name.append(part, document.createElement("wbr"));
   return name;
 }
 
