@@ -1,5 +1,7 @@
 """The samples of training images in a trained directory."""
 
+import errno
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import gettempdir
@@ -8,12 +10,17 @@ from typing import Any
 
 import pytest
 import torch
+from mlflow.exceptions import MlflowException
 from tests.image_directories import open_three
 from tests.logs import warnings_in
+from tests.model_directories import HALF
 
 from train_pytorch_model.formats.run_folder import RunFolder
+from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.stories import publish
 from train_pytorch_model.stories.publish import samples_of
+from train_pytorch_model.tracking import mlflow_model
 
 
 def test_samples_are_the_first_rows_with_their_images(
@@ -51,6 +58,21 @@ def test_an_unreadable_image_list_does_not_prevent_writing_the_model(
     assert warning.endswith(". The model is not affected.")
 
 
+def test_an_mlflow_model_is_written_where_it_is_built_and_a_full_disk_is_an_oserror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(written: Path, **_: object) -> None:
+        assert written.is_relative_to(tmp_path)
+        raise MlflowException("Failed to copy") from OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "model").touch()
+    spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(32, 32, 1.0), HALF, HALF)
+    monkeypatch.setattr("mlflow.pyfunc.save_model", fill)
+    with pytest.raises(OSError, match="No space left"):
+        mlflow_model.save_model(tmp_path, spec, "", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 @pytest.mark.parametrize(("free", "is_temporary"), [(200 << 20, True), (1 << 20, False)])
 def test_a_model_too_large_for_the_temporary_folder_is_built_beside_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_temporary: bool
@@ -60,3 +82,6 @@ def test_a_model_too_large_for_the_temporary_folder_is_built_beside_the_output(
     state: Any = SimpleNamespace(best=SimpleNamespace(weights={"a": torch.zeros(1000)}))
     where = publish._local_folder(run, state)
     assert where == (Path(gettempdir()) if is_temporary else tmp_path / "trained.run")
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert publish._local_folder(run, state) == tmp_path / "trained.run"

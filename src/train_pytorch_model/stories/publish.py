@@ -66,8 +66,11 @@ def publish(run: Run, state: State, examined: Examined | None, report: str) -> N
 def _local_folder(run: Run, state: State) -> Path:
     """The temporary folder if the model fits there, or else the run's own, which is where the output is."""
     needed = sum(value.nbytes for value in state.best.weights.values()) + ROOM_BYTES
-    temporary = Path(gettempdir())
-    return temporary if disk_usage(temporary).free > needed else run.folder.root
+    try:
+        temporary = Path(gettempdir())
+        return temporary if disk_usage(temporary).free > needed else run.folder.root
+    except OSError:  # there is none, or it is gone
+        return run.folder.root
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,9 +36,9 @@ ENDPOINT_PACKAGES = ("azureml-inference-server-http>=1.5", "azureml-ai-monitorin
 def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[str, Any]) -> None:
     """Make the trained directory `root`, which already holds the weights, an MLflow model too.
 
-    MLflow only writes into an empty folder, so it writes elsewhere and its files are copied here; the weights
-    stay in place and `MLmodel` points to them. `example` is a base64-encoded image file, `facts` become the
-    `metadata` of the model.
+    MLflow only writes into an empty folder, so it writes to one in `root`, and its files are moved; the
+    weights stay in place and `MLmodel` points to them. `example` is a base64-encoded image file, `facts`
+    become the `metadata` of the model. Raises `OSError`.
     """
     # Here, because training starts sooner without: it takes a second, and the tracker's thread does it then.
     import mlflow
@@ -48,7 +49,7 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
     weights = root / "model"
     packages = [*SERVING_PACKAGES, *(["timm"] if is_of_timm(spec.architecture) else [])]
     outputs = [ColSpec("double", PROBABILITY_PREFIX + name) for name in spec.categories]
-    with TemporaryDirectory() as scratch, warnings.catch_warnings():
+    with _disk_errors(), TemporaryDirectory(dir=root) as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mlflow's, about its own dependencies
         placeholder = Path(scratch) / weights.name
         placeholder.touch()
@@ -82,6 +83,19 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
             shutil.rmtree(unwanted)
         for entry in written.iterdir():
             shutil.move(entry, root)
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Raise the `OSError`, such as of a full disk, that MLflow has made an error of its own of."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise
 
 
 def _equip_for_azure(path: Path) -> None:
