@@ -89,6 +89,11 @@ def test_images_of_unknown_categories_are_counted_and_said_not_to_count(
     )
     ended = score(trained.output, images, tmp_path / "again")
     assert "of 4 images\n" in ended.stdout
+    whole = next((images / "teal").iterdir())
+    (images / "teal/cut.png").write_bytes(whole.read_bytes()[:-30])
+    ended = score(trained.output, images, tmp_path / "cut", "--quiet")
+    assert "1 image could not be read" in ended.stderr.replace("\n", " ")
+    assert "  'teal': 2\n" in ended.stderr
 
 
 def test_names_before_split_are_in_the_csv(trained: Trained, folders: Path, tmp_path: Path) -> None:

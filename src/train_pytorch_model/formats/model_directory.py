@@ -72,6 +72,9 @@ MAX_LABEL_MAP_BYTES = 16 << 20
 NORMALIZER_MODULE = "azureml.designer.core.model.model_spec.builtin_model_meta.pre_processor"
 NORMALIZER_CLASS = "ImageNormalizer"
 HINT = "Connect a PyTorch model such as ResNet or DenseNet, as init-model or the designer writes it."
+TRAINED_HINT = (
+    "Name a directory that `train`, `fit` or the designer has written; weights alone have no categories."
+)
 
 
 @dataclass(frozen=True)
@@ -123,12 +126,14 @@ def open_model_directory(root: Path, port: str) -> ModelDirectory:
     try:
         return _open(root, port)
     except MalformedFileError as error:
-        raise InvalidModelDirectoryError(f"{port} {root}", str(error), _what_to_do(root)) from error
+        raise InvalidModelDirectoryError(f"{port} {root}", str(error), _what_to_do(root, port)) from error
 
 
-def _what_to_do(root: Path) -> str:
+def _what_to_do(root: Path, port: str) -> str:
     """How to make a model directory of what is not one: a weights file or an architecture's name."""
     name = str(root)
+    if port.startswith("Trained"):
+        return TRAINED_HINT
     if root.is_file():
         options = f"--architecture NAME --weights-file {name}"
     elif not root.exists() and is_known(name):

@@ -46,6 +46,10 @@ def describe(head: bytes) -> str:
         return "the file holds only zeros: a copy that was cut off, or a placeholder of cloud storage"
     if head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"avis"):
         return "an AVIF image that is damaged, or Pillow here has no AVIF"
+    if head[4:8] == b"ftyp" and not is_heif(head):
+        return "a video, not an image"
+    if head[:4] == b"II*\0" and head[8:10] == b"CR":
+        return "a camera's raw file: convert it to JPEG"
     if head[128:132] == b"DICM":
         return "a DICOM file: convert it to PNG"
     if head[:4] in (b"II*\0", b"MM\0*") and (layout := _tiff_layout(head)):

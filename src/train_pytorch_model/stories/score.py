@@ -126,7 +126,9 @@ def _write(
         report_bad_images(inputs, rejected, root)
         if options.num_to_label:
             write_to_label(root, list(uncertain.ranked()), images, categories)
-    counts = np.bincount(images.class_indices[(targets == UNKNOWN) & (images.class_indices != UNLABELLED)])
+    is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
+    is_foreign[list(rejected)] = False
+    counts = np.bincount(images.class_indices[is_foreign])
     unknown = {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}
     return Scored(len(images) - len(rejected), labelled, correct, unknown, strange, first)
 
