@@ -162,7 +162,8 @@ def test_downloaded_densenet_weights_with_old_parameter_names_are_loaded(
                 " IMAGENET1K_SWAG_LINEAR_V1.",
             ),
         ),
-        (("--weights-file", "missing"), ("--weights-file missing is not a file. Name an existing",)),
+        (("--weights-file", "missing"), ("--weights-file missing cannot be used: there is no such file.",)),
+        (("--weights-file", "."), ("--weights-file . is not a file. Name an existing",)),
         (
             ("--image-size", "4", "--label-smoothing", "1", "--crop-fraction", "0", "--mean", "1", "1", "2"),
             ("image", "size", "smoothing", "crop", "fraction", "mean", "std"),

@@ -21,7 +21,9 @@ from train_pytorch_model.image_classifier.weights import (
 )
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.networks.weights import load_weights
-from train_pytorch_model.words.errors import InvalidModelDirectoryError
+from train_pytorch_model.stories.init_model import initialize
+from train_pytorch_model.words.errors import InvalidModelDirectoryError, ParameterError
+from train_pytorch_model.words.recipe import Recipe
 
 LIMIT = 1 << 30
 
@@ -68,6 +70,29 @@ def test_a_backbone_without_a_head_is_loaded(tmp_path: Path, state: dict[str, Te
     assert all(torch.equal(found[name], state[name]) for name in state if not name.startswith("fc."))
     assert torch.equal(found["fc.weight"], head)
     assert (loaded.num_tensors, loaded.prefix, loaded.file_classes) == (len(backbone), prefix, None)
+
+
+@pytest.mark.parametrize("prefix", ["", "backbone."])
+def test_features_without_a_classifier_of_several_layers_are_loaded(tmp_path: Path, prefix: str) -> None:
+    given = build("mobilenet_v3_small", False, 3).state_dict()
+    features = {prefix + name: value for name, value in given.items() if name.startswith("features.")}
+    network = build("mobilenet_v3_small", False, 5)
+    hidden = network.state_dict()["classifier.0.weight"].clone()
+    loaded = load_weights(network, "classifier.3", saved(tmp_path / "model", features))
+    found = network.state_dict()
+    assert all(torch.equal(found[name.removeprefix(prefix)], value) for name, value in features.items())
+    assert torch.equal(found["classifier.0.weight"], hidden)
+    under = f" under {prefix}" if prefix else ""
+    assert str(loaded) == f"{len(features)} tensors{under}; it has none of the classifier's layers"
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    path = saved(tmp_path / "weights", {**state, "conv1.weight": state["conv1.weight"] * float("nan")})
+    with pytest.raises(
+        ParameterError, match=r"weights cannot be used: it holds numbers that are not finite\."
+    ):
+        initialize("resnet18", False, None, path, 1, Recipe(), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_weights_of_a_deeper_network_do_not_pass_for_its_beginning(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_an_unreadable_image_list_does_not_prevent_writing_the_model(
     assert warning.endswith(". The model is not affected.")
 
 
+@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # of the import of mlflow
 def test_an_mlflow_model_is_written_where_it_is_built_and_a_full_disk_is_an_oserror(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

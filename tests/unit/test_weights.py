@@ -1,6 +1,7 @@
 """Weights files: reading them, what is refused, and the designer's second head."""
 
 import copy
+import os
 import pickle
 import warnings
 from argparse import Namespace
@@ -25,6 +26,7 @@ from train_pytorch_model.image_classifier.weights import (
 )
 
 LIMIT = 1 << 30
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
 CPU = torch.device("cpu")
 
 
@@ -77,6 +79,12 @@ def test_code_in_a_weights_file_never_runs(tmp_path: Path, form: str) -> None:
     if form == "pickle":
         pickle.loads(path.read_bytes())
         assert marker.exists()
+
+
+def test_a_function_of_the_system_is_refused_like_any_other(tmp_path: Path) -> None:
+    path = saved(tmp_path / "model", {"state_dict": os.system})
+    with pytest.raises(WeightsError, match="it holds more than tensors"):
+        read_state_dict(path, LIMIT)
 
 
 def test_a_pickled_network_is_refused_with_how_to_save_it(tmp_path: Path) -> None:
@@ -160,13 +168,13 @@ def test_a_value_that_is_not_a_state_dict_is_refused(tmp_path: Path, value: obje
         read_state_dict(saved(tmp_path / "model", value), LIMIT)
 
 
-@pytest.mark.parametrize("data", [b"", b"nonsense" * 10, b"PK\x03\x04", b"\x80\x02."])
+@pytest.mark.parametrize("data", [b"", b"nonsense" * 10, b"PK\x03\x04", b"\x80\x02.", LFS])
 def test_a_file_not_written_by_torch_save_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "model").write_bytes(data)
     with pytest.raises(WeightsError) as raised:
         read_state_dict(tmp_path / "model", LIMIT)
     refusals = ("it is neither a torch.save nor", "it is not a torch.save file", "it holds more than tensors")
-    assert str(raised.value).startswith(refusals)
+    assert str(raised.value).startswith("it is a pointer of git-LFS" if data == LFS else refusals)
     assert "\n" not in str(raised.value)
 
 

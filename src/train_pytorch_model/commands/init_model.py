@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 import tyro
 
 from train_pytorch_model.commands.program import OptionalName, OptionalPath, Switch
+from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.image_classifier.architectures import (
     FAMILIES,
@@ -70,6 +71,9 @@ class ModelOptions:
                 f"--weights {self.weights} is for torchvision's architectures. timm's weights have tags:"
                 " --architecture timm:NAME.TAG --pretrained."
             )
+        if self.weights_file is not None and not self.weights_file.exists():
+            missing = explain_missing(self.weights_file, "file")
+            raise ParameterError(f"--weights-file {self.weights_file} cannot be used: {missing}")
         if self.weights_file is not None and not self.weights_file.is_file():
             raise ParameterError(f"--weights-file {self.weights_file} is not a file. Name an existing file.")
         if problems := self._size_problems():

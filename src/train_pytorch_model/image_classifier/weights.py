@@ -34,11 +34,13 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
         raise WeightsError(f"the file has {size:,} bytes; the architecture has at most {max_bytes:,}.")
     is_zip = zipfile.is_zipfile(path)
     with path.open("rb") as file:
-        start = file.read(9)
+        start = file.read(24)
     if SAFETENSORS_START.match(start):
         state: Mapping[str, Tensor] = _read_safetensors(path)
     elif is_zip or start.startswith(PICKLE_START):
         state = _state_dict_in(_read_torch(path, is_zip))
+    elif start.startswith(b"version https://git-lfs."):
+        raise WeightsError("it is a pointer of git-LFS, not the weights: run `git lfs pull`.")
     else:
         raise WeightsError("it is neither a torch.save nor a safetensors file, or is incomplete.")
     return {name.removeprefix(PREFIX): value for name, value in state.items()}
@@ -65,7 +67,7 @@ def _read_torch(path: Path, is_zip: bool) -> object:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # the unpickler raises whatever a hostile file makes it raise
         reason = " ".join(str(error).split())
-        if "Unsupported" in reason or "WeightsUnpickler error" in reason:
+        if "Unsupported" in reason or "WeightsUnpickler error" in reason or "Weights only load" in reason:
             raise WeightsError(
                 "it holds more than tensors (a pickled object or function), which is never"
                 " loaded. Save a state dict: torch.save(model.state_dict(), …)."

@@ -1,7 +1,7 @@
 """Load the weights of any file that holds a network's tensors, under any prefix and with any head."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,13 +34,16 @@ class Loaded:
     """Rows of the last layer in the file; None if it has no such layer."""
     has_head: bool
     """Whether the network has the last layer of the file."""
+    num_lacking: int = 0
+    """Tensors of the classifier that the file lacks; two are those of the last layer."""
 
     def __str__(self) -> str:
         under = f" under {self.prefix}" if self.prefix else ""
         head = f", the last layer of {self.file_classes} classes among them"
         if not self.has_head:
             classes = self.file_classes
-            head = f", but not the last layer of {classes} classes" if classes else "; it has no last layer"
+            none = "no last layer" if self.num_lacking <= 2 else "none of the classifier's layers"
+            head = f", but not the last layer of {classes} classes" if classes else f"; it has {none}"
         return f"{self.num_tensors} tensors{under}{head}"
 
 
@@ -64,11 +67,12 @@ def load_weights(
     cap = max_bytes(network) + MAX_FILE_CLASSES * 2 * 4 * expected[weight].shape[1]
     state = fold_extra_head(read_state_dict(path, MAX_COPIES * cap), head)
     state = {_present_name(name): value for name, value in state.items()}
-    state, prefix = _without_prefix(state, expected.keys() - head_names)
+    lacking = _classifier_lacking(state, expected, head) | set(head_names)
+    state, prefix = _without_prefix(state, expected.keys() - lacking)
     if not known and not state.keys() & head_names:  # perhaps another head, such as a projection
         state = {name: value for name, value in state.items() if not name.startswith(f"{head}.")}
-        state |= {name: expected[name] for name in head_names}
-        loaded = Loaded(len(state) - 2, prefix, None, False)
+        state |= {name: expected[name] for name in lacking}
+        loaded = Loaded(len(state) - len(lacking), prefix, None, False, len(lacking))
     else:
         classes = _num_classes(state, expected, head)
         is_kept = classes in (None, len(expected[bias]))
@@ -83,6 +87,14 @@ def load_weights(
     _check_shapes(state, expected)
     network.load_state_dict(state)
     return loaded
+
+
+def _classifier_lacking(state: Mapping[str, Tensor], expected: Iterable[str], head: str) -> set[str]:
+    """The tensors of the module of `head`, such as `classifier` of a MobileNet, if the file lacks it."""
+    module, _, _ = head.rpartition(".")
+    if not module or any(f".{module}." in f".{name}" for name in state):
+        return set()
+    return {name for name in expected if name.startswith(f"{module}.")}
 
 
 def _present_name(name: str) -> str:

@@ -80,4 +80,6 @@ def _load(network: nn.Module, architecture: str, path: Path, title: str) -> None
         loaded = load_weights(network, head_of(architecture, network), path)
     except (OSError, WeightsError) as error:
         raise ParameterError(f"{title} cannot be used for a {architecture}: {error}") from error
+    if not all(value.isfinite().all() for value in network.state_dict().values()):
+        raise ParameterError(f"{title} cannot be used: it holds numbers that are not finite.")
     logger.info(f"Loaded from {path}: {loaded}")
