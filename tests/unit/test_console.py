@@ -12,6 +12,7 @@ from train_pytorch_model.machine.console import (
     NotebookBar,
     NotebookHandler,
     TerminalHandler,
+    fit_to_stderr,
     log_file,
     logger,
     paragraph,
@@ -154,6 +155,21 @@ def test_commands_and_numbers_are_not_broken(columns: int, screen: Callable[...,
     for part in parts:
         assert any(part in line for line in lines), part
     assert max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_an_error_is_wrapped_for_a_terminal_only(
+    is_terminal: bool, screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", screen(80, is_terminal=is_terminal))
+    command = "`init-model --architecture resnet50 --output untrained`"
+    error = (
+        f"InvalidModelDirectoryError: There is no such directory.\nTo make an untrained model: run {command}."
+    )
+    told = fit_to_stderr(error)
+    assert command in told
+    assert (max(map(len, told.split("\n"))) <= 80) is is_terminal
+    assert told.replace("\n  ", " ") == error
 
 
 def test_a_log_does_not_wrap_lines(screen: Callable[..., Screen]) -> None:

@@ -1,6 +1,7 @@
 """The samples of training images in a trained directory."""
 
 import errno
+import importlib
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -68,7 +69,8 @@ def test_an_mlflow_model_is_written_where_it_is_built_and_a_full_disk_is_an_oser
 
     (tmp_path / "model").touch()
     spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(32, 32, 1.0), HALF, HALF)
-    monkeypatch.setattr("mlflow.pyfunc.save_model", fill)
+    # By name, mlflow's stand-in for the module would be changed, which the first import replaces.
+    monkeypatch.setattr(importlib.import_module("mlflow.pyfunc"), "save_model", fill)
     with pytest.raises(OSError, match="No space left"):
         mlflow_model.save_model(tmp_path, spec, "", {})
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -24,7 +24,7 @@ import tyro
 from train_pytorch_model import __version__
 from train_pytorch_model.commands.mistakes import hints, missing_verb
 from train_pytorch_model.formats.run_folder import is_azure_job, leave_error_info, remove_error_info
-from train_pytorch_model.machine.console import write_what_the_console_can
+from train_pytorch_model.machine.console import fit_to_stderr, write_what_the_console_can
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.priority import OPENMP
 from train_pytorch_model.machine.stop_requests import StoppedError, leave_terminal
@@ -217,7 +217,7 @@ def _run(parse: Callable[[], Command]) -> None:
             leave_error_info(error, rank)
         # Every rank raises the same mistake, but any rank can run out of memory or lose another.
         if rank == 0 or isinstance(error, (ModuleOutOfMemoryError, LostRankError)):
-            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            print(fit_to_stderr(f"{type(error).__name__}: {error}"), file=sys.stderr, flush=True)
         else:
             with suppress(KeyboardInterrupt):
                 time.sleep(GRACE_S)
@@ -225,7 +225,7 @@ def _run(parse: Callable[[], Command]) -> None:
     except (KeyboardInterrupt, StoppedError, _Terminated) as ended:
         _end_at_signals()
         if rank_of(os.environ) == 0:
-            print(f"\n{_last_words(ended)}", file=sys.stderr, flush=True)
+            print(fit_to_stderr(f"\n{_last_words(ended)}"), file=sys.stderr, flush=True)
         if isinstance(ended, SystemExit):
             raise
         sys.exit(128 + signal.SIGINT)

@@ -10,6 +10,7 @@ import io
 import logging
 import os
 import re
+import shutil
 import sys
 import textwrap
 import time
@@ -160,7 +161,7 @@ class TerminalHandler(logging.Handler):
             indent = TITLE_WIDTH
         is_warning = record.levelno >= logging.WARNING
         if is_warning or getattr(record, "wraps", False):
-            text = "\n".join(self._wrap(line, indent) for line in text.split("\n"))
+            text = _wrap(text, self._console.width, indent)
         style = "yellow" if is_warning else None
         self._console.print(text, markup=False, soft_wrap=True, style=style)
 
@@ -184,16 +185,6 @@ class TerminalHandler(logging.Handler):
                 yield _LiveBar(progress, progress.add_task(title, total=total, completed=done, facts=""))
             finally:
                 self.bar = None
-
-    def _wrap(self, line: str, indent: int) -> str:
-        whole = WHOLE.sub(lambda part: part[0].replace(" ", "\0"), line)
-        return textwrap.fill(
-            whole,
-            max(self._console.width, MIN_WIDTH),
-            subsequent_indent=" " * indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ).replace("\0", " ")
 
 
 class _PlainHandler(logging.StreamHandler):  # type: ignore[type-arg]  # of text
@@ -307,6 +298,28 @@ class _LiveBar:
         below = _fit(facts[len(beside) :], width - len(BELOW))
         self.progress.below = BELOW + "  ".join(below) if below else ""
         self.progress.update(self.task, facts="  ".join(beside), refresh=True)
+
+
+def fit_to_stderr(text: str) -> str:
+    """Return the text as it is written to standard error: a terminal gets lines that fit its width."""
+    if not sys.stderr or not sys.stderr.isatty():
+        return text
+    return _wrap(text, shutil.get_terminal_size().columns, 2)
+
+
+def _wrap(text: str, width: int, indent: int) -> str:
+    """Break lines between words, not inside of a command or between a number and its unit."""
+    lines = [
+        textwrap.fill(
+            WHOLE.sub(lambda part: part[0].replace(" ", "\0"), line),
+            max(width, MIN_WIDTH),
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.split("\n")
+    ]
+    return "\n".join(lines).replace("\0", " ")
 
 
 def _can_redraw(stream: TextIO) -> bool:
