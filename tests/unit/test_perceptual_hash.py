@@ -88,11 +88,20 @@ def test_images_of_little_variety_have_to_be_more_alike() -> None:
     """Digits resemble each other more than photographs do: a fixed limit pairs hundreds of them."""
     from sklearn.datasets import load_digits
 
-    digits = load_digits().images[:1000]
     images = [
-        Image.fromarray((digit * 15).astype(np.uint8)).resize((32, 32)).convert("RGB") for digit in digits
+        Image.fromarray((digit * (255 / 16)).astype(np.uint8)).resize((32, 32)).convert("RGB")
+        for digit in load_digits().images
     ]
-    assert len(paired(hashes_of(images))) <= 1
+    hashes = hashes_of(images)
+    assert paired(hashes) == []
+    copies = hashes_of([image.transpose(MIRROR) for image in images[:50]])
+    assert len(paired(np.concatenate([hashes, copies]))) == 50
+
+
+def test_many_twins_do_not_count_as_little_variety() -> None:
+    originals = scenes(12)
+    hashes = hashes_of(originals + [COPIES["cropped by 1 %"](image) for image in originals * 3])
+    assert {pair for pair in paired(hashes) if pair[0] < 12} >= {(index, 12 + index) for index in range(12)}
 
 
 def test_known_images_are_paired_with_new_ones_only() -> None:
