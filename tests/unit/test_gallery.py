@@ -18,8 +18,9 @@ from train_pytorch_model.pages.evaluation_page import (
     MAX_MISTAKES,
     files_of_cells,
     galleries_of,
+    rows_to_explain,
 )
-from train_pytorch_model.pages.gallery import Card, Fact, Gallery
+from train_pytorch_model.pages.gallery import Card, Fact, Gallery, Heat
 from train_pytorch_model.pages.page import THUMBNAIL_SIDE, thumbnail
 from train_pytorch_model.pages.report_page import render_report
 
@@ -107,6 +108,24 @@ def test_a_thumbnail_is_small_and_keeps_the_aspect_ratio(tmp_path: Path, size: t
     assert shown.width / shown.height == pytest.approx(size[0] / size[1], rel=0.15, abs=0.005)
     red, green, blue = np.asarray(shown).reshape(-1, 3).mean(axis=0)
     assert green > max(red, blue)
+
+
+def test_heat_lies_over_mistakes_and_uncertain_images(tmp_path: Path) -> None:
+    outcomes, images, indices = painted(tmp_path, [0, 0, 1], np.array([[0.1, 0.9], [0.51, 0.49], [0.0, 1.0]]))
+    evaluated = evaluate(outcomes, 2)
+    assert set(rows_to_explain(evaluated, outcomes)) == {0, 1, 2}
+    heat = Heat("data:image/png;base64,", (0.25, 0, 0.5, 1))
+    shown = galleries_of(evaluated, outcomes, images, indices, heats={0: heat, 1: heat, 2: None})
+    assert "What is coloured" in shown[0].text
+    assert [[card.heat for card in gallery.cards] for gallery in shown] == [
+        [heat],
+        [heat, heat, None],
+        [None, None],
+    ]
+    page = Page(render_report(make_report(galleries=shown)))
+    assert [image["style"] for image in page.all("img") if image.get("class") == "heat"] == [
+        "left:25.0%;top:0.0%;width:50.0%;height:100.0%"
+    ] * 3
 
 
 def test_a_thumbnail_has_no_metadata(tmp_path: Path) -> None:

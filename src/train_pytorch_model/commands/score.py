@@ -16,6 +16,7 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range
 from train_pytorch_model.words.wording import counted, parameter
 
+MAX_EXPLAINED = 1000  # images on a page, about 5 kB each
 MAX_SHOWN = 32  # characters of a name, so that a row fits into 80
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class Score:
     num_to_label: int = 1000
     """Number of images in to_label.csv."""
 
+    explain: int = 0
+    """Also write explained.html: so many of the least certain images, and what spoke for their answers."""
+
     unknown: Switch = False
     """Label images `unknown` that are less like the training images than most validation images."""
 
@@ -71,6 +75,10 @@ class Score:
         if self.num_to_label < 1:
             raise ParameterError(
                 out_of_range("Num to label", "greater than 0", "--num-to-label", self.num_to_label)
+            )
+        if not 0 <= self.explain <= MAX_EXPLAINED:
+            raise ParameterError(
+                out_of_range("Explain", f"from 0 to {MAX_EXPLAINED:,}", "--explain", self.explain)
             )
         if self.unknown:
             self._threshold()
@@ -101,7 +109,7 @@ class Score:
         from train_pytorch_model.stories.score import ScoreOptions, score
 
         num_to_label = self.num_to_label if self.rank_by else 0
-        options = ScoreOptions(self.top_k, self.embeddings, num_to_label, self._threshold())
+        options = ScoreOptions(self.top_k, self.embeddings, num_to_label, self.explain, self._threshold())
         scored = score(inputs, self.scored_dataset, options, world)
         if scored is None:
             return
@@ -121,6 +129,8 @@ class Score:
                 f"{number} of a category that the model does not know, and not part of the accuracy:"
                 f"{bulleted(names)}"
             )
+        if self.explain:
+            logger.info(f"The least certain images are in {self.scored_dataset}/explained.html")
         images = counted(scored.images, "image", "images")
         logger.info(f"The scores of {images} are in {self.scored_dataset}/scores.csv")
 

@@ -54,13 +54,17 @@ class MostUncertain:
             candidate = Candidate(index, tuple(top), (first, second), features[row].copy())
             heapq.heappush(self._heap, (*rank, candidate))
 
+    def by_margin(self) -> list[Candidate]:
+        """The images, the most uncertain first."""
+        return [candidate for *_, candidate in sorted(self._heap, reverse=True, key=lambda each: each[:2])]
+
     def ranked(self) -> Iterator[Candidate]:
         """Yield the most uncertain image, then always the one least similar to all before it.
 
         That is farthest-point order by the angle between features (Sener and Savarese 2018, Active Learning
         for Convolutional Neural Networks: A Core-Set Approach): the first few have one of every kind.
         """
-        left = [candidate for *_, candidate in sorted(self._heap, reverse=True, key=lambda each: each[:2])]
+        left = self.by_margin()
         if not left:
             return
         features = np.stack([candidate.features for candidate in left])  # (K, F)

@@ -21,12 +21,14 @@ from train_pytorch_model.measures.evaluation_directory import (
 )
 from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
 from train_pytorch_model.pages.chart import PERCENT, Chart, Series, line_chart
-from train_pytorch_model.pages.gallery import Card, Fact, Gallery
+from train_pytorch_model.pages.gallery import Card, Fact, Gallery, Heat
 from train_pytorch_model.pages.page import encode, render_page, shorten, thumbnail
 from train_pytorch_model.words.wording import counted
 
 MAX_MISTAKES = 24  # with their pictures, about 4 kB each
 MAX_UNCERTAIN = 6
+HEAT_NOTE = "What is coloured spoke for the prediction; point at a picture, or tap it, to see it plain."
+NO_HEATS: Mapping[int, Heat | None] = {}
 MAX_RIGHT = 6
 MAX_CELL_FILES = 6  # whose names the page has for a cell of the matrix
 MAX_FILES = 200  # right and wrong each, about 40 bytes
@@ -97,6 +99,11 @@ def without_images(counts: np.ndarray, categories: Sequence[str]) -> list[str]:
     return [name for name, count in zip(categories, counts, strict=True) if not count]
 
 
+def rows_to_explain(evaluation: Evaluation, outcomes: Outcomes) -> np.ndarray:
+    """The rows of the mistakes and of the least certain predictions that `galleries_of` shows."""
+    return np.unique(np.concatenate([evaluation.mistakes[:MAX_MISTAKES], _least_certain(outcomes)]))
+
+
 def galleries_of(
     evaluation: Evaluation,
     outcomes: Outcomes,
@@ -104,10 +111,12 @@ def galleries_of(
     indices: np.ndarray,
     rest: str = "",
     colours: Colours = AS_USUAL,
+    heats: Mapping[int, Heat | None] = NO_HEATS,
 ) -> list[Gallery]:
     """The most confident mistakes, the least certain predictions and some right ones, with their pictures.
 
-    `indices` (N,) are those of the images of the outcomes; `rest` says where all mistakes are.
+    `indices` (N,) are those of the images of the outcomes; `rest` says where all mistakes are. `heats` are
+    shown over the mistakes and the least certain ones, by the rows of the outcomes.
     """
     count, total = len(evaluation.mistakes), counted(evaluation.images, "image", "images")
     if not count:
@@ -117,6 +126,7 @@ def galleries_of(
         if count > MAX_MISTAKES:
             text += f" Shown are the {MAX_MISTAKES} with the highest confidence{rest}."
         text += " The percentages are predicted probabilities. Check for wrong labels too."
+        text += f" {HEAT_NOTE}" if any(heats.values()) else ""
     chosen = {
         ("mistakes", "Most confident mistakes", text): evaluation.mistakes[:MAX_MISTAKES],
         (
@@ -124,7 +134,7 @@ def galleries_of(
             "Least certain predictions",
             "The images with the lowest confidence, right or wrong. More training images that look like these"
             " would teach the model most.",
-        ): np.argsort(outcomes.confidences, kind="stable")[:MAX_UNCERTAIN],
+        ): _least_certain(outcomes),
         (
             "right",
             "Right predictions",
@@ -134,9 +144,11 @@ def galleries_of(
     galleries = []
     for (id_, title, text), rows in chosen.items():
         predictions = prediction_rows(outcomes, rows, images, indices)
-        galleries.append(
-            Gallery(id_, title, text, [_card(each, images.root, colours) for each in predictions])
-        )
+        cards = [
+            _card(each, images.root, colours, None if id_ == "right" else heats.get(row))
+            for each, row in zip(predictions, rows.tolist(), strict=True)
+        ]
+        galleries.append(Gallery(id_, title, text, cards))
     return [gallery for gallery in galleries if gallery.cards or gallery.id == "mistakes"]
 
 
@@ -158,6 +170,10 @@ def files_of_cells(outcomes: Outcomes, images: ImageDirectory, indices: np.ndarr
     return files
 
 
+def _least_certain(outcomes: Outcomes) -> np.ndarray:
+    return np.argsort(outcomes.confidences, kind="stable")[:MAX_UNCERTAIN]
+
+
 def _surest_hits(outcomes: Outcomes) -> np.ndarray:
     """The right prediction of each category with the highest confidence, the highest first."""
     order = np.argsort(-outcomes.confidences, kind="stable")
@@ -167,7 +183,7 @@ def _surest_hits(outcomes: Outcomes) -> np.ndarray:
     return surest
 
 
-def _card(prediction: Prediction, root: Path, colours: Colours) -> Card:
+def _card(prediction: Prediction, root: Path, colours: Colours, heat: Heat | None) -> Card:
     facts = [
         Fact("true", prediction.category, f"{prediction.category_probability:.1%}"),
         Fact("predicted", prediction.predicted, f"{prediction.confidence:.1%}"),
@@ -178,6 +194,7 @@ def _card(prediction: Prediction, root: Path, colours: Colours) -> Card:
         [thumbnail(root / prediction.file_name, colours)],
         facts,
         [prediction.original or prediction.file_name],
+        heat,
     )
 
 

@@ -13,6 +13,15 @@ class Fact(NamedTuple):
     detail: str = ""
 
 
+class Heat(NamedTuple):
+    """What in a picture a network answered by."""
+
+    picture: str
+    """A data URI, transparent where nothing is."""
+    region: tuple[float, float, float, float]
+    """(left, top, width, height) of what it covers, each from 0 to 1: fractions of the picture's size."""
+
+
 @dataclass(frozen=True)
 class Card:
     """One picture, or several that belong together, and what there is to say about them."""
@@ -22,6 +31,8 @@ class Card:
     facts: Sequence[Fact]
     files: Sequence[str] = ()
     """The name of each picture's file; may contain anything."""
+    heat: Heat | None = None
+    """Of the first picture."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ MAX_NAME = 100  # characters; longer names are truncated
 BETWEEN_WORDS = re.compile(r"(?<=[/\\_+,=&@-])")  # where a name may be broken, besides at spaces
 THUMBNAIL_SIDE = 160  # px
 THUMBNAIL_QUALITY = 75
+HEAT_SIDE = 32  # px; browsers smooth it
+HEAT_LEVELS = 16
+MAX_HEAT = 0.75  # opacity: the picture can still be recognized
 
 
 def render_page(template: str, **values: object) -> str:
@@ -70,6 +73,17 @@ def thumbnail(path: Path, colours: Colours = AS_USUAL) -> str:
 def picture(pixels: np.ndarray) -> str:
     """An image (H, W, 3), uint8, as a data URI like those of `thumbnail`."""
     return _small(Image.fromarray(pixels))
+
+
+def heat_picture(heat: np.ndarray) -> str:
+    """A heat map (h, w), float32, from 0 to 1, as a data URI of some hundred bytes: clear to red."""
+    image = Image.fromarray(heat)
+    image.thumbnail((HEAT_SIDE, HEAT_SIDE), Image.Resampling.BOX)
+    shares = np.sqrt(np.asarray(image) / np.asarray(image).max())  # or only the hottest spot is seen
+    levels = Image.fromarray(np.rint(shares * (HEAT_LEVELS - 1)).astype(np.uint8)).convert("P")
+    steps = np.linspace(0, 1, HEAT_LEVELS)
+    levels.putpalette([round(value) for step in steps for value in (255, 220 * (1 - step), 0)])
+    return encode(levels, transparency=bytes(np.rint(255 * MAX_HEAT * steps).astype(np.uint8)), bits=4)
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options: object) -> str:

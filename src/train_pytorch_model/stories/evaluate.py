@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.outputs import writing_directory
@@ -21,7 +22,9 @@ from train_pytorch_model.measures.evaluation_directory import (
     write_numbers,
 )
 from train_pytorch_model.measures.twins import compare_with_training
-from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of, render
+from train_pytorch_model.networks.models import build_model
+from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of, render, rows_to_explain
+from train_pytorch_model.stories.explain import explain
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 
 OUTPUT = "output"
@@ -36,10 +39,14 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | 
     Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` if too many images
     turn out to be unreadable, `OutputDirectoryError`.
     """
-    return predict_and_write(inputs, TITLE, world, functools.partial(_write, inputs, output), hashed=True)
+    return predict_and_write(
+        inputs, TITLE, world, functools.partial(_write, inputs, output, world.device), hashed=True
+    )
 
 
-def _write(inputs: ScoringInputs, output: Path, predictions: Iterable[Predicted]) -> Evaluation:
+def _write(
+    inputs: ScoringInputs, output: Path, device: torch.device, predictions: Iterable[Predicted]
+) -> Evaluation:
     categories = inputs.spec.categories
     with writing_directory(output, META_CONTENT, OUTPUT) as root:
         outcomes, indices, rejected, hashes = _join(predictions, inputs.images.class_indices)
@@ -54,6 +61,9 @@ def _write(inputs: ScoringInputs, output: Path, predictions: Iterable[Predicted]
             logger.warning(seen)
         mistakes = prediction_rows(outcomes, evaluated.mistakes, inputs.images, indices)
         write_numbers(root, evaluated, categories, mistakes, left_out, familiar)
+        rows = rows_to_explain(evaluated, outcomes)
+        network = build_model(inputs.model, categories).to(device)
+        heats = explain(network, inputs.spec, inputs.images, indices[rows])
         galleries = galleries_of(
             evaluated,
             outcomes,
@@ -61,6 +71,7 @@ def _write(inputs: ScoringInputs, output: Path, predictions: Iterable[Predicted]
             indices,
             f"; all are in {MISTAKES}",
             inputs.spec.framing.colours,
+            dict(zip(rows.tolist(), heats, strict=True)),
         )
         files = files_of_cells(outcomes, inputs.images, indices)
         page = render(

@@ -14,6 +14,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.run_folder import REPORT
 from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.bad_images import readable_images
+from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.plan import Plan, describe, params_of
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
@@ -23,11 +24,12 @@ from train_pytorch_model.measures.evaluation_directory import (
     confusion_matrix_csv,
 )
 from train_pytorch_model.measures.twins import TWINS, describe_seen, twins_csv
-from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of
+from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of, rows_to_explain
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
 from train_pytorch_model.pages.suspects_gallery import suspects_gallery
 from train_pytorch_model.pages.twins_gallery import twins_gallery
 from train_pytorch_model.stories.examine import Examined
+from train_pytorch_model.stories.explain import explain
 from train_pytorch_model.stories.training_batch import training_gallery
 from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
 from train_pytorch_model.tracking.tracker import Attachment
@@ -54,23 +56,28 @@ def stopped_early(plan: Plan, state: State) -> str:
     )
 
 
-def report_on(plan: Plan, state: State, output: Path, examined: Examined) -> list[Attachment]:
+def report_on(engine: Engine, state: State, output: Path, examined: Examined) -> list[Attachment]:
     """Make the report and the confusion matrix of a finished run; empty if there is no report.
 
-    They show the best epoch's validation. Every failure is just a warning, because the model is trained.
+    They show the best epoch's validation; the engine's network gets the weights of that epoch. Every failure
+    is just a warning, because the model is trained.
     """
     try:
-        return _attachments(plan, state, output, examined)
+        return _attachments(engine, state, output, examined)
     except Exception as error:  # the model works without the page
         logger.warning(f"{REPORT} could not be created: {reason_of(error)}. The model is not affected.")
         return []
 
 
-def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> list[Attachment]:
-    inputs, progress = plan.inputs, state.progress
+def _attachments(engine: Engine, state: State, output: Path, examined: Examined) -> list[Attachment]:
+    plan, progress = engine.plan, state.progress
+    inputs = plan.inputs
     training, validation = state.images["training"], state.images["validation"]
     _, lost = readable_images(validation, examined.rejected)
     evaluated, outcomes, indices = examined.evaluation, examined.outcomes, examined.indices
+    engine.network.load_state_dict(state.best.weights)
+    rows = rows_to_explain(evaluated, outcomes)
+    heats = explain(engine.network, inputs.spec, inputs.validation, indices[rows])
     page = render_report(
         Report(
             spec=inputs.spec,
@@ -81,7 +88,12 @@ def _attachments(plan: Plan, state: State, output: Path, examined: Examined) -> 
                     examined.suspects, (inputs.training, inputs.validation), inputs.framing.colours
                 ),
                 *galleries_of(
-                    evaluated, outcomes, inputs.validation, indices, colours=inputs.framing.colours
+                    evaluated,
+                    outcomes,
+                    inputs.validation,
+                    indices,
+                    colours=inputs.framing.colours,
+                    heats=dict(zip(rows.tolist(), heats, strict=True)),
                 ),
                 *twins_gallery(
                     examined.twins.rows,

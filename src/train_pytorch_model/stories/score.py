@@ -2,12 +2,13 @@
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.data_frame_directory import META_CONTENT, writing_scores
@@ -19,7 +20,10 @@ from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.row_groups import writing_row_groups
 from train_pytorch_model.image_classifier.unknown import UNKNOWN_LABEL
 from train_pytorch_model.inputs.opening import ScoringInputs
-from train_pytorch_model.measures.uncertainty import MostUncertain, write_to_label
+from train_pytorch_model.measures.uncertainty import Candidate, MostUncertain, write_to_label
+from train_pytorch_model.networks.models import build_model
+from train_pytorch_model.pages.explained_page import PAGE, render_explained
+from train_pytorch_model.stories.explain import explain
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.words.wording import parameter
@@ -40,6 +44,8 @@ class ScoreOptions:
     """dtype of the features before the last layer; None for no file of them."""
     num_to_label: int = 0
     """The images to propose for labelling, at most; 0 for no file of them."""
+    num_to_explain: int = 0
+    """The least certain images to show with what spoke for their categories, at most; 0 for no page."""
     threshold: float = math.inf
     """The energy above which an image is labelled `unknown`."""
 
@@ -72,7 +78,7 @@ def score(inputs: ScoringInputs, output: Path, options: ScoreOptions, world: Wor
             f"{parameter('rank_by')} proposes images to label, but every image of {inputs.images.root} has a"
             " category that the model knows. Give images without one."
         )
-    write = functools.partial(_write, inputs, targets, output, options)
+    write = functools.partial(_write, inputs, targets, output, options, world.device)
     return predict_and_write(inputs, TITLE, world, write)
 
 
@@ -81,6 +87,7 @@ def _write(
     targets: np.ndarray,
     output: Path,
     options: ScoreOptions,
+    device: torch.device,
     predictions: Iterable[Predicted],
 ) -> Scored:
     images, categories = inputs.images, inputs.spec.categories
@@ -89,7 +96,7 @@ def _write(
     rejected: dict[int, str] = {}
     correct = labelled = strange = 0
     first: list[tuple[str, str, float]] = []
-    uncertain = MostUncertain(options.num_to_label)
+    uncertain, to_explain = MostUncertain(options.num_to_label), MostUncertain(options.num_to_explain)
     with (
         writing_directory(output, META_CONTENT, OUTPUT) as root,
         writing_scores(root, images.columns, categories, options.top_k, has_originals) as writer,
@@ -112,6 +119,8 @@ def _write(
             if options.num_to_label:
                 is_open = targets[batch.indices] == UNKNOWN
                 uncertain.add(batch.indices[is_open], batch.probabilities[is_open], batch.features[is_open])
+            if options.num_to_explain:
+                to_explain.add(batch.indices, batch.probabilities, batch.features)
 
             predicted = batch.probabilities.argmax(axis=1)
             strange += int(is_unknown.sum())
@@ -126,11 +135,23 @@ def _write(
         report_bad_images(inputs, rejected, root)
         if options.num_to_label:
             write_to_label(root, list(uncertain.ranked()), images, categories)
+        if options.num_to_explain:
+            _write_explained(root, inputs, to_explain.by_margin(), device)
     is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
     is_foreign[list(rejected)] = False
     counts = np.bincount(images.class_indices[is_foreign])
     unknown = {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}
     return Scored(len(images) - len(rejected), labelled, correct, unknown, strange, first)
+
+
+def _write_explained(
+    root: Path, inputs: ScoringInputs, candidates: Sequence[Candidate], device: torch.device
+) -> None:
+    network = build_model(inputs.model, inputs.spec.categories).to(device)
+    indices = np.array([each.index for each in candidates], np.int64)
+    heats = explain(network, inputs.spec, inputs.images, indices)
+    page = render_explained(inputs.spec, inputs.images, candidates, heats)
+    (root / PAGE).write_text(page, encoding="utf-8")
 
 
 def _targets(images: ImageDirectory, categories: tuple[str, ...]) -> np.ndarray:

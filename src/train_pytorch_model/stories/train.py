@@ -112,7 +112,7 @@ def train_epochs(
         if why := stopped_early(plan, state):
             paragraph(why)
         examined = examine(engine, state, batches, saver)
-        pages = report_on(plan, state, run.output, examined) if examined else []
+        pages = report_on(engine, state, run.output, examined) if examined else []
         for page in pages:
             tracker.attach(page)
         if examined:

@@ -8,45 +8,28 @@ others better than the highest probability, and is the calibrated model better o
 """
 
 import argparse
-import re
-import shutil
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from csv import DictReader
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from sklearn.metrics import roc_auc_score
 
-from tests.trainings import ALONE
-from train_pytorch_model.data.chirality import decide_flips
-from train_pytorch_model.image_classifier.classifier import ImageClassifier
-from train_pytorch_model.image_classifier.pixels import read_pixels, view
-from train_pytorch_model.inputs.opening import open_trained_model, open_training_inputs
-from train_pytorch_model.measures.calibration import calibrate
-from train_pytorch_model.measures.evaluation import evaluate, outcomes_of
-from train_pytorch_model.stories.init_model import initialize
-from train_pytorch_model.stories.train import train
-from train_pytorch_model.words.config import TrainConfig
+from tests.benchmarks.data_quality.training import (
+    Images,
+    Setting,
+    before_and_after,
+    predict,
+    split,
+    train_model,
+)
 from train_pytorch_model.words.recipe import Recipe
 
 FLIPPED = 0.1
 MISSING = 0.2
 NUM_FIRST = 50
-Images = Sequence[tuple[Path, str]]
-"""Files and their categories."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Disjoint images of all categories."""
-
-    training: Images
-    validation: Images
-    held_out: Images
 
 
 def main() -> None:
@@ -73,7 +56,7 @@ def _line(row: Mapping[str, float]) -> str:
 
 def _suspects(chosen: argparse.Namespace, seed: int, folder: Path) -> dict[str, float]:
     random = np.random.default_rng(seed)
-    parts = _parts(chosen.images, random)
+    parts = split(chosen.images, random)
     categories = sorted({category for _, category in parts.training})
 
     def flip(images: Images) -> Images:
@@ -84,7 +67,8 @@ def _suspects(chosen: argparse.Namespace, seed: int, folder: Path) -> dict[str, 
             for file, category in images
         ]
 
-    model = _train(chosen, seed, folder / "flipped", flip(parts.training), flip(parts.validation))
+    training, validation = flip(parts.training), flip(parts.validation)
+    model = train_model(_setting(chosen, seed), folder / "flipped", training, validation)
     with (model / "suspects.csv").open(newline="", encoding="utf-8") as file:
         rows = list(DictReader(file))
     wrong = [Path(row["file"]).name.partition("--")[0] != row["given"] for row in rows]
@@ -96,28 +80,20 @@ def _suspects(chosen: argparse.Namespace, seed: int, folder: Path) -> dict[str, 
 
 def _unknown(chosen: argparse.Namespace, seed: int, folder: Path) -> dict[str, float]:
     random = np.random.default_rng(seed)
-    parts = _parts(chosen.images, random)
+    parts = split(chosen.images, random)
     categories = sorted({category for _, category in parts.training})
     missing = set(random.choice(categories, max(1, round(MISSING * len(categories))), replace=False))
 
     def known(images: Images) -> Images:
         return [(file, category) for file, category in images if category not in missing]
 
-    model = _train(chosen, seed, folder / "known", known(parts.training), known(parts.validation))
+    training, validation = known(parts.training), known(parts.validation)
+    model = train_model(_setting(chosen, seed), folder / "known", training, validation)
     held_out = [*known(parts.held_out), *(each for each in parts.held_out if each[1] in missing)]
-    directory, spec = open_trained_model(model, None)
-    classifier = ImageClassifier.load(spec, directory.weights_path, torch.device("cpu"))
-    framing = spec.framing
-    pixels = [view(read_pixels(file, framing.short_side, framing.colours), framing) for file, _ in held_out]
-    probabilities, energies = classifier.predict(torch.from_numpy(np.stack(pixels)))
+    names, probabilities, energies = predict(model, [file for file, _ in held_out])
     is_missing = [category in missing for _, category in held_out]
-
-    targets = np.array([spec.categories.index(category) for _, category in known(parts.held_out)])
-    outcomes = outcomes_of(targets, probabilities[: len(targets)])
-    found = re.search(r"temperature of ([\d.]+)", (model / "report.html").read_text(encoding="utf-8"))
-    logits = np.log(np.maximum(probabilities[: len(targets)], np.finfo(np.float64).tiny))
-    network = calibrate(outcomes, logits, 1 / float(found[1]) if found else 1.0)  # as before calibration
-    before, after = (evaluate(each, len(spec.categories)) for each in (network, outcomes))
+    targets = np.array([names.index(category) for _, category in known(parts.held_out)])
+    before, after = before_and_after(model, probabilities[: len(targets)], targets)
     return {
         "AUROC of the energy": roc_auc_score(is_missing, energies),
         "of the highest probability": roc_auc_score(is_missing, -probabilities.max(axis=1)),
@@ -128,29 +104,9 @@ def _unknown(chosen: argparse.Namespace, seed: int, folder: Path) -> dict[str, f
     }
 
 
-def _parts(root: Path, random: np.random.Generator) -> Parts:
-    files = sorted(path for path in root.glob("*/*") if path.is_file())
-    shuffled = [(files[index], files[index].parent.name) for index in random.permutation(len(files))]
-    first, second = round(0.7 * len(files)), round(0.85 * len(files))
-    return Parts(shuffled[:first], shuffled[first:second], shuffled[second:])
-
-
-def _train(chosen: argparse.Namespace, seed: int, folder: Path, training: Images, validation: Images) -> Path:
-    """Return the trained model directory; the images' names begin with their true categories."""
-    for part, images in (("training", training), ("validation", validation)):
-        for file, category in images:
-            (folder / part / category).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, folder / part / category / f"{file.parent.name}--{file.name}")
+def _setting(chosen: argparse.Namespace, seed: int) -> Setting:
     recipe = Recipe(image_size=chosen.image_size)
-    initialize(chosen.architecture, False, None, None, seed, recipe, folder / "untrained")
-    config = TrainConfig(
-        epochs=chosen.epochs, batch_size=32, learning_rate=chosen.learning_rate, random_seed=seed
-    )
-    inputs = open_training_inputs(
-        folder / "untrained", folder / "training", folder / "validation", chosen.epochs
-    )
-    train(config, decide_flips(inputs, ALONE), folder / "trained", ALONE)
-    return folder / "trained"
+    return Setting(chosen.architecture, recipe, chosen.epochs, chosen.learning_rate, seed)
 
 
 if __name__ == "__main__":

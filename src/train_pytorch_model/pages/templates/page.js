@@ -50,7 +50,7 @@ function isolated(text) {
 }
 
 // The images of a cell of the confusion matrix: names of files, with those pictures that the page has.
-const cells = JSON.parse(document.getElementById("cell-data").textContent);
+const cells = JSON.parse(document.getElementById("cell-data")?.textContent ?? "null");
 function openCell(row, column, count) {
   const files = cells.files[`${row},${column}`] || [];
   const pictures = new Map();

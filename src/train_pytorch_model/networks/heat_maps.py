@@ -1,0 +1,114 @@
+"""Where in an image a network finds what speaks for its answer, for networks of any family.
+
+At a place of a feature map, features times gradients, summed over the channels, say how much it speaks for
+the answer (Draelos and Carin 2020, Use HiResCAM instead of Grad-CAM for Faithful Explanations of
+Convolutional Neural Networks; LayerCAM, Jiang et al. 2021, is the same without negative gradients, and does
+not suit features that may be negative). The last feature maps know best what is meant and the first ones
+where it is: as LayerCAM combines stages, those of all are multiplied. No table says which layers have feature
+maps: their outputs have the image's aspect ratio, and of those with the same size the last one is taken.
+
+Attention moves what it has seen to other places. So a transformer with patches of one size is explained by
+its input: gradients on the way from the image's mean colour to the image, times the difference (Sundararajan
+et al. 2017, Axiomatic Attribution for Deep Networks). `tests/benchmarks/data_quality/heat.py` compares.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MIN_SIDE = 2  # places; a single one shows nothing
+MAX_SIDE = 64  # of a heat map: the stages above, of images of 224 px, show edges
+NUM_STEPS = 8  # from the mean colour to the image
+STEP_SIDE = 8  # px of the input that become a place; single ones are noise
+
+
+class _FeatureMap(NamedTuple):
+    """A layer's output that has a place for each part of the image."""
+
+    output: Tensor
+    height: int
+    width: int
+    channel_axis: int
+
+
+def heat_map(network: nn.Module, image: Tensor) -> np.ndarray | None:
+    """Return (h, w), float32, from 0 to 1: how much each part of the image speaks for what is predicted.
+
+    The image (1, 3, H, W) is what `network`, in evaluation mode, gets. None if no part speaks for it more
+    than others. Costs a forward and a backward pass; for a transformer with patches of one size, nine.
+    """
+    stages = _heat_of_stages(network, image)
+    if len(stages) < 2:
+        stages = [_heat_of_input(network, image)]
+    return _multiply([stage.cpu() for stage in stages])
+
+
+def _heat_of_stages(network: nn.Module, image: Tensor) -> list[Tensor]:
+    """Maps (height, width) of decreasing size: features times gradients."""
+    found: list[_FeatureMap] = []
+    height, width = image.shape[-2:]
+
+    def record(_: nn.Module, __: object, output: object) -> None:
+        if isinstance(output, Tensor) and output.requires_grad and output.ndim == 4 and len(output) == 1:
+            largest = (found[-1].height, found[-1].width) if found else (height, width)
+            found.extend(_feature_map_of(output, height / width, largest))
+
+    with ExitStack() as hooks:
+        for module in network.modules():
+            hooks.callback(module.register_forward_hook(record).remove)
+        odds = _odds(network, image.clone().requires_grad_())
+    gradients = torch.autograd.grad(odds, [each.output for each in found], allow_unused=True)
+    stages: dict[tuple[int, int], Tensor] = {}
+    for each, gradient in zip(found, gradients, strict=True):
+        if gradient is not None and max(each.height, each.width) <= MAX_SIDE:
+            product = (each.output.detach() * gradient).float()
+            stages[each.height, each.width] = product.sum(dim=each.channel_axis)[0]
+    return list(stages.values())
+
+
+def _feature_map_of(output: Tensor, aspect_ratio: float, largest: tuple[int, int]) -> list[_FeatureMap]:
+    """The feature map of a layer's output (1, ., ., .), if it is one, of at most a height and width."""
+    _, one, two, three = output.shape
+    # Channels come first or, in some transformers, last.
+    for height, width, axis in ((two, three, 1), (one, two, 3)):
+        fits = MIN_SIDE <= height <= largest[0] and MIN_SIDE <= width <= largest[1]
+        if fits and abs(height - aspect_ratio * width) < 1 + aspect_ratio:  # sides are rounded
+            return [_FeatureMap(output, height, width, axis)]
+    return []
+
+
+def _heat_of_input(network: nn.Module, image: Tensor) -> Tensor:
+    """A map (height, width): integrated gradients."""
+    mean = image.mean(dim=(2, 3), keepdim=True)
+    shares = (torch.arange(NUM_STEPS, device=image.device) + 0.5) / NUM_STEPS
+    steps = (mean + shares.view(-1, 1, 1, 1) * (image - mean)).requires_grad_()
+    (gradients,) = torch.autograd.grad(_odds(network, steps, image), steps)
+    heat = (gradients.mean(dim=0) * (image - mean)[0]).sum(dim=0)  # (H, W)
+    return F.avg_pool2d(heat[None], STEP_SIDE, ceil_mode=True)[0]
+
+
+def _odds(network: nn.Module, images: Tensor, image: Tensor | None = None) -> Tensor:
+    """The logarithm of the odds of what is predicted of an image, summed over images (B, 3, H, W)."""
+    with torch.enable_grad():
+        logits: Tensor = network(images).float()  # (B, C)
+        with torch.no_grad():
+            predicted = (logits if image is None else network(image))[0].argmax()
+        is_predicted = torch.arange(logits.shape[1], device=logits.device) == predicted
+        return (logits[:, is_predicted].squeeze(1) - logits[:, ~is_predicted].logsumexp(dim=1)).sum()
+
+
+def _multiply(stages: Sequence[Tensor]) -> np.ndarray | None:
+    """The product of maps, each as far as it is above its mean, at the size of the first, the largest."""
+    product = torch.ones(stages[0].shape)
+    for stage in stages:
+        heat = F.relu(stage - stage.mean().clamp(min=0))
+        if heat.any():  # otherwise, of the smallest maps, nothing stands out
+            resized = F.interpolate(heat[None, None], product.shape, mode="bilinear")[0, 0]
+            product *= resized / heat.max()
+    highest = product.max()
+    return (product / highest).numpy() if highest > product.min() else None

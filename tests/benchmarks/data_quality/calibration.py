@@ -1,0 +1,88 @@
+"""Does the temperature help on images that played no part in training? Print loss and calibration error.
+
+    python -m tests.benchmarks.data_quality.calibration --images DIR DIR --weights FILE
+
+Each folder has one folder per category; scikit-learn's digits are added. Each is learned from scratch by
+a small network and, if there are weights for it, fine-tuned by another one, with and without label smoothing.
+"""
+
+import argparse
+import itertools
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from tests.benchmarks.data_quality.training import Setting, before_and_after, predict, split, train_model
+from train_pytorch_model.datasets.digits import NAMES, write_digits
+from train_pytorch_model.words.recipe import Recipe
+
+SMOOTHINGS = (0.0, 0.1)
+
+
+def main() -> None:
+    """Print a row per run, and in how many of them loss and error are lower."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--images", type=Path, nargs="*", default=[])
+    parser.add_argument("--weights", type=Path, help="state dict to fine-tune")
+    parser.add_argument("--weights-architecture", default="timm:tf_efficientnet_lite0")
+    parser.add_argument("--weights-size", type=int, default=64, help="image size for fine-tuning, in px")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    print("| images | network | label smoothing | images | loss | calibrated | error | calibrated |")
+    print("|---|---|---|---|---|---|---|---|")
+    lower = np.zeros(3, int)
+    with tempfile.TemporaryDirectory() as folder:
+        folders = [*chosen.images, _digits(Path(folder))]
+        for root, smoothing in itertools.product(folders, SMOOTHINGS):
+            for setting in _settings(chosen, smoothing):
+                lower += _run(setting, root)
+    print(f"loss lower in {lower[1]} of {lower[0]} runs, calibration error in {lower[2]}")
+
+
+def _settings(chosen: argparse.Namespace, smoothing: float) -> list[Setting]:
+    recipe = Recipe(image_size=32, label_smoothing=smoothing)
+    settings = [Setting("resnet18", recipe, chosen.epochs, 0.02, chosen.seed)]
+    if chosen.weights:
+        recipe = Recipe(image_size=chosen.weights_size, label_smoothing=smoothing, precision="float32")
+        name, epochs = chosen.weights_architecture, max(1, chosen.epochs // 2)
+        settings.append(Setting(name, recipe, epochs, 0.01, chosen.seed, chosen.weights))
+    return settings
+
+
+def _run(setting: Setting, root: Path) -> np.ndarray:
+    """Print the row of a run; returns (3,), int: 1, and whether loss and calibration error are lower."""
+    parts = split(root, np.random.default_rng(setting.seed))
+    with tempfile.TemporaryDirectory() as folder:
+        model = train_model(setting, Path(folder), parts.training, parts.validation)
+        names, probabilities, _ = predict(model, [file for file, _ in parts.held_out])
+        targets = np.array([names.index(category) for _, category in parts.held_out])
+        before, after = before_and_after(model, probabilities, targets)
+    errors = before.calibration.error, after.calibration.error
+    cells = [
+        root.name,
+        setting.architecture,
+        f"{setting.recipe.label_smoothing}",
+        f"{len(parts.training)}, {len(parts.validation)}, {len(parts.held_out)}",
+        f"{before.loss:.4f}",
+        f"{after.loss:.4f}",
+        *(f"{error:.1%}" for error in errors),
+    ]
+    print(f"| {' | '.join(cells)} |", flush=True)
+    return np.array([1, after.loss < before.loss, errors[1] < errors[0]])
+
+
+def _digits(folder: Path) -> Path:
+    """The digits as class folders."""
+    root = folder / "digits"
+    for name in NAMES:
+        (root / name).mkdir(parents=True)
+    for path in (file for part in write_digits(folder / "parts") for file in part.rglob("*.png")):
+        name = NAMES[int(path.name[0])]
+        path.rename(root / name / path.name)
+    return root
+
+
+if __name__ == "__main__":
+    main()
