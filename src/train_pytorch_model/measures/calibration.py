@@ -15,6 +15,7 @@ from train_pytorch_model.measures.evaluation import Outcomes, calibration_of, lo
 MIN_IMAGES = 20  # to fit on: fewer say more about themselves than about the model
 MAX_FITTED = 1 << 22  # logits; of more images, an even sample
 LIMITS = (0.05, 20.0)  # of an inverse temperature
+SPREAD = 0.5  # of inverse temperatures before any image is seen: what a few dozen images say is held back
 MAX_STEPS = 50  # Newton's method takes about six
 CONVERGED = 1e-9  # relative change of the inverse temperature
 
@@ -34,7 +35,7 @@ class Temperature:
     """What logits are divided by, and what that does to images on which it was not fitted."""
 
     value: float
-    """1 if none is better for each half of the images than what the network says."""
+    """1 if none is better than what the network says, on images on which it was not fitted."""
     before: Quality
     after: Quality
     """Each half of the images with the temperature of the other half."""
@@ -45,7 +46,7 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
 
     There may be no logits, if they were too many to keep: then there is no temperature, as with few images.
     It is cross-fitted: each half of the images, every other one, gets the temperature of the other half, and
-    there is one only if that lowers the loss of both.
+    there is one only if that lowers the loss of all. Both need not gain: with few images that is chance.
     """
     if len(logits) < MIN_IMAGES:
         return Temperature(1.0, _quality(outcomes), _quality(outcomes))
@@ -55,10 +56,10 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
     targets, is_odd = outcomes.targets, np.arange(len(logits)) % 2 == 1
     fitted = [_fit(logits[half], targets[half]) for half in (~is_odd, is_odd)]
     crossed = calibrate(outcomes, logits, np.where(is_odd, *fitted))
-    gained = losses_of(outcomes) - losses_of(crossed)  # (N,)
-    if min(gained[is_odd].mean(), gained[~is_odd].mean()) <= 0:
+    after = _quality(crossed)
+    if after.loss >= before.loss:
         return Temperature(1.0, before, before)
-    return Temperature(_fit(logits, targets), before, _quality(crossed))
+    return Temperature(_fit(logits, targets), before, after)
 
 
 def calibrate(outcomes: Outcomes, logits: np.ndarray, temperature: float | np.ndarray) -> Outcomes:
@@ -103,8 +104,10 @@ def _quality(outcomes: Outcomes) -> Quality:
 def _fit(logits: np.ndarray, targets: np.ndarray) -> float:
     """The temperature of the lowest loss, by Newton's method within a bracket: the loss is convex in 1/T.
 
-    The targets leave 1 / (N + 2) to the other categories, as in Platt 1999, Probabilistic Outputs for Support
-    Vector Machines, section 2.2: if every prediction is right, the plain loss has no minimum.
+    A normal distribution of the inverse temperature around 1, of deviation `SPREAD`, counts as much as an
+    image, and so fades as they become more. The targets leave 1 / (N + 2) to the other categories, as in
+    Platt 1999, Probabilistic Outputs for Support Vector Machines, section 2.2: if every prediction is right,
+    the plain loss has no minimum.
     """
     scores = logits.astype(np.float64)  # (N, C)
     scores -= scores.max(axis=1, keepdims=True)
@@ -112,12 +115,13 @@ def _fit(logits: np.ndarray, targets: np.ndarray) -> float:
     of_others = (scores.sum(axis=1) - of_target) / (scores.shape[1] - 1)
     wanted = ((1 - doubt) * of_target + doubt * of_others).mean()
     low, high = LIMITS
+    held = 1 / (SPREAD**2 * len(scores))
     inverse = 1.0
     for _ in range(MAX_STEPS):
         probabilities = softmax(scores * inverse)
         means = (probabilities * scores).sum(axis=1)  # (N,)
-        slope = means.mean() - wanted
-        curvature = ((probabilities * scores**2).sum(axis=1) - means**2).mean()
+        slope = means.mean() - wanted + (inverse - 1) * held
+        curvature = ((probabilities * scores**2).sum(axis=1) - means**2).mean() + held
         low, high = (low, inverse) if slope > 0 else (inverse, high)
         step = inverse - slope / curvature if curvature > 0 else low
         step = step if low < step < high else math.sqrt(low * high)

@@ -4,6 +4,7 @@
 
 Each folder has one folder per category; scikit-learn's digits are added. Each is learned from scratch by
 a small network and, if there are weights for it, fine-tuned by another one, with and without label smoothing.
+With --draws, nothing is trained: logits are drawn that are too large by a factor.
 """
 
 import argparse
@@ -14,7 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from tests.benchmarks.data_quality.training import Setting, before_and_after, predict, split, train_model
+from tests.unit.test_calibration import predicted
 from train_pytorch_model.datasets.digits import NAMES, write_digits
+from train_pytorch_model.measures.calibration import calibrate, fit_temperature
+from train_pytorch_model.measures.evaluation import losses_of
 from train_pytorch_model.words.recipe import Recipe
 
 SMOOTHINGS = (0.0, 0.1)
@@ -29,7 +33,11 @@ def main() -> None:
     parser.add_argument("--weights-size", type=int, default=64, help="image size for fine-tuning, in px")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--draws", type=int, default=0, help="number of draws of each kind")
     chosen = parser.parse_args()
+    if chosen.draws:
+        _show_draws(chosen.draws)
+        return
     print("| images | network | label smoothing | images | loss | calibrated | error | calibrated |")
     print("|---|---|---|---|---|---|---|---|")
     lower = np.zeros(3, int)
@@ -71,6 +79,18 @@ def _run(setting: Setting, root: Path) -> np.ndarray:
     ]
     print(f"| {' | '.join(cells)} |", flush=True)
     return np.array([1, after.loss < before.loss, errors[1] < errors[0]])
+
+
+def _show_draws(count: int) -> None:
+    """Print how many temperatures, fitted to few images, help and harm many others."""
+    print("| logits are too large by | images | of so many draws helped | harmed | change of the loss |")
+    print("|---|---|---|---|---|")
+    for factor, images in itertools.product((0.5, 1.0, 1.2, 1.5, 1.8, 2.5), (24, 36, 100, 300)):
+        others, other = predicted(factor, seed=1000)
+        fitted = [fit_temperature(*predicted(factor, images, seed)).value for seed in range(count)]
+        losses = np.array([losses_of(calibrate(other, others, value)).mean() for value in fitted])
+        gained = np.where(np.array(fitted) == 1, 0, losses_of(other).mean() - losses)
+        print(f"| {factor} | {images} | {(gained > 0).sum()} | {(gained < 0).sum()} | {-gained.mean():.4f} |")
 
 
 def _digits(folder: Path) -> Path:
