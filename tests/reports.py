@@ -90,6 +90,7 @@ def make_report(
         galleries=[Gallery("mistakes", "Most confident mistakes", "3 of 60 images.", shown)],
         files={"0,1": [card.files[0] for card in shown[:6]]},
         calibrated="The probabilities are those of the network.",
+        seen="",
         precision="bfloat16",
         config=config,
         recipe=decided_recipe(),

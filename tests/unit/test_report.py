@@ -209,6 +209,7 @@ def test_problems_in_the_data_are_listed() -> None:
 @pytest.mark.parametrize(
     ("changes", "note"),
     [
+        ({"seen": "2 of 5 validation images look alike."}, "2 of 5 validation images look alike."),
         ({"stopped": "Stopped early: 3 epochs in a row."}, "Stopped early: 3 epochs in a row."),
         ({"losses": (1.0, 0.5)}, "The best epoch is the last, and the validation loss was still falling:"),
         ({"rollbacks": 1}, "The loss was not finite 1 time: training rolled back"),

@@ -1,6 +1,7 @@
 """Images whose category is probably wrong."""
 
 import csv
+import io
 from dataclasses import astuple
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from train_pytorch_model.measures.suspects import (
     suspect_rows,
     suspects_by_margin,
     suspects_by_prediction,
-    write_suspects,
+    suspects_csv,
 )
 
 
@@ -68,10 +69,7 @@ def test_rows_of_both_data_sets_alternate_by_their_share(tmp_path: Path) -> None
     many = Suspects(np.array([2]), np.array([1]), np.array([0.05]), 1000)
     rows = suspect_rows([(images, few), (images, many)])
     assert [row.file for row in rows] == [images.file_names[index] for index in (2, 0, 1)]
-    path = tmp_path / "suspects.csv"
-    write_suspects(path, rows)
-    with path.open(newline="", encoding="utf-8") as file:
-        table = list(csv.DictReader(file))
+    table = list(csv.DictReader(io.StringIO(suspects_csv(rows))))
     assert list(table[0]) == ["file", "given", "proposed", "score", "dataset", "original"]
     assert tuple(table[1].values()) == tuple(map(str, astuple(rows[1])))
     assert (rows[1].given, rows[1].proposed) == ("große", "b")

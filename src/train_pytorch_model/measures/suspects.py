@@ -6,11 +6,10 @@ learned, the validation images by predictions of a model that was not trained on
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import table_of, write_csv
+from train_pytorch_model.formats.csv_rows import csv_text, table_of
 from train_pytorch_model.formats.image_directory import ImageDirectory
 
 SUSPECTS = "suspects.csv"
@@ -101,6 +100,6 @@ def _rows(images: ImageDirectory, suspects: Suspects) -> Iterator[Suspect]:
         )
 
 
-def write_suspects(path: Path, suspects: Sequence[Suspect]) -> None:
-    """Write `suspects.csv`."""
-    write_csv(path, table_of(Suspect, suspects))
+def suspects_csv(suspects: Sequence[Suspect]) -> str:
+    """The content of suspects.csv; undecodable bytes in names are escaped."""
+    return csv_text(table_of(Suspect, suspects))

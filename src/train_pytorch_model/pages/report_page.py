@@ -58,6 +58,8 @@ class Report:
     """As from `evaluation_page.files_of_cells`."""
     calibrated: str
     """What has been done about the probabilities, as a sentence."""
+    seen: str
+    """What validation images that look like training images mean for the accuracy; empty without any."""
     precision: str
     """The dtype of validation, such as `bfloat16`."""
     config: TrainConfig
@@ -155,6 +157,8 @@ def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequenc
 
 def _notes(report: Report) -> Iterator[str]:
     """Remarks on the metrics, as sentences without file or category names."""
+    if report.seen:
+        yield report.seen
     if report.stopped:
         yield report.stopped
     elif report.best_epoch == len(report.history) and _can_improve(report):

@@ -13,9 +13,9 @@ MAX_TWINS = 12  # pairs, with their pictures
 
 
 def twins_gallery(
-    rows: Sequence[TwinRow], data_sets: Sequence[ImageDirectory], meaning: str, colours: Colours
+    rows: Sequence[TwinRow], data_sets: Sequence[ImageDirectory], colours: Colours
 ) -> list[Gallery]:
-    """The first pairs, with a sentence on what they mean; no gallery if there is none."""
+    """The first pairs; no gallery if there is none."""
     if not rows:
         return []
     roots = {images.port: images.root for images in data_sets}
@@ -34,5 +34,5 @@ def twins_gallery(
         for row in rows[:MAX_TWINS]
     ]
     pairs = counted(len(rows), "pair of images looks", "pairs of images look")
-    text = f"{meaning or f'{pairs} alike; `{TWINS}` lists them.'} Pairs in different categories come first."
+    text = f"{pairs} alike; `{TWINS}` lists them. Pairs in different categories come first."
     return [Gallery("twins", "Images that look alike", text, cards)]

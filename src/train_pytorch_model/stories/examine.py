@@ -71,6 +71,7 @@ class Examined:
         return {
             "Validation images like training images": seen,
             **({"Top 1 accuracy without them": without} if seen and without is not None else {}),
+            "Suspect categories": len(self.suspects),
             "Temperature": self.temperature.value,
             "Loss before calibration": self.temperature.before.loss,
             "Loss after calibration": self.temperature.after.loss,

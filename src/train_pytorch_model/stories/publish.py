@@ -28,7 +28,7 @@ from train_pytorch_model.inputs.twins import IMAGE_HASHES
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.measures.suspects import SUSPECTS, write_suspects
+from train_pytorch_model.measures.suspects import SUSPECTS, suspects_csv
 from train_pytorch_model.measures.twins import TWINS, twins_csv
 from train_pytorch_model.networks.models import divide_head
 from train_pytorch_model.stories.examine import Examined
@@ -135,7 +135,7 @@ def _write_examined(root: Path, examined: Examined) -> None:
     if len(examined.energies):
         (root / KNOWN).write_text(known_json(examined.energies), encoding="ascii")
     if examined.suspects:
-        write_suspects(root / SUSPECTS, examined.suspects)
+        (root / SUSPECTS).write_text(suspects_csv(examined.suspects), encoding="utf-8")
     if examined.twins.rows:
         (root / TWINS).write_text(twins_csv(examined.twins.rows), encoding="utf-8")
     if examined.training_hashes.any():

@@ -23,6 +23,7 @@ from train_pytorch_model.measures.evaluation_directory import (
     CONFUSION_MATRIX,
     confusion_matrix_csv,
 )
+from train_pytorch_model.measures.suspects import SUSPECTS, suspects_csv
 from train_pytorch_model.measures.twins import TWINS, describe_seen, twins_csv
 from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of, rows_to_explain
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
@@ -83,6 +84,7 @@ def _attachments(engine: Engine, state: State, output: Path, examined: Examined)
             spec=inputs.spec,
             evaluation=evaluated,
             calibrated=calibration.describe(examined.temperature),
+            seen=describe_seen(examined.twins, evaluated.accuracy, examined.accuracy_without_twins),
             galleries=[
                 *suspects_gallery(
                     examined.suspects, (inputs.training, inputs.validation), inputs.framing.colours
@@ -96,10 +98,7 @@ def _attachments(engine: Engine, state: State, output: Path, examined: Examined)
                     heats=dict(zip(rows.tolist(), heats, strict=True)),
                 ),
                 *twins_gallery(
-                    examined.twins.rows,
-                    (inputs.training, inputs.validation),
-                    describe_seen(examined.twins, evaluated.accuracy, examined.accuracy_without_twins),
-                    inputs.framing.colours,
+                    examined.twins.rows, (inputs.training, inputs.validation), inputs.framing.colours
                 ),
                 training_gallery(plan, training),
             ],
@@ -126,6 +125,8 @@ def _attachments(engine: Engine, state: State, output: Path, examined: Examined)
     attachments = [Attachment(REPORT, page)]
     if len(inputs.categories) <= MAX_MATRIX:
         attachments.append(Attachment(CONFUSION_MATRIX, confusion_matrix_csv(evaluated, inputs.categories)))
+    if examined.suspects:
+        attachments.append(Attachment(SUSPECTS, suspects_csv(examined.suspects)))
     if examined.twins.rows:
         attachments.append(Attachment(TWINS, twins_csv(examined.twins.rows)))
     return attachments
