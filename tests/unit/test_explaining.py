@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.unit.test_heat_maps import Convolutional
+from torch import Tensor
 
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
@@ -43,3 +44,22 @@ def test_the_heat_of_a_framed_image_lies_over_the_cue(
     opacity = np.zeros((HEIGHT, WIDTH))
     opacity[y : y + height, x : x + width] = np.asarray(picture.resize((width, height)))[..., 3]
     assert opacity[top : top + CUE, left : left + CUE].sum() >= 0.7 * opacity.sum()
+
+
+class Opaque(Convolutional):
+    """No gradient can be computed of it."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).detach()
+
+
+def test_a_network_that_cannot_be_explained_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a").mkdir()
+    Image.new("RGB", (64, 64)).save(tmp_path / "a" / "image.png")
+    images = open_image_directory(tmp_path, "Dataset")
+    spec = ClassifierSpec("", False, ("a", "b"), Framing(64, 64, 1), (0, 0, 0), (1, 1, 1))
+    with caplog.at_level("WARNING", logger="train_pytorch_model"):
+        assert explain(Opaque(), spec, images, np.array([0])) == [None]
+    assert "The page has no heat maps: RuntimeError: " in caplog.text

@@ -36,8 +36,8 @@ class Convolutional(RedOrBlue):
         self.halve = nn.AvgPool2d(2)
 
     def forward(self, images: Tensor) -> Tensor:
-        found = self.halve(self.halve(self.colours(images).relu()))
-        return found.relu().amax(dim=(2, 3))
+        found: Tensor = self.halve(self.halve(self.colours(images).relu()))
+        return found.amax(dim=(2, 3))
 
 
 class Patches(RedOrBlue):

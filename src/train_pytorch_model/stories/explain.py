@@ -13,9 +13,11 @@ from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.heat_maps import heat_map
 from train_pytorch_model.pages.gallery import Heat
 from train_pytorch_model.pages.page import heat_picture
+from train_pytorch_model.words.wording import reason_of
 
 
 def explain(
@@ -23,14 +25,19 @@ def explain(
 ) -> list[Heat | None]:
     """The heat of the images at `indices`; None for one of which nothing stands out or that is gone.
 
+    All are None, with a warning, if the network cannot be explained or the memory does not suffice.
+
     `network` maps normalized images (B, 3, H, W) to logits; it is left in evaluation mode.
     """
     network.eval()
     device = next(network.parameters()).device
     normalize = Normalize(spec.mean, spec.std).to(device)
-    return [
-        _explain(network, normalize, spec.framing, device, images.path(index)) for index in indices.tolist()
-    ]
+    paths = [images.path(index) for index in indices.tolist()]
+    try:
+        return [_explain(network, normalize, spec.framing, device, path) for path in paths]
+    except RuntimeError as error:  # the page is good without
+        logger.warning(f"The page has no heat maps: {reason_of(error)}.")
+        return [None] * len(paths)
 
 
 def _explain(
