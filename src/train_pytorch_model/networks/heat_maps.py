@@ -9,7 +9,8 @@ maps: their outputs have the image's aspect ratio, and of those with the same si
 
 Attention moves what it has seen to other places. So a transformer with patches of one size is explained by
 its input: gradients on the way from the image's mean colour to the image, times the difference (Sundararajan
-et al. 2017, Axiomatic Attribution for Deep Networks). `tests/benchmarks/data_quality/heat.py` compares.
+et al. 2017, Axiomatic Attribution for Deep Networks), again in places of several sizes.
+`tests/benchmarks/data_quality/heat.py` measures both.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 MIN_SIDE = 2  # places; a single one shows nothing
 MAX_SIDE = 64  # of a heat map: the stages above, of images of 224 px, show edges
 NUM_STEPS = 8  # from the mean colour to the image
-STEP_SIDE = 8  # px of the input that become a place; single ones are noise
+PLACES = (8, 16, 32)  # px of the input that become a place: single ones are noise
 
 
 class _FeatureMap(NamedTuple):
@@ -44,7 +45,8 @@ def heat_map(network: nn.Module, image: Tensor) -> np.ndarray | None:
     """
     stages = _heat_of_stages(network, image)
     if len(stages) < 2:
-        stages = [_heat_of_input(network, image)]
+        heat = _heat_of_input(network, image)
+        stages = [F.avg_pool2d(heat, side, ceil_mode=True)[0] for side in PLACES]
     return _multiply([stage.cpu() for stage in stages])
 
 
@@ -83,13 +85,12 @@ def _feature_map_of(output: Tensor, aspect_ratio: float, largest: tuple[int, int
 
 
 def _heat_of_input(network: nn.Module, image: Tensor) -> Tensor:
-    """A map (height, width): integrated gradients."""
+    """A map (1, H, W): integrated gradients."""
     mean = image.mean(dim=(2, 3), keepdim=True)
     shares = (torch.arange(NUM_STEPS, device=image.device) + 0.5) / NUM_STEPS
     steps = (mean + shares.view(-1, 1, 1, 1) * (image - mean)).requires_grad_()
     (gradients,) = torch.autograd.grad(_odds(network, steps, image), steps)
-    heat = (gradients.mean(dim=0) * (image - mean)[0]).sum(dim=0)  # (H, W)
-    return F.avg_pool2d(heat[None], STEP_SIDE, ceil_mode=True)[0]
+    return (gradients.mean(dim=0) * (image - mean)).sum(dim=1)
 
 
 def _odds(network: nn.Module, images: Tensor, image: Tensor | None = None) -> Tensor:
