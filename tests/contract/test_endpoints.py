@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from train_pytorch_model import __version__
+from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
+from train_pytorch_model.stories.model_card import registration
 from train_pytorch_model.submission.job_folder import TRAINED_MODEL
 from train_pytorch_model.words.config import TrainConfig
 
@@ -25,17 +27,18 @@ TRIAL: dict[str, Any] = yaml.safe_load((COMPONENTS / NODE["trial"]).read_text())
 LOAD = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
-from azure.ai.ml import load_batch_endpoint, load_environment, load_job
+from azure.ai.ml import load_batch_endpoint, load_environment, load_job, load_model
 from azure.ai.ml import load_online_deployment, load_online_endpoint
 from azure.ai.ml._utils._asset_utils import get_ignore_file, get_upload_files_from_folder
 from azure.ai.ml.entities._load_functions import load_model_batch_deployment
 
-root, source = sys.argv[1:]
+root, source, registration = sys.argv[1:]
 components = source + "/train_pytorch_model/components/"
 endpoints = components + "endpoints/"
 online, batch = "online_endpoint.yaml", "batch_endpoint.yaml"
 sweep = load_job(source=components + "sweep.yaml")
 result = sweep._validate()
+model = load_model(source=registration)
 environment = load_environment(source=root + "/environment/environment.yaml")
 uploaded = get_upload_files_from_folder(source, prefix="", ignore_file=get_ignore_file(source))
 print(json.dumps({
@@ -49,16 +52,32 @@ print(json.dumps({
               "rest": sweep._to_rest_object().properties.jobs["sweep"]},
     "environment": {"name": environment.name, "version": environment.version,
                     "path": str(environment.path)},
+    "model": {"type": model.type, "path": str(model.path), "description": model.description,
+              "tags": model.tags},
     "uploaded": [name for _, name in uploaded],
 }, default=lambda value: value.as_dict() if hasattr(value, "as_dict") else str(value)))
 """
 
 
+FACTS = {
+    **{"task": "image-classification", "base_model_name": "resnet18", "num_categories": 3},
+    **{"validation_accuracy": 0.75, "validation_images": 8},
+}
+
+
 @pytest.fixture(scope="module")
-def loaded() -> dict[str, Any]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained directory with what registers it, and nothing else."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_yaml(folder / "azureml_model.yaml", registration(FACTS, "# A card\n\n| a | „table“ |\n"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(trained: Path) -> dict[str, Any]:
     """What azure-ai-ml reads from the files."""
     result = subprocess.run(
-        [sys.executable, "-c", LOAD, str(ROOT), str(ROOT / "src")],
+        [sys.executable, "-c", LOAD, str(ROOT), str(ROOT / "src"), str(trained / "azureml_model.yaml")],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -91,6 +110,17 @@ def test_the_batch_deployment_scores_a_file_at_a_time_without_code(loaded: dict[
     assert properties["retrySettings"] == {"maxRetries": 1, "timeout": "PT1H"}
     assert not {"codeConfiguration", "environmentId"} & set(properties)
     assert loaded["batch_endpoint"]["properties"]["authMode"] == "aadToken"
+
+
+def test_a_trained_directory_is_registered_with_its_card_and_tags(
+    loaded: dict[str, Any], trained: Path
+) -> None:
+    assert loaded["model"] == {
+        "type": "mlflow_model",
+        "path": str(trained),
+        "description": "# A card\n\n| a | „table“ |\n",
+        "tags": {name: str(value) for name, value in FACTS.items()},
+    }
 
 
 @pytest.mark.parametrize("kind", ["online", "batch"])

@@ -80,6 +80,8 @@ class AzureService:
     )
     """Name → number of GPUs."""
     components: set[str] = field(default_factory=set)
+    environments: set[str] = field(default_factory=set)
+    """`NAME:VERSION` of those that are registered, besides `mine:3`."""
     statuses: list[str] = field(default_factory=lambda: ["Completed"])
     """Statuses of the job, one per request; the last one is repeated."""
     log_statuses: list[str] = field(default_factory=lambda: ["Running", "Completed"])
@@ -163,6 +165,10 @@ class AzureService:
                 component, _, version = name.partition("/versions/")
                 if f"{component}:{version}" in self.components:
                     return 200, {"id": ID + path, "name": version, "properties": {"componentSpec": COMPONENT}}
+                return _not_found(name)
+            case "GET", "environments":
+                if name.replace("/versions/", ":") in self.environments:
+                    return 200, {"id": ID + path, "name": name.rpartition("/")[2], "properties": {}}
                 return _not_found(name)
             case "GET", _ if path.endswith("/versions"):
                 return 200, {"value": []}
@@ -265,7 +271,7 @@ def _unchanging(method: str, kind: str, name: str) -> Answer | None:
             return 200, {"secretsType": "AccountKey", "key": "a2V5"}
         case "GET", "datastores":
             return 200, DATASTORE if name else {"value": [DATASTORE]}
-        case "GET", "environments":
+        case "GET", "environments" if "/versions/" not in name:
             return 200, {
                 "value": [{"id": f"{ID}/environments/mine/versions/3", "name": "3", "properties": {}}]
             }

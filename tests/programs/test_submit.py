@@ -19,7 +19,8 @@ from tests.programs.azure_service import (
 )
 from tests.programs.program import assert_refused, run_process
 from tests.programs.submitting import DATA, FOUR_T4, MODEL, ON_A_WORKSTATION, T4, submit
-from train_pytorch_model.submission.job_folder import components_version, copy_project
+from train_pytorch_model.submission.job_folder import components_version, copy_project, environment_yaml
+from train_pytorch_model.submission.request import Environment
 
 pytestmark = ON_A_WORKSTATION
 ENVIRONMENT_FILES = ("Dockerfile", "environment.yaml", "requirements.txt", "constraints.txt")
@@ -205,8 +206,8 @@ def test_exactly_the_program_the_environment_and_the_data_are_uploaded(
 
 @pytest.mark.parametrize("job", [(*DATA, *MODEL, "--wait-limit", "0"), ()], ids=["with a job", "alone"])
 def test_components_are_registered_once(job: tuple[str, ...], service: AzureService, tmp_path: Path) -> None:
-    copy_project(tmp_path)
-    version = components_version(tmp_path)
+    copy_project(tmp_path, Environment())
+    version, own = components_version(tmp_path), environment_yaml(Environment(), tmp_path)
     service.components = {f"train_pytorch_model:{version}"}
     ended = submit(*job, "--register-components")
     assert (ended.status, ended.stderr) == (0, "")
@@ -216,10 +217,42 @@ def test_components_are_registered_once(job: tuple[str, ...], service: AzureServ
     assert f"PUT /components/photographs_to_model/versions/{version}" in registered
     assert not any("train_pytorch_model" in call for call in registered)
     assert bool(service.job) == bool(job)
+    sent = [call.body["properties"]["componentSpec"] for call in service.calls if str(call) in registered]
+    named = {spec["environment"] for spec in sent if "environment" in spec}
+    assert named == {f"azureml:{ID}/environments/{str(own)[8:].replace(':', '/versions/')}"}
+
+
+def test_the_environment_is_registered_once_and_then_named(service: AzureService, tmp_path: Path) -> None:
+    copy_project(tmp_path, Environment())
+    name = str(environment_yaml(Environment(), tmp_path)).removeprefix("azureml:")
+    known = f"{ID}/environments/{name.replace(':', '/versions/')}"
+    ended = submit(*DATA, *MODEL, "--wait-limit", "0")
+    assert (ended.status, ended.stderr) == (0, "")
+    assert f"Registered environment {name.replace(':', ' ')}\n" in ended.stdout
+    created = [call for call in service.changes() if "/environments/" in call]
+    assert created == [f"PUT {known.removeprefix(ID)}"]
+    assert service.job["properties"]["environmentId"] == known
+    service.environments, service.calls = {name}, []
+    ended = submit(*DATA, *MODEL, "--wait-limit", "0")
+    assert "Registered" not in ended.stdout
+    assert not [call for call in service.changes() if "/environments/" in call]
+    assert service.uploaded() == set()
+
+
+def test_components_of_another_environment_need_no_image_to_be_built(service: AzureService) -> None:
+    name = "azureml://registries/ours/environments/mine/versions/1"
+    ended = submit("--register-components", "--environment", name)
+    assert (ended.status, ended.stderr) == (0, "")
+    changes = [call for call in service.calls if call.method == "PUT" and call.path.startswith(ID)]
+    assert not [call for call in changes if "/environments/" in call.path]
+    specs = [call.body["properties"].get("componentSpec") for call in changes if "/components/" in call.path]
+    assert {spec["environment"] for spec in specs if "environment" in spec} == {name}
+    ended = submit("--register-components", "--environment", "mine")
+    assert_refused(ended, 2, "ParameterError: --environment mine names no version")
 
 
 def test_a_component_has_the_version_of_its_content(tmp_path: Path) -> None:
-    copy_project(tmp_path)
+    copy_project(tmp_path, Environment())
     version = components_version(tmp_path)
     assert version.startswith("0.1.0-")
     assert components_version(tmp_path) == version

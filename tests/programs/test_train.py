@@ -86,7 +86,7 @@ def test_a_trained_directory_is_complete(trained: Trained) -> None:
         *("_meta.yaml", "_samples.json", "_schema.json", "index_to_label.csv", "model", "model_spec.yaml"),
         *("MLmodel", "code", "conda.yaml", "input_example.json", "python_env.yaml", "requirements.txt"),
         *("serving_input_example.json", "manifest.json", "metrics.jsonl", "report.html", "model_card.md"),
-        *("image_hashes.bin", "known.json"),
+        *("image_hashes.bin", "known.json", "azureml_model.yaml"),
     }
     assert [path.name for path in trained.output.parent.iterdir()] == [trained.output.name]
     meta = yaml.safe_load((trained.output / "_meta.yaml").read_text())
@@ -111,6 +111,9 @@ def test_the_model_card_and_mlflow_say_what_the_model_is(trained: Trained) -> No
     assert "# Image classifier: resnet18, 3 categories" in card
     assert "Categories: `blue`, `green`, `red`." in card
     assert f"| validation accuracy | {facts['validation_accuracy']:.1%} of 9 images |" in card
+    registered = yaml.safe_load((trained.output / "azureml_model.yaml").read_text())
+    assert registered["description"] == card
+    assert registered["tags"].items() <= {name: str(value) for name, value in facts.items()}.items()
 
 
 def test_the_model_knows_its_categories(trained: Trained) -> None:

@@ -1,5 +1,6 @@
 """The job folder, which is written before anything is sent and without the Azure packages."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from tests.disks import files_of_at_most
 from tests.submissions import submission
 
 from train_pytorch_model.formats.outputs import owning_directory
+from train_pytorch_model.submission import job_folder
 from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.submission.job_folder import component_files, environment_yaml, write_job_folder
 from train_pytorch_model.submission.request import Environment
@@ -30,7 +32,6 @@ def test_the_folder_is_the_project_without_caches(tmp_path: Path) -> None:
     written(tmp_path / "job")
     names = {path.name for path in (tmp_path / "job").iterdir()}
     assert names == {"job.yaml", "component.yaml", "src", "environment"}
-    assert (tmp_path / "job" / "component.yaml").read_bytes() == (ROOT / "component.yaml").read_bytes()
     package = tmp_path / "job" / "src" / "train_pytorch_model"
     assert (package / "run.py").is_file()
     assert not list(package.rglob("__pycache__"))
@@ -58,7 +59,6 @@ def test_the_job_has_the_components_command_and_every_parameter(tmp_path: Path) 
     assert {name: job["inputs"][name] for name in parameters.as_params()} == parameters.as_params()
     assert job["resources"] == {"instance_count": 2, "shm_size": "8g"}
     assert job["distribution"] == {"type": "pytorch", "process_count_per_instance": 4}
-    assert job["environment"] == {"build": {"path": "./environment"}}
     assert "limits" not in job
     assert job["outputs"] == {"trained_model": {"type": "mlflow_model"}}
 
@@ -83,19 +83,45 @@ def test_the_pipeline_passes_every_parameter_and_the_limit_to_training(tmp_path:
         assert (tmp_path / "job" / step["component"]).is_file()
 
 
-def test_a_custom_environment_applies_to_every_step_and_its_conda_file_is_copied(tmp_path: Path) -> None:
+def environments_in(folder: Path) -> list[Any]:
+    """The environments that the components of a job folder name."""
+    specs = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in component_files(folder)]
+    return [spec["environment"] for spec in specs if "environment" in spec]
+
+
+def test_jobs_and_components_name_the_projects_environment_in_the_version_of_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = written(tmp_path / "job")
+    own = yaml.safe_load((tmp_path / "job" / "environment" / "environment.yaml").read_text())
+    assert own["name"] == "train-pytorch-model"
+    assert own["version"].startswith("0.1.0-")
+    assert job["environment"] == f"azureml:train-pytorch-model:{own['version']}"
+    assert set(environments_in(tmp_path / "job")) == {job["environment"]}
+    assert written(tmp_path / "again")["environment"] == job["environment"]
+    # A package that has been installed elsewhere, with other pins.
+    root = tmp_path / "changed" / "src" / "train_pytorch_model"
+    for name in ("src", "environment", "component.yaml"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, tmp_path / "changed" / name)
+    with (tmp_path / "changed" / "environment" / "constraints.txt").open("a") as file:
+        file.write("torch==9.9\n")
+    monkeypatch.setattr(job_folder, "PROGRAM", root)
+    assert written(tmp_path / "other")["environment"] != job["environment"]
+
+
+def test_another_environment_is_that_of_every_step_and_component(tmp_path: Path) -> None:
     conda_file = tmp_path / "mine.yaml"
     conda_file.write_text("dependencies: [python=3.12]\n")
-    job = written(
-        tmp_path / "job",
-        untrained_model=None,
-        architecture="resnet50",
-        environment=Environment(image="registry/image:1", conda_file=conda_file),
+    environment = Environment(image="registry/image:1", conda_file=conda_file)
+    expected = {"image": "registry/image:1", "conda_file": {"dependencies": ["python=3.12"]}}
+    assert written(tmp_path / "job", environment=environment)["environment"] == expected
+    assert all(found == expected for found in environments_in(tmp_path / "job"))
+    steps = written(
+        tmp_path / "pipeline", untrained_model=None, architecture="resnet50", environment=environment
     )
-    expected = {"image": "registry/image:1", "conda_file": "./conda.yaml"}
-    assert [step["environment"] for step in job["jobs"].values()] == [expected, expected]
-    assert (tmp_path / "job" / "conda.yaml").read_bytes() == conda_file.read_bytes()
-    assert "*id" not in (tmp_path / "job" / "job.yaml").read_text()
+    assert all("environment" not in step for step in steps["jobs"].values())  # the component's own
+    assert all(found == expected for found in environments_in(tmp_path / "pipeline"))
 
 
 @pytest.mark.parametrize("name", ["mine:1", "azureml:mine:1"])
@@ -109,10 +135,12 @@ def test_an_environment_of_a_registry_is_referenced() -> None:
     assert environment_yaml(Environment(registered), ROOT) == registered
 
 
-def test_a_conda_file_alone_uses_the_projects_base_image() -> None:
-    found = environment_yaml(Environment(conda_file=Path("mine.yaml")), ROOT / "environment")
+def test_a_conda_file_alone_uses_the_projects_base_image(tmp_path: Path) -> None:
+    conda_file = tmp_path / "mine.yaml"
+    conda_file.write_text("dependencies: []\n")
+    found = environment_yaml(Environment(conda_file=conda_file), ROOT)
     assert isinstance(found, dict)
-    assert found["conda_file"] == "./conda.yaml"
+    assert found["conda_file"] == {"dependencies": []}
     assert f"FROM {found['image']}\n" in (ROOT / "environment" / "Dockerfile").read_text()
 
 

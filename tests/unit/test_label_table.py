@@ -135,10 +135,13 @@ def test_a_folder_with_a_table_becomes_an_image_directory(
     )
 
 
-def test_a_list_of_automl_may_name_images_of_another_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("through", ["train.jsonl", "."])
+def test_an_automl_data_set_may_name_images_of_another_folder(tmp_path: Path, through: str) -> None:
     photos = paint_folders(tmp_path / "photos", 1)
     url = "azureml://subscriptions/s/resourcegroups/r/workspaces/w/datastores/blob/paths/a/b"
     rows = [{"image_url": f"{url}/{colour}/0.png", "label": colour} for colour in ("blue", "red")]
-    path = table(tmp_path, *map(json.dumps, rows), name="train.jsonl")
-    with open_source(path, tmp_path / "out", Labels(images=photos)) as source:
+    (tmp_path / "table").mkdir()
+    table(tmp_path / "table", *map(json.dumps, rows), name="train.jsonl")
+    (tmp_path / "table" / "MLTable").write_text("paths: [{file: ./train.jsonl}]")
+    with open_source(tmp_path / "table" / through, tmp_path / "out", Labels(images=photos)) as source:
         assert convert(source, tmp_path / "out") == 2

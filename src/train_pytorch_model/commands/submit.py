@@ -86,7 +86,7 @@ class Submit:
     """Processes per node. 1 starts a process for each GPU of the node; more means exactly that many."""
 
     environment: OptionalName = None
-    """Workspace environment, as NAME:VERSION or NAME@latest, to use instead of the project's own."""
+    """Environment to use instead of the project's own: NAME:VERSION, NAME@latest or azureml://registries/…"""
 
     image: OptionalName = None
     """Docker image to use instead, with everything installed or with --conda-file."""
@@ -164,10 +164,15 @@ class Submit:
             submitting.submit(submission, workspace, self.register_components, self.wait_limit, self.download)
 
     def _register(self) -> None:
-        workspace = self._workspace()
+        environment, workspace = self._environment(), self._workspace()
+        if problems := "\n".join(environment.problems()):
+            raise ParameterError(problems)
         from train_pytorch_model.stories import submit as submitting
 
-        submitting.register(workspace)
+        submitting.register(environment, workspace)
+
+    def _environment(self) -> Environment:
+        return Environment(self.environment, self.image, self.conda_file)
 
     def _submission(self) -> Submission:
         untrained = self.untrained_model
@@ -188,7 +193,7 @@ class Submit:
                 max_nodes=self.max_nodes,
                 low_priority=self.low_priority,
             ),
-            environment=Environment(self.environment, self.image, self.conda_file),
+            environment=self._environment(),
             data_mode=self.data_mode,
             environment_variables=parse_assignments(self.environment_variables, "environment_variables"),
             identity=self.identity,

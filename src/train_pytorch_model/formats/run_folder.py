@@ -36,6 +36,7 @@ from train_pytorch_model.words.wording import parameter
 METRICS = "metrics.jsonl"
 REPORT = "report.html"
 MODEL_CARD = "model_card.md"
+AZUREML_MODEL = "azureml_model.yaml"
 EVALUATION = "evaluation"  # of `fit`, a folder in the trained directory
 STATUS = "status.json"
 OUTPUTS = Path("outputs")  # of an Azure ML job

@@ -1,4 +1,7 @@
-"""What a trained model is, and how good: facts for the `metadata` of its MLmodel, and a card for people."""
+"""What a trained model is, and how good: facts for the `metadata` of its MLmodel, and a card for people.
+
+Azure ML reads neither when it registers a model, but does so from the YAML that `registration` returns.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +12,8 @@ from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.measures.evaluation import confidence_interval
 from train_pytorch_model.words.wording import counted
 
+# Facts that a model registered in Azure ML has as tags.
+_TAGS = ("task", "base_model_name", "num_categories", "validation_accuracy", "validation_images")
 _CARD = """\
 # Image classifier: {base_model_name}, {num_categories} categories
 
@@ -51,6 +56,18 @@ def facts_of(plan: Plan, metrics: Metrics) -> dict[str, Any]:
         "parameters": plan.fingerprint["parameters"],
         "recipe": plan.fingerprint["recipe"],
         "version": __version__,
+    }
+
+
+def registration(facts: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """What `az ml model create --file` reads, in the trained directory; `text` is the card."""
+    return {
+        "$schema": "https://azuremlschemas.azureedge.net/latest/model.schema.json",
+        "name": "trained-model",
+        "type": "mlflow_model",
+        "path": ".",
+        "description": text,
+        "tags": {name: str(facts[name]) for name in _TAGS},
     }
 
 

@@ -17,8 +17,15 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.manifest import MANIFEST, write_manifest
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import writing_directory
-from train_pytorch_model.formats.run_folder import METRICS, MODEL_CARD, REPORT, TRAINED_MODEL, write_metrics
-from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json
+from train_pytorch_model.formats.run_folder import (
+    AZUREML_MODEL,
+    METRICS,
+    MODEL_CARD,
+    REPORT,
+    TRAINED_MODEL,
+    write_metrics,
+)
+from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json, write_yaml
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.image_classifier.unknown import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
@@ -32,7 +39,7 @@ from train_pytorch_model.measures.suspects import SUSPECTS, suspects_csv
 from train_pytorch_model.measures.twins import TWINS, twins_csv
 from train_pytorch_model.networks.models import divide_head
 from train_pytorch_model.stories.examine import Examined
-from train_pytorch_model.stories.model_card import card, facts_of
+from train_pytorch_model.stories.model_card import card, facts_of, registration
 from train_pytorch_model.stories.run import Run
 from train_pytorch_model.tracking.mlflow_model import save_model
 from train_pytorch_model.words.errors import OutputDirectoryError
@@ -118,6 +125,7 @@ def _build(
     save_model(root, inputs.spec, _example(inputs), facts)
     text = card(facts, categories, inputs.framing.height, inputs.framing.width)
     (root / MODEL_CARD).write_text(text, encoding="utf-8")
+    write_yaml(root / AZUREML_MODEL, registration(facts, text))
     if inputs.test is not None:
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if state.progress.bad_images:

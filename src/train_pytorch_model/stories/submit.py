@@ -10,10 +10,11 @@ from pathlib import Path
 from train_pytorch_model.formats.manifest import differences
 from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.formats.reading import META, MalformedFileError, read_yaml
-from train_pytorch_model.formats.run_folder import MODEL_CARD
+from train_pytorch_model.formats.run_folder import AZUREML_MODEL
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.submission.cluster import Cluster, Nodes
 from train_pytorch_model.submission.job_folder import (
+    ENVIRONMENT_FILE,
     JOB,
     TRAINED_MODEL,
     component_files,
@@ -21,14 +22,12 @@ from train_pytorch_model.submission.job_folder import (
     copy_project,
     write_job_folder,
 )
-from train_pytorch_model.submission.request import Submission
+from train_pytorch_model.submission.request import Environment, Submission
 from train_pytorch_model.submission.service import Job, LogStream, Service, ServiceError, load_valid_job
 from train_pytorch_model.submission.workspace import Workspace
 from train_pytorch_model.words.errors import ParameterError, UserError, bulleted
 from train_pytorch_model.words.wording import parameter
 
-# Facts of a model card that the registered model has as tags.
-TAGS = ("task", "base_model_name", "num_categories", "validation_accuracy", "validation_images")
 POLL_S = 10.0
 LAST_LINES_S = 120.0  # to wait for the end of the log, which lags by at most a minute
 OUTAGE_S = 1800.0  # for which Azure may be unreachable while a job is watched, as from a laptop on the move
@@ -68,6 +67,9 @@ def write(submission: Submission, folder: Path) -> None:
             f"  az ml compute create --type AmlCompute --name {nodes.cluster} --size {nodes.new_vm_size}"
             f" --min-instances 0 --max-instances {nodes.new_max_nodes}{tier}   # if it does not exist"
         )
+    if submission.environment == Environment():
+        file = shlex.quote(str(folder / ENVIRONMENT_FILE))
+        logger.info(f"  az ml environment create --file {file}   # the same")
     logger.info(f"  az ml job create --file {shlex.quote(str(folder / JOB))}")
 
 
@@ -107,17 +109,19 @@ def submit(
             logger.info(f"\nJob {job.name} is complete. Its model can still be downloaded:")
             logger.info(_download_line(job, workspace))
             raise
-    if target and submission.register:
-        describe_model(service, submission.register, target)
+    if submission.register:
+        describe_model(service, job, submission.register, target)
 
 
-def register(workspace: Workspace) -> None:
+def register(environment: Environment, workspace: Workspace) -> None:
     """Register the components that have changed, without a job. Raises `ParameterError`, `ServiceError`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        copy_project(folder)
-        files, version = component_files(folder), components_version(folder)
-        Service.connect(workspace).register_components(files, version)
+        copy_project(folder, environment)
+        service = Service.connect(workspace)
+        if environment == Environment():
+            service.register_environment(folder / ENVIRONMENT_FILE)
+        service.register_components(component_files(folder), components_version(folder))
 
 
 def send(submission: Submission, folder: Path, register_components: bool, service: Service) -> Job:
@@ -132,6 +136,8 @@ def send(submission: Submission, folder: Path, register_components: bool, servic
         maximum = nodes.new_max_nodes
         logger.info(f"Creating the cluster {nodes.cluster}: 0 to {maximum} nodes of {nodes.new_vm_size}")
         service.create_cluster(nodes)
+    if submission.environment == Environment():
+        service.register_environment(folder / ENVIRONMENT_FILE)
     if register_components:
         service.register_components(component_files(folder), components_version(folder))
     logger.info("Uploading what the workspace does not have yet")
@@ -232,13 +238,17 @@ def download(service: Service, job: Job, target: Path) -> None:
     logger.info(f"The trained model is in {target}")
 
 
-def describe_model(service: Service, name: str, model: Path) -> None:
-    """Give the registered model the card and the main facts of the downloaded one; a failure is a warning."""
+def describe_model(service: Service, job: Job, name: str, model: Path | None) -> None:
+    """Give the registered model the card and tags of the trained one; a failure is a warning.
+
+    They are read from `model` if it was downloaded, or else from a download of the whole output: Azure ML
+    does not look into one that it registers.
+    """
     try:
-        facts = read_yaml(model / "MLmodel")["metadata"]
-        tags = {key: str(facts[key]) for key in TAGS}
-        service.describe_model(name, (model / MODEL_CARD).read_text(encoding="utf-8"), tags)
-    except (ServiceError, MalformedFileError, OSError, KeyError, TypeError) as error:
+        with tempfile.TemporaryDirectory() as scratch:
+            made = read_yaml((model or service.download(job, TRAINED_MODEL, Path(scratch))) / AZUREML_MODEL)
+        service.describe_model(name, made["description"], made["tags"])
+    except (ServiceError, MalformedFileError, KeyError) as error:
         logger.warning(f"The model registered as {name} has no description: {error}")
 
 

@@ -3,15 +3,17 @@
     job.yaml          the command job, or the pipeline
     component.yaml    Train PyTorch Model
     src/              the source of this program, which includes the other components
-    environment/      the build context of the image
-    conda.yaml        the user's, if given
+    environment/      the project's own environment, under a version that follows its content
 
+The project's own component files build that environment, so that they can be registered as they are, in any
+workspace. The copies here name it, or the environment that is given instead, which may need no building.
 Local data are not copied: job.yaml refers to them by absolute paths.
 """
 
 import hashlib
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,13 @@ JOB = "job.yaml"
 COMPONENT = "component.yaml"
 SOURCE = "src"
 ENVIRONMENT = "environment"
-CONDA_FILE = "conda.yaml"
+ENVIRONMENT_FILE = f"{ENVIRONMENT}/environment.yaml"
 TRAINED_MODEL = "trained_model"
 PROGRAM = Path(train_pytorch_model.__file__).parent
 COMPONENTS = f"{SOURCE}/{PROGRAM.name}/components"
 INIT_MODEL = f"{COMPONENTS}/init_model.yaml"
 SCHEMAS = "https://azuremlschemas.azureedge.net/latest"
-DIGITS = 8  # of a component version's digest
+DIGITS = 8  # of a version's digest
 IDENTITIES = {"user": "user_identity", "managed": "managed"}
 _BASE_IMAGE = re.compile(r"^FROM (\S+)$", re.MULTILINE)
 
@@ -54,42 +56,56 @@ def component_files(folder: Path) -> list[Path]:
 
 def components_version(folder: Path) -> str:
     """Return the version of a job folder's components: the program's, and a digest of their content."""
-    sha256 = hashlib.sha256()
-    for root in (folder / SOURCE, folder / ENVIRONMENT, folder / COMPONENT):
-        for path in sorted(path for path in (root, *root.rglob("*")) if path.is_file()):
-            sha256.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"{train_pytorch_model.__version__}-{sha256.hexdigest()[:DIGITS]}"
+    return _version(folder, SOURCE, ENVIRONMENT, COMPONENT)
 
 
-def copy_project(folder: Path) -> None:
-    """Copy the program, its environment and its components. Raises `OSError`."""
+def copy_project(folder: Path, environment: Environment) -> None:
+    """Copy the program, its environment and its components, which name `environment`. Raises `OSError`."""
     shutil.copytree(PROGRAM, folder / SOURCE / PROGRAM.name, ignore=_not_ours)
     shutil.copytree(_beside(ENVIRONMENT), folder / ENVIRONMENT)
     shutil.copyfile(_beside(COMPONENT), folder / COMPONENT)
+    _change(folder / ENVIRONMENT_FILE, version=_version(folder, ENVIRONMENT))
+    for path in component_files(folder):
+        _change(path, environment=environment_yaml(environment, folder))
+
+
+def environment_yaml(environment: Environment, folder: Path) -> dict[str, Any] | str:
+    """Return the `environment` of a job or a component in a job folder."""
+    if environment == Environment():
+        own = read_yaml(folder / ENVIRONMENT_FILE)
+        return f"azureml:{own['name']}:{own['version']}"
+    if environment.name:
+        return "azureml:" + environment.name.removeprefix("azureml:")
+    image = environment.image or _base_image(folder / ENVIRONMENT / "Dockerfile")
+    conda = {"conda_file": read_yaml(environment.conda_file)} if environment.conda_file else {}
+    return {"image": image, **conda}
 
 
 def _fill(submission: Submission, folder: Path) -> None:
-    copy_project(folder)
-    if submission.environment.conda_file:
-        shutil.copyfile(submission.environment.conda_file, folder / CONDA_FILE)
-
+    copy_project(folder, submission.environment)
     component = read_yaml(folder / COMPONENT)
-    environment = environment_yaml(submission.environment, folder / ENVIRONMENT)
     make = _pipeline if submission.is_pipeline else _command_job
-    job = make(submission, component, environment)
-    text = yaml.dump(job, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
-    (folder / JOB).write_text(text, encoding="utf-8")
+    _write(folder / JOB, make(submission, component))
 
 
-def environment_yaml(environment: Environment, build_context: Path) -> dict[str, Any] | str:
-    """Return the `environment` of a job's YAML."""
-    if environment.name:
-        return "azureml:" + environment.name.removeprefix("azureml:")
-    if environment.image is None and environment.conda_file is None:
-        return {"build": {"path": f"./{ENVIRONMENT}"}}
-    image = environment.image or _base_image(build_context / "Dockerfile")
-    conda = {"conda_file": f"./{CONDA_FILE}"} if environment.conda_file else {}
-    return {"image": image, **conda}
+def _change(path: Path, **entries: Any) -> None:
+    """Change entries that a YAML file has; others are left out."""
+    document = read_yaml(path)
+    _write(path, document | {key: value for key, value in entries.items() if key in document})
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+    path.write_text(text, encoding="utf-8")
+
+
+def _version(folder: Path, *names: str) -> str:
+    """Return the program's version and a digest of files and folders in a job folder."""
+    sha256 = hashlib.sha256()
+    for root in (folder / name for name in names):
+        for path in sorted(path for path in (root, *root.rglob("*")) if path.is_file()):
+            sha256.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"{train_pytorch_model.__version__}-{sha256.hexdigest()[:DIGITS]}"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -99,9 +115,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _command_job(
-    submission: Submission, component: dict[str, Any], environment: dict[str, Any] | str
-) -> dict[str, Any]:
+def _command_job(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
     assert submission.untrained_model is not None
     return {
         "$schema": f"{SCHEMAS}/commandJob.schema.json",
@@ -120,18 +134,12 @@ def _command_job(
         **({} if submission.nodes.is_serverless else {"compute": f"azureml:{submission.nodes.cluster}"}),
         **_running(submission, component),
         "code": f"./{SOURCE}",
-        "environment": environment,
+        "environment": component["environment"],
         "command": component["command"],
     }
 
 
-def _pipeline(
-    submission: Submission, component: dict[str, Any], environment: dict[str, Any] | str
-) -> dict[str, Any]:
-    # The components name the project's own environment, and more reliably: a path in a job is relative to the
-    # working directory.
-    other = {} if submission.environment == Environment() else {"environment": environment}
-    other |= _context(submission)
+def _pipeline(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
     return {
         "$schema": f"{SCHEMAS}/pipelineJob.schema.json",
         "type": "pipeline",
@@ -143,7 +151,7 @@ def _pipeline(
             "init_model": {
                 "type": "command",
                 "component": f"./{INIT_MODEL}",
-                **other,
+                **_context(submission),
                 "inputs": {
                     "architecture": submission.architecture,
                     "pretrained": submission.pretrained,
@@ -152,7 +160,7 @@ def _pipeline(
             "train": {
                 "type": "command",
                 "component": f"./{COMPONENT}",
-                **other,
+                **_context(submission),
                 **_running(submission, component),
                 "inputs": {
                     "untrained_model": "${{parent.jobs.init_model.outputs.untrained_model}}",

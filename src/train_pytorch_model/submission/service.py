@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Self, cast
 
-from azure.ai.ml import MLClient, load_component, load_job
+from azure.ai.ml import MLClient, load_component, load_environment, load_job
 from azure.ai.ml.entities import AmlCompute, Job
 from azure.ai.ml.exceptions import JobException, MlException
 from azure.core.exceptions import (
@@ -120,6 +120,16 @@ class Service:
                     tier="low_priority" if nodes.low_priority else "dedicated",
                 )
             ).result()
+
+    def register_environment(self, path: Path) -> None:
+        """Register an environment unless the workspace has this version of it."""
+        environment = load_environment(path)
+        with _translating_errors(f"Registering environment {environment.name}"):
+            try:
+                self._client.environments.get(environment.name, version=environment.version)
+            except ResourceNotFoundError:
+                self._client.environments.create_or_update(environment)
+                logger.info(f"Registered environment {environment.name} {environment.version}")
 
     def register_components(self, paths: Iterable[Path], version: str) -> None:
         """Register the components that the workspace does not have in this version."""
