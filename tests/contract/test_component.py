@@ -32,6 +32,8 @@ LOAD = """
 import json, logging, sys, warnings
 warnings.simplefilter("ignore")
 from azure.ai.ml import load_component
+by_name = {"environment": "azureml:train-pytorch-model:0.1.0"}  # --set of az ml component create
+named = load_component(source="component.yaml", params_override=[by_name])
 component = load_component(source="component.yaml")
 result = component._validate()
 assert result.passed, result.error_messages
@@ -42,7 +44,7 @@ defaults = {
 rest = component._to_rest_object().properties.component_spec
 print(json.dumps({
     "inputs": list(component.inputs), "outputs": list(component.outputs), "defaults": defaults,
-    "rest": rest,
+    "rest": rest, "build": str(component.environment.build.path), "named": named.environment,
 }, default=str))
 """
 
@@ -66,6 +68,12 @@ def test_azure_loads_and_validates_the_component(loaded: dict[str, Any]) -> None
 def test_azure_parses_the_same_defaults_as_the_program(loaded: dict[str, Any]) -> None:
     config = TrainConfig()
     assert loaded["defaults"] == {name: getattr(config, field.name) for name, field in FIELD_OF.items()}
+
+
+def test_the_environment_is_built_unless_a_name_is_set(loaded: dict[str, Any]) -> None:
+    """A workspace that does not have it yet would refuse a name in the file."""
+    assert Path(loaded["build"]).samefile(ROOT / "environment")
+    assert loaded["named"] == "train-pytorch-model:0.1.0"
 
 
 def test_nothing_is_dropped_on_the_way_to_azure(loaded: dict[str, Any]) -> None:
@@ -139,6 +147,7 @@ def test_the_command_parses_into_the_component_s_defaults() -> None:
 
 def test_the_component_matches_the_documentation() -> None:
     assert COMPONENT["display_name"] == "Train PyTorch Model"
+    assert "/component-reference/train-pytorch-model)" in COMPONENT["description"]
     assert COMPONENT["version"] == __version__
     assert {name: COMPONENT["inputs"][name]["type"] for name in PORTS} == {
         "untrained_model": "uri_folder",

@@ -26,6 +26,7 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 PIPELINE = yaml.safe_load((COMPONENTS / "pipeline.yaml").read_text())
 BLOCK = yaml.safe_load((COMPONENTS / "photographs_to_model.yaml").read_text())
+LINK = re.compile(r"\[[^]]+\]\(https://[\w.-]+(/[\w.-]+)+\)")  # in Markdown
 NOT_COMPONENTS = {
     "train",
     "submit",
@@ -162,6 +163,7 @@ def test_a_component_uses_every_input_and_optional_ones_within_brackets(name: st
 def test_a_component_is_described_and_names_folders_that_exist(name: str) -> None:
     spec = SPECS[name]
     assert spec["version"] == __version__
+    assert LINK.search(spec["description"])
     for port in (*spec["inputs"].values(), *spec["outputs"].values()):
         assert port["description"].rstrip().endswith(".")
     assert (COMPONENTS / spec["code"] / "train_pytorch_model" / "__main__.py").is_file()
@@ -198,6 +200,8 @@ def test_one_block_makes_a_model_on_nodes_given_as_inputs(loaded: dict[str, Any]
     assert found["passed"], found["errors"]
     assert found["inputs"] == list(BLOCK["inputs"])
     assert BLOCK["version"] == __version__
+    assert LINK.search(BLOCK["description"])
+    assert LINK.search(PIPELINE["description"])
     ((name, job),) = BLOCK["jobs"].items()
     assert found["jobs"] == [name]
     used = set(re.findall(r"parent\.inputs\.(\w+)", json.dumps(job)))

@@ -110,6 +110,17 @@ def test_torchrun_trains_with_two_processes(
     assert (ended.stdout + ended.stderr).count("Warning") == 1  # about too few images
 
 
+def test_mpiexec_of_mpich_starts_the_processes_of_one_run(
+    folders: Path, float32_resnet18: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, *RUN, *arguments(folders, float32_resnet18, tmp_path / "trained", "--dry-run")]
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    ended = subprocess.run([mpiexec, "-n", "2", *command], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "MPI has started 2 processes, 2 on this node." in ended.stdout
+    assert ended.stdout.count("8 images per step = batch size 4 x 2 processes") == 1
+
+
 @pytest.mark.usefixtures("_signal_handlers")
 def test_an_agent_exits_with_4_and_reports_a_failed_training_once(
     folders: Path, small_network: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
