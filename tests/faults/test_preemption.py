@@ -120,3 +120,18 @@ def test_a_fresh_start_leaves_the_copy_alone(
     assert ended.status == 0, ended
     assert "Resumed" not in ended.stdout
     assert result_of(output) == undisturbed(1)
+
+
+def test_the_block_from_photographs_to_a_model_resumes_from_its_output(bench: Bench, output: Path) -> None:
+    node = output.with_name("node")
+    node.mkdir()
+    fit = ["fit", str(bench.folders / "training"), "--from-scratch", *bench.options, "--output", str(output)]
+    node_of_azure: list[Injection] = [*bench.easier, ("as_an_azure_job", {"folder": str(node)})]
+    stop = ("signal_at_step", {"number": 4, "signals": [signal.SIGTERM]})
+    assert bench.launch(fit, [*node_of_azure, stop]).wait().status == 128 + signal.SIGTERM
+    shutil.rmtree(node / "outputs")
+    ended = bench.launch(fit, node_of_azure).wait()
+    assert ended.status == 0, ended
+    assert "Resumed     in epoch 2, after " in ended.stdout
+    assert (output / "evaluation" / "evaluation.html").exists()
+    assert not (output / "_run").exists()

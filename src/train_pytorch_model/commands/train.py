@@ -133,10 +133,7 @@ def scoring_commands(model: Path) -> Iterator[str]:
 
 def is_complete(output: Path, inputs: OpenedInputs, parameters: TrainConfig, fresh: bool) -> bool:
     """Return whether this same command has completed the output; then remove what is left of its run."""
-    published, fingerprint = published_fingerprint(output), inputs.fingerprint(parameters)
-    if published and inputs.made_by:  # options that give the same model, created at another time
-        published["untrained_model"] = fingerprint["untrained_model"]
-    if published != fingerprint:
+    if published_fingerprint(output) != inputs.fingerprint(parameters):
         return False
     logger.info(f"{output} is already complete, from this same command.")
     if fresh:

@@ -64,7 +64,7 @@ class OpenedInputs:
     test: ImageDirectory | None = None
     """Images of the same folder that are kept for a test of the trained model."""
     made_by: str = ""
-    """The options by which `fit` makes the untrained model, again whenever it needs it."""
+    """The sha256 of the options by which `fit` makes the untrained model, again whenever it needs it."""
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -92,6 +92,7 @@ class OpenedInputs:
     def fingerprint(self, config: TrainConfig) -> dict[str, str]:
         """The run's identity: parameters, decided recipe, and the sha256 of the model and of each image list.
 
+        A model that `fit` makes again, at another time or on another machine, is identified by its options.
         Excludes flips and white: they are decided later, from the pixels.
         """
         recipe = {
@@ -99,14 +100,12 @@ class OpenedInputs:
             for name, value in asdict(self.recipe).items()
             if name not in ("horizontal_flip", "white_level") and (name, value) not in AS_EVER
         }
-        made_by = {"options": self.made_by} if self.made_by else {}
         return {
             "parameters": " ".join(f"{name} {value}" for name, value in config.as_flags().items()),
             "recipe": " ".join(f"{name} {value}" for name, value in recipe.items()),
-            "untrained_model": self.model.sha256,
+            "untrained_model": self.made_by or self.model.sha256,
             "training_dataset": self.training.fingerprint(),
             "validation_dataset": self.validation.fingerprint(),
-            **made_by,
         }
 
     def with_white_level(self, white_level: int) -> "OpenedInputs":
