@@ -144,7 +144,7 @@ def test_every_command_is_run_by_a_test_or_excused(heading: str) -> None:
 
 
 def test_the_jobs_of_slurm_and_kubernetes_train_with_one_process_per_node() -> None:
-    (script,), (manifest,) = (blocks(language)["Several processes"] for language in ("bash", "yaml"))
+    (script,), (manifest, newer) = (blocks(language)["Several processes"] for language in ("bash", "yaml"))
     assert "#SBATCH --nodes=2 --ntasks-per-node=1 " in script
     (step,) = re.findall(r"^srun (python .*)$", script, re.MULTILINE)
     job = yaml.safe_load(manifest)
@@ -152,7 +152,10 @@ def test_the_jobs_of_slurm_and_kubernetes_train_with_one_process_per_node() -> N
     pods = [each["template"]["spec"] for each in job["spec"]["pytorchReplicaSpecs"].values()]
     containers = [container for pod in pods for container in pod["containers"]]
     assert {container["name"] for container in containers} == {"pytorch"}  # as the operator expects
-    for words in (shlex.split(step), *(container["command"] for container in containers)):
+    train_job = yaml.safe_load(newer)
+    assert (train_job["apiVersion"], train_job["kind"]) == ("trainer.kubeflow.org/v1alpha1", "TrainJob")
+    commands = [container["command"] for container in (*containers, train_job["spec"]["trainer"])]
+    for words in (shlex.split(step), *commands):
         assert words[: len(PROGRAM) + 1] == [*PROGRAM, "train"]
         tyro.cli(VERBS["train"], args=words[len(PROGRAM) + 1 :])
 
