@@ -19,6 +19,7 @@ from tests.logs import warnings_in
 
 from train_pytorch_model.tracking import tracker as module
 from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
+from train_pytorch_model.tracking.earlier_start import EarlierStart
 from train_pytorch_model.tracking.mlflow_run import MlflowRun
 from train_pytorch_model.tracking.tracker import MlflowTracker
 
@@ -71,7 +72,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
             return
         if isinstance(self.server.fault, int):
-            self._send(self.server.fault, {"error_code": "INTERNAL_ERROR", "message": "broken"})
+            codes = {404: "RESOURCE_DOES_NOT_EXIST"}
+            error = {"error_code": codes.get(self.server.fault, "INTERNAL_ERROR"), "message": "broken"}
+            self._send(self.server.fault, error)
             return
         self._send(200, self._follow(call, sent))
 
@@ -316,3 +319,19 @@ def test_a_process_killed_while_it_creates_the_database_leaves_none(
     assert not database.exists()
     MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
     assert len(mlflow.MlflowClient().search_experiments()) == 2
+
+
+@pytest.mark.parametrize(("fault", "warnings"), [(None, 0), (404, 0), (500, 1)])
+def test_whether_a_job_has_trained_before_is_never_left_open_in_silence(
+    fault: int | None,
+    warnings: int,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("MLFLOW_RUN_ID", "r1")
+    server.fault = fault
+    assert EarlierStart.find() is None
+    assert server.calls == ["metrics/get-history"]
+    said = "MLflow does not say whether an earlier start of this job has trained."
+    assert [text.startswith(said) for text in warnings_in(caplog)] == [True] * warnings

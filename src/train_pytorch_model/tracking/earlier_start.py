@@ -8,9 +8,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Self
 
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.tracking.tracker import ENVIRONMENT
 
-ANSWER_S = 10.0  # for the number of epochs, before training starts; the tracker's thread has more patience
+ANSWER_S = 60.0  # for the number of epochs, before training starts: a cold node takes long to load mlflow
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,11 @@ class EarlierStart:
 
     @classmethod
     def find(cls) -> Self | None:
-        """Return the job's run if it has epochs; None otherwise, or if there is no answer in `ANSWER_S`."""
+        """Return the job's run if it has epochs; None otherwise, with a warning if MLflow does not say."""
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         run_id = os.environ.get("MLFLOW_RUN_ID", "")
-        answers: list[int] = []
+        answers: list[int | None] = []
         # A daemon: a server that is unreachable blocks the client for minutes.
         thread = Thread(
             target=lambda: answers.append(_num_epochs(run_id)), daemon=True, name="mlflow question"
@@ -34,6 +35,11 @@ class EarlierStart:
         if run_id:
             thread.start()
             thread.join(ANSWER_S)
+            if not answers or answers[0] is None:
+                logger.warning(
+                    "MLflow does not say whether an earlier start of this job has trained. If one has, its"
+                    " epochs are trained again."
+                )
         return cls(run_id, answers[0]) if answers and answers[0] else None
 
     def download(self, folder: Path, scratch: Path) -> Iterator[Path]:
@@ -55,12 +61,14 @@ class EarlierStart:
             return
 
 
-def _num_epochs(run_id: str) -> int:
+def _num_epochs(run_id: str) -> int | None:
+    """The number of epochs that a run has; None if that is unknown."""
     try:
         import mlflow
 
         from train_pytorch_model.tracking.mlflow_run import LAST_METRIC
 
         return len(mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC))
-    except Exception:  # likewise
-        return 0
+    except Exception as error:  # likewise
+        # What a store may answer about a metric that it does not have.
+        return 0 if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST" else None
