@@ -1,7 +1,8 @@
 """What comes before an exported network: from an image of any size, or its file, to the network's input.
 
-The ONNX operators repeat what a served model does: the short side is first reduced to `BOUND` times what the
-framing needs, then the crop, or all of the image, is resampled as by Pillow, from edges between pixels.
+The ONNX operators repeat what a served model does: a large JPEG is to_size to 1/2, 1/4 or 1/8, the short side
+to `BOUND` times what the framing needs, and then the crop, or all of the image, is resampled as by Pillow, from
+edges between pixels. `Resize` is not used: OpenVINO does not antialias it, and ONNX Runtime does so less exactly.
 """
 
 import math
@@ -10,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 from onnx import compose, inliner, numpy_helper
-from onnxscript import UINT8, OnnxFunction, script
+from onnxscript import UINT8, OnnxFunction, optimizer, script
 from onnxscript import opset20 as op
 from onnxscript.values import Opset
 
@@ -39,14 +40,17 @@ def prepend_framing(
     `image` is RGB and upright, (height, width, 3), uint8; `file` is (bytes,), uint8, of a JPEG or PNG.
     """
     framed = _prepend(_framing_of(framing), _UINT8["height", "width", 3], network)
-    return framed if kind == "image" else _prepend(_decode, _UINT8["bytes"], framed)
+    return framed if kind == "image" else _prepend(_decoding_of(framing), _UINT8["bytes"], framed)
 
 
 def _prepend(step: Step, input_type: type, model: onnx.ModelProto) -> onnx.ModelProto:
     (taken,) = model.graph.input
     first = step.to_model_proto(input_types=[input_type], output_types=[_UINT8[...]])
     first.ir_version = model.ir_version
-    first = compose.add_prefix(inliner.inline_local_functions(first), f"{step.name}/", rename_inputs=False)
+    first = inliner.inline_local_functions(first)
+    optimizer.fold_constants(first)  # ONNX Runtime would warn of each `CastLike` that it cannot fold itself
+    optimizer.remove_unused_nodes(first)
+    first = compose.add_prefix(first, f"{step.name}/", rename_inputs=False)
     return compose.merge_models(first, model, [(first.graph.output[0].name, taken.name)])
 
 
@@ -55,27 +59,101 @@ def _tensor(values: float | tuple[int, int]) -> onnx.TensorProto:
 
 
 @script(default_opset=op)
-def _weights(length, start, end, inner, outer):
-    """Pillow's weights of a bilinear filter, (outer, length), float32.
-
-    Pixels from `start` to `end` of `length` become the `inner` ones in the middle of `outer`; those around
-    repeat the edge.
-    """
+def _resample_part(planes, start, end, inner, outer, part):
+    """Columns of `_resample_rows`: the `part`-th eighth of them, from 0."""
     scale = (end - start) / inner
-    before = op.Floor((outer - inner) / 2.0)
-    zero, one = op.Cast(0.0, to=DOUBLE), op.Cast(1.0, to=DOUBLE)
-    index = op.Clip(op.Range(zero, outer, one) - before, 0.0, inner - 1.0)
-    centre = start + (index + 0.5) * scale
-    pixel = op.Range(zero, length, one) + 0.5
-    distance = op.Abs(op.Unsqueeze(pixel, [0]) - op.Unsqueeze(centre, [1]))
-    triangle = op.Relu(1.0 - distance / op.Max(scale, 1.0))
-    return op.Cast(triangle / op.ReduceSum(triangle, [1]), to=FLOAT)
+    support = op.Max(scale, 1.0)
+    one, number = op.Cast(1.0, to=DOUBLE), op.Cast(part, to=DOUBLE)
+    column = op.Range(op.Floor(outer * number / 8.0), op.Floor(outer * (number + 1.0) / 8.0), one)
+    inside = op.Clip(column - op.Floor((outer - inner) / 2.0), 0.0, inner - 1.0)
+    centre = start + (inside + 0.5) * scale
+    length = op.Cast(op.Shape(planes, start=3), to=DOUBLE)[0]
+    first = op.Max(op.Floor(op.ReduceMin(centre, keepdims=0) - support), 0.0)
+    last = op.Min(op.Ceil(op.ReduceMax(centre, keepdims=0) + support), length)
+    distance = op.Abs(op.Unsqueeze(op.Range(first, last, one) + 0.5, [1]) - op.Unsqueeze(centre, [0]))
+    triangle = op.Relu(1.0 - distance / support)
+    weights = op.Cast(triangle / op.ReduceSum(triangle, [0]), to=FLOAT)
+    pixels = op.Slice(
+        planes, op.Unsqueeze(op.Cast(first, to=INT64), [0]), op.Unsqueeze(op.Cast(last, to=INT64), [0]), [3]
+    )
+    return op.Cast(op.Clip(op.Round(op.MatMul(op.Cast(pixels, to=FLOAT), weights)), 0.0, 255.0), to=BYTE)
 
 
 @script(default_opset=op)
-def _decode(file):
-    """From `file`, (bytes,), to the image, (height, width, 3), both uint8, upright as EXIF says."""
-    decoded = EXTENSIONS.DecodeImage(file, color_space="rgb")
+def _resample_rows(planes, start, end, inner, outer):
+    """Planes (1, 3, height, width) → (1, 3, height, outer), both uint8, with Pillow's weights of a bilinear filter.
+
+    Pixels from `start` to `end` of each row become the `inner` ones in the middle of `outer`; those around
+    repeat the edge. Computed in eight parts: the weights of a part are zero but for an eighth of the row.
+    """
+    return op.Concat(
+        _resample_part(planes, start, end, inner, outer, 0.0),
+        _resample_part(planes, start, end, inner, outer, 1.0),
+        _resample_part(planes, start, end, inner, outer, 2.0),
+        _resample_part(planes, start, end, inner, outer, 3.0),
+        _resample_part(planes, start, end, inner, outer, 4.0),
+        _resample_part(planes, start, end, inner, outer, 5.0),
+        _resample_part(planes, start, end, inner, outer, 6.0),
+        _resample_part(planes, start, end, inner, outer, 7.0),
+        axis=3,
+    )
+
+
+@script(default_opset=op)
+def _resample(planes, start, end, inner, outer):
+    """Rows, then columns, of planes (1, 3, height, width); the others are (2,), for height and width."""
+    wide = _resample_rows(planes, start[1], end[1], inner[1], outer[1])
+    turned = op.Transpose(wide, perm=[0, 1, 3, 2])
+    return op.Transpose(_resample_rows(turned, start[0], end[0], inner[0], outer[0]), perm=[0, 1, 3, 2])
+
+
+@script(default_opset=op)
+def _limit(size, bound):
+    """`decoding.limit_size`: nothing changes where the short side is not above the bound."""
+    short = op.ReduceMin(size, keepdims=0)
+    to_short = op.Min(short, bound)
+    return op.Max(to_short, op.Round(size * to_short / short))
+
+
+@script(default_opset=op)
+def _average_blocks(image, side):
+    """Each block of `side` x `side` pixels of (height, width, 3) becomes one, (1,) int64; edges are repeated."""
+    size = op.Shape(image, end=2)
+    to_size = (size + side - 1) / side
+    pads = op.Concat([0, 0, 0], to_size * side - size, [0], axis=0)
+    padded = op.Cast(op.Pad(image, pads, mode="edge"), to=FLOAT)
+    rows = op.ReduceMean(op.Reshape(padded, op.Concat(to_size[:1], side, [-1], axis=0)), [1], keepdims=0)
+    blocks = op.Reshape(rows, op.Concat(to_size, side, [3], axis=0))
+    return op.Cast(op.Round(op.ReduceMean(blocks, [2], keepdims=0)), to=BYTE)
+
+
+@script(default_opset=op)
+def _as_drafted(decoded, file, bound):
+    """The RGB image (height, width, 3) as Pillow decodes a JPEG for the least size of `_limit`.
+
+    At 1/2, 1/4 or 1/8 of its size it computes averages, before it makes RGB of them.
+    """
+    channels = op.Shape(decoded, start=2)
+    if channels == 4:  # CMYK, inverted as Adobe's programs write it
+        ink = op.Cast(decoded, to=FLOAT)
+        image = op.Cast(op.Round(ink[:, :, :3] * ink[:, :, 3:] / 255.0), to=BYTE)
+    else:
+        image = op.Expand(decoded, [1, 1, 3])
+    size = op.Cast(op.Shape(image, end=2), to=DOUBLE)
+    factor = op.ReduceMin(op.Floor(size / _limit(size, bound)), keepdims=1)
+    side = op.Where(factor >= 8.0, 8, op.Where(factor >= 4.0, 4, op.Where(factor >= 2.0, 2, 1)))
+    is_jpeg = op.Cast(file[:1], to=INT64) == 255
+    side = op.Where(is_jpeg, side, 1)
+    if side > 1:
+        small = _average_blocks(image, side)
+    else:
+        small = op.Identity(image)
+    return small
+
+
+@script(default_opset=op)
+def _turn_upright(image, file):
+    """The image (height, width, 3) as the EXIF in `file`, (bytes,), says."""
     head = op.Cast(file[:65536], to=INT64)  # where cameras write it
     first = op.Range(0, op.Size(head) - 9, 1)
     windows = op.Gather(head, op.Unsqueeze(first, [1]) + op.Constant(value_ints=ENTRY))
@@ -87,17 +165,33 @@ def _decode(file):
     orientation = op.Gather(found, op.ArgMax(op.Cast(found > 0, to=BYTE), axis=0, keepdims=0))
     orientation = op.Where(orientation > 8, 0, orientation)
     if orientation > 4:  # noqa: SIM108, onnxscript has no conditional expressions
-        turned = op.Transpose(decoded, perm=[1, 0, 2])
+        turned = op.Transpose(image, perm=[1, 0, 2])
     else:
-        turned = op.Identity(decoded)
+        turned = op.Identity(image)
     steps = op.Gather(op.Constant(value=STEPS), orientation)
     return op.Slice(turned, (steps - 1) / 2, steps * END, [0, 1], steps)
+
+
+def _decoding_of(framing: Framing) -> Step:
+    """From `file`, (bytes,), to the image, (height, width, 3), both uint8, upright."""
+    bound = _bound_of(framing)
+
+    @script(default_opset=op)
+    def decode(file):
+        decoded = EXTENSIONS.DecodeImage(file, color_space="rgb")
+        return _turn_upright(_as_drafted(decoded, file, op.Constant(value=bound)), file)
+
+    return decode
+
+
+def _bound_of(framing: Framing) -> onnx.TensorProto:
+    return _tensor(math.ceil(BOUND * framing.short_side))
 
 
 def _framing_of(framing: Framing) -> Step:
     """From `image`, (height, width, 3), to (1, 3, H, W), both uint8: see `Framing`."""
     frame_size = _tensor((framing.height, framing.width))
-    bound = _tensor(math.ceil(BOUND * framing.short_side))
+    bound = _bound_of(framing)
     crop_fraction = _tensor(framing.crop_fraction)
     is_crop, is_pad = framing.mode == "crop", framing.mode == "pad"
     crops, pads = _tensor(is_crop), _tensor(is_pad)
@@ -106,29 +200,23 @@ def _framing_of(framing: Framing) -> Step:
     def frame(image):
         size = op.Cast(op.Shape(image, end=2), to=DOUBLE)
         frame = op.Constant(value=frame_size)
-        # As `limit_size` does: nothing changes where the short side is not above the bound.
-        short = op.ReduceMin(size, keepdims=0)
-        to_short = op.Min(short, op.Constant(value=bound))
-        to_size = op.Max(to_short, op.Round(size * to_short / short))
+        to_size = _limit(size, op.Constant(value=bound))
         planes = op.Unsqueeze(op.Transpose(image, perm=[2, 0, 1]), [0])
-        sizes = op.Concat([1, 3], op.Cast(to_size, to=INT64), axis=0)
-        small = op.Cast(op.Resize(planes, None, None, sizes, mode="linear", antialias=1), to=FLOAT)
-        reduced = op.Cast(op.Shape(small, start=2), to=DOUBLE)  # OpenVINO may miss the size by a pixel
+        if op.ReduceMin(size, keepdims=0) > op.Constant(value=bound):
+            small = _resample(planes, size * 0.0, size, to_size, to_size)
+        else:
+            small = op.Identity(planes)
 
         # An image of the frame's size is used unchanged, uncropped as well.
-        differs = op.ReduceMax(op.Abs(reduced - frame), keepdims=0) > 0.0
-        fraction = op.Where(differs, op.Constant(value=crop_fraction), op.CastLike(1.0, size))
-        box = frame * (fraction * op.ReduceMin(reduced / frame, keepdims=0))
+        differs = op.ReduceMax(op.Abs(to_size - frame), keepdims=0) > 0.0
+        fraction = op.Where(differs, op.Constant(value=crop_fraction), op.Cast(1.0, to=DOUBLE))
+        box = frame * (fraction * op.ReduceMin(to_size / frame, keepdims=0))
         crops_ = op.Constant(value=crops)
-        start = op.Where(crops_, op.Max((reduced - box) / 2.0, 0.0), op.CastLike(0.0, size))
-        end = op.Where(crops_, op.Min(reduced, start + box), reduced)
-        whole = op.Max(op.Round(reduced * op.ReduceMin(frame / reduced, keepdims=0)), 1.0)
+        start = op.Where(crops_, op.Max((to_size - box) / 2.0, 0.0), op.Cast(0.0, to=DOUBLE))
+        end = op.Where(crops_, op.Min(to_size, start + box), to_size)
+        whole = op.Max(op.Round(to_size * op.ReduceMin(frame / to_size, keepdims=0)), 1.0)
         inner = op.Where(op.Constant(value=pads), whole, frame)
 
-        rows = _weights(reduced[0], start[0], end[0], inner[0], frame[0])
-        columns = _weights(reduced[1], start[1], end[1], inner[1], frame[1])
-        # As Pillow, which rounds in between.
-        wide = op.Clip(op.Round(op.MatMul(small, op.Transpose(columns))), 0.0, 255.0)
-        return op.Cast(op.Clip(op.Round(op.MatMul(rows, wide)), 0.0, 255.0), to=BYTE)
+        return _resample(small, start, end, inner, frame)
 
     return frame
