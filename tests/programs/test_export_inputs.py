@@ -1,10 +1,12 @@
 """`export --input image` and `file`: of photographs of any size, the program predicts as a served model."""
 
+import io
 import json
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import mlflow
 import numpy as np
@@ -20,7 +22,7 @@ from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_process, run_program
 from tests.readme import blocks
 from train_pytorch_model.image_classifier.decoding import decode
-from train_pytorch_model.image_classifier.pixels import reduce
+from train_pytorch_model.image_classifier.pixels import read_pixels, reduce
 from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
 from train_pytorch_model.stories.onnx_framing import prepend_framing
 
@@ -71,11 +73,7 @@ def served_probabilities(trained: Trained, photographs: Path) -> np.ndarray:
 def test_the_program_predicts_what_the_served_model_does(
     trained: Trained, photographs: Path, exported: Callable[[str], Path], kind: str
 ) -> None:
-    options = onnxruntime.SessionOptions()
-    if kind == "file":
-        extensions = pytest.importorskip("onnxruntime_extensions")
-        options.register_custom_ops_library(extensions.get_library_path())
-    session = onnxruntime.InferenceSession(exported(kind), options)
+    session = session_of(exported(kind), kind)
     questions = [
         np.fromfile(path, np.uint8) if kind == "file" else np.array(decode(path))
         for path in sorted(photographs.iterdir())
@@ -89,20 +87,61 @@ def test_the_program_predicts_what_the_served_model_does(
     assert found["largest_difference"] == pytest.approx(np.abs(answers - served).max(), abs=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["crop", "pad", "squash"])
-def test_pixels_are_framed_within_one_grey_level(mode: FramingMode) -> None:
-    framing = Framing(48, 64, 0.875, mode)
+def framing_alone(framing: Framing, kind: Literal["image", "file"]) -> onnxruntime.InferenceSession:
+    """A program that only frames: its input → (1, 3, H, W), uint8."""
     frames = [
-        helper.make_tensor_value_info(name, TensorProto.UINT8, ["n", 3, 48, 64]) for name in ("in", "out")
+        helper.make_tensor_value_info(name, TensorProto.UINT8, ["n", 3, framing.height, framing.width])
+        for name in ("in", "out")
     ]
     identity = helper.make_graph([helper.make_node("Identity", ["in"], ["out"])], "g", frames[:1], frames[1:])
     network = helper.make_model(identity, ir_version=10, opset_imports=[helper.make_opsetid("", 20)])
-    session = onnxruntime.InferenceSession(prepend_framing(network, framing, "image").SerializeToString())
+    return session_of(prepend_framing(network, framing, kind).SerializeToString(), kind)
+
+
+def session_of(model: bytes | Path, kind: str) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    if kind == "file":
+        extensions = pytest.importorskip("onnxruntime_extensions")
+        options.register_custom_ops_library(extensions.get_library_path())
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("mode", ["crop", "pad", "squash"])
+def test_pixels_are_framed_within_one_grey_level(
+    mode: FramingMode, capfd: pytest.CaptureFixture[str]
+) -> None:
+    framing = Framing(48, 64, 0.875, mode)
+    session = framing_alone(framing, "image")
     for size in SIZES:
         image = np.array(paint_scene(1, size))
         (framed,) = session.run(None, {"image": image})
         expected = framing.apply(Image.fromarray(reduce(image, framing.short_side)))
         assert np.abs(framed[0].transpose(1, 2, 0).astype(int) - expected).max() <= 1, size
+    assert capfd.readouterr().err == ""  # no warnings of ONNX Runtime
+
+
+def test_a_jpeg_is_decoded_at_the_scale_of_the_served_model() -> None:
+    framing = Framing(48, 64, 0.875)
+    session = framing_alone(framing, "file")
+    for size in [(70, 90), (301, 203), (450, 610), (1203, 901)]:
+        noise = np.random.default_rng(0).integers(40, 216, size[::-1], dtype=np.uint8)
+        image = Image.blend(Image.fromarray(noise).convert("RGB"), paint("red", 1, size), 0.3)
+        for colours in ("RGB", "L", "CMYK"):
+            file = encode(image.convert(colours), "JPEG")
+            (framed,) = session.run(None, {"file": np.frombuffer(file, np.uint8)})
+            expected = framing.apply(Image.fromarray(read_pixels(io.BytesIO(file), framing.short_side)))
+            difference = np.abs(framed[0].transpose(1, 2, 0).astype(int) - expected).max()
+            assert difference <= 3, (size, colours)
+
+
+def test_a_damaged_file_neither_ends_the_process_nor_blocks_it() -> None:
+    session = framing_alone(Framing(48, 64, 0.875), "file")
+    jpeg = encode(paint_scene(1), "JPEG")
+    (framed,) = session.run(None, {"file": np.frombuffer(jpeg[: len(jpeg) // 2], np.uint8)})
+    assert framed.shape == (1, 3, 48, 64)
+    for other in (b"not an image", encode(paint_scene(1), "WEBP"), b""):
+        with pytest.raises(Exception, match="ONNXRuntimeError"):
+            session.run(None, {"file": np.frombuffer(other, np.uint8)})
 
 
 def test_the_pages_example_prints_the_category(
@@ -122,11 +161,12 @@ def test_openvino_predicts_the_same_of_the_same_file(
     photographs: Path, exported: Callable[[str], Path]
 ) -> None:
     openvino = pytest.importorskip("openvino")
-    program = openvino.Core().compile_model(exported("image"), "CPU")
+    # It computes in bfloat16 by default where the processor can, indices of pixels included.
+    options = {"INFERENCE_PRECISION_HINT": "f32"}
+    program = openvino.Core().compile_model(exported("image"), "CPU", options)
     session = onnxruntime.InferenceSession(exported("image"))
-    short_side = Framing(32, 32, 1.0).short_side
     for path in sorted(photographs.iterdir()):
-        image = reduce(np.array(decode(path)), short_side)  # it does not antialias what is reduced inside
+        image = np.array(decode(path))
         (expected,) = session.run(None, {"image": image})
         np.testing.assert_allclose(program({"image": image})["probabilities"], expected, atol=1e-3)
 
@@ -160,7 +200,9 @@ def test_the_cost_of_another_precision_is_measured(
     assert ended.status == 0, ended.stderr
     described = {entry.key: entry.value for entry in onnx.load(tmp_path / "small.onnx").metadata_props}
     cost = json.loads(described["reduction"])
-    assert (cost["precision"], cost["images"]) == (options[1], 9)
+    counts = {"int8": (3, 6), "float16": (0, 9)}  # of images: none is measured that has set the ranges
+    assert cost["precision"] == options[1]
+    assert (cost["calibrated"], cost["images"]) == counts[options[1]]
     assert cost["accuracy"] >= cost["accuracy_before"] - 0.01
     assert cost["mib"] < 0.6 * cost["mib_before"]
     assert json.loads(described["check"])["images"] == 9
@@ -178,6 +220,17 @@ def test_a_precision_that_costs_too_much_is_refused(trained: Trained, folders: P
     )
     assert_refused(ended, 4, "ExportError: int8 costs", "points of accuracy; --max-accuracy-loss is -100")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_calibration_without_a_readable_image_is_refused(trained: Trained, tmp_path: Path) -> None:
+    for category in ("blue", "green", "red"):
+        (tmp_path / "images" / category).mkdir(parents=True)
+        (tmp_path / "images" / category / "1.png").write_bytes(encode(paint(category, 1))[:100])
+    ended = run_program(
+        *("export", "--trained-model", trained.output, "--format", "onnx", "--quantize", "int8"),
+        *("--calibration", tmp_path / "images", "--output", tmp_path / "model.onnx"),
+    )
+    assert_refused(ended, 2, "ParameterError: --calibration", "can be read. Give others.")
 
 
 @pytest.mark.parametrize(

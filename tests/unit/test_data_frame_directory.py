@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from train_pytorch_model.formats import row_groups
+from train_pytorch_model.formats import data_frame_directory
 from train_pytorch_model.formats.data_frame_directory import META_CONTENT, writing_scores
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.writing import write_yaml
@@ -131,7 +131,7 @@ def test_many_batches_share_a_row_group(tmp_path: Path, monkeypatch: pytest.Monk
     """Each row group costs memory for every column until the file is closed."""
     rows = [{"id": number, "category": "b"} for number in range(7)]
     whole = pq.read_table(write_whole(tmp_path / "whole", rows) / "_data.parquet")
-    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 100)  # a row takes about 40
+    monkeypatch.setattr(data_frame_directory, "ROW_GROUP_BYTES", 100)  # a row takes about 40
     file = pq.ParquetFile(write_whole(tmp_path / "parts", rows) / "_data.parquet")
     assert [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)] == [3, 3, 1]
     assert file.read().equals(whole)

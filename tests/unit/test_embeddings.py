@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from train_pytorch_model.formats import row_groups
 from train_pytorch_model.formats.embeddings import EMBEDDINGS, write_embeddings
 from train_pytorch_model.formats.row_groups import writing_row_groups
 
@@ -16,11 +15,8 @@ NAMES = ["a.png", "größe/b.png", "not utf-8 \udcff.png"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_each_image_has_a_list_of_fixed_size(
-    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1)
-    with writing_row_groups(tmp_path / EMBEDDINGS) as groups:
+def test_each_image_has_a_list_of_fixed_size(dtype: str, tmp_path: Path) -> None:
+    with writing_row_groups(tmp_path / EMBEDDINGS, num_bytes=1) as groups:
         for start, end in ((0, 2), (2, 3)):
             write_embeddings(groups, NAMES[start:end], FEATURES[start:end], dtype)
     table = pq.read_table(tmp_path / EMBEDDINGS)
@@ -32,6 +28,6 @@ def test_each_image_has_a_list_of_fixed_size(
 
 
 def test_no_file_is_left_if_nothing_is_written(tmp_path: Path) -> None:
-    with writing_row_groups(tmp_path / EMBEDDINGS):
+    with writing_row_groups(tmp_path / EMBEDDINGS, num_bytes=1):
         pass
     assert not list(tmp_path.iterdir())

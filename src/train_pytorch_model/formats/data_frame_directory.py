@@ -43,6 +43,9 @@ META_CONTENT: Mapping[str, Any] = {
 CSV = "scores.csv"
 FILE_NAME = "file_name"
 ORIGINAL = "original"
+ROW_GROUP_BYTES = (
+    64 << 20
+)  # with a row group per batch and 1,000 categories, a million images would take 14 GB
 _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
     pa.int64(): ("Numeric", "int64"),
     pa.float64(): ("Numeric", "float64"),
@@ -67,7 +70,7 @@ def writing_scores(
     """
     with (
         (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape") as csv_file,
-        writing_row_groups(root / META_CONTENT["data"]) as row_groups,
+        writing_row_groups(root / META_CONTENT["data"], ROW_GROUP_BYTES) as row_groups,
     ):
         writer = ScoreWriter(columns, categories, top_k, has_originals, csv_file, row_groups)
         yield writer

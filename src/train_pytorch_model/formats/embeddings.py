@@ -12,6 +12,7 @@ import pyarrow as pa
 from train_pytorch_model.formats.row_groups import RowGroups
 
 EMBEDDINGS = "embeddings.parquet"
+ROW_GROUP_BYTES = 8 << 20  # which wait in memory; its two columns cost little in each of many
 
 
 def write_embeddings(

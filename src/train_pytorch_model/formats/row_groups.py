@@ -7,16 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# Each row group costs a kilobyte of memory per column until the file is closed: with one per batch and 1,000
-# categories, a million images would take 14 GB.
-ROW_GROUP_BYTES = 64 << 20
-
 
 class RowGroups:
     """Collects tables until they fill a row group; the first one has the schema of the file."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, num_bytes: int) -> None:
+        self._path, self._num_bytes = path, num_bytes
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
@@ -24,7 +20,7 @@ class RowGroups:
     def write(self, table: pa.Table) -> None:
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
-        if self._waiting_bytes >= ROW_GROUP_BYTES:
+        if self._waiting_bytes >= self._num_bytes:
             self.flush()
 
     def flush(self) -> None:
@@ -45,9 +41,12 @@ class RowGroups:
 
 
 @contextmanager
-def writing_row_groups(path: Path) -> Iterator[RowGroups]:
-    """Open a Parquet file for a `with`; there is none if nothing is written."""
-    groups = RowGroups(path)
+def writing_row_groups(path: Path, num_bytes: int) -> Iterator[RowGroups]:
+    """Open a Parquet file for a `with`, with row groups of that size; there is none if nothing is written.
+
+    Each costs a kilobyte of memory per column until the file is closed.
+    """
+    groups = RowGroups(path, num_bytes)
     try:
         yield groups
         groups.flush()

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -121,14 +122,15 @@ def _reduce(
     exported: "onnx.ModelProto", network: nn.Module, spec: ClassifierSpec, reduction: Reduction, output: Path
 ) -> tuple["onnx.ModelProto", str]:
     """The network in the other precision, and its cost as JSON. Raises `ExportError` if it is too high."""
-    from train_pytorch_model.stories.export_precision import Float16, measure, quantize
+    from train_pytorch_model.stories.export_precision import Float16, calibrated, measure, quantize
 
+    seen = calibrated(reduction.images) if reduction.precision == "int8" else np.empty(0, np.int64)
     if reduction.precision == "int8":
-        reduced = quantize(exported, reduction.images, spec)
+        reduced = quantize(exported, reduction.images, seen, spec)
     else:
         program = nn.Sequential(Normalize(spec.mean, spec.std), Float16(network), nn.Softmax(dim=1))
         reduced = _to_onnx(program.eval(), spec)
-    cost = measure(exported, reduced, reduction, spec)
+    cost = measure(exported, reduced, reduction, seen, spec)
     logger.info(f"In {cost}")
     if cost.lost_points > reduction.max_lost_points:
         raise ExportError(

@@ -62,6 +62,8 @@ def run_onnx(model: "onnx.ModelProto") -> Answer:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    # Idle threads would compute on, beside another program and whatever else the machine does.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if any(used.domain == EXTENSIONS_DOMAIN for used in model.opset_import):
         import onnxruntime_extensions
 

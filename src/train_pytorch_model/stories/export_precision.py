@@ -1,6 +1,7 @@
 """An exported ONNX network in float16 or int8, and what that costs on labelled images."""
 
 import copy
+import math
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,8 +20,11 @@ from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.stories.export_check import Reduction, question, run_onnx
+from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.wording import parameter
 
-MAX_CALIBRATED = 300  # images whose activations are seen; the range of each changes little with more
+CALIBRATED = 0.25  # fraction of the images whose activations are seen
+MAX_CALIBRATED = 300  # of them: the range of each changes little with more
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Cost:
     """Of another arithmetic, on labelled images; the speed is the network's alone, an image at a time."""
 
     precision: Literal["float16", "int8"]
+    calibrated: int
+    """Images of the calibration, which are not among those measured."""
     images: int
     accuracy_before: float
     accuracy: float
@@ -41,8 +47,9 @@ class Cost:
         return 100 * (self.accuracy_before - self.accuracy)
 
     def __str__(self) -> str:
+        others = f" other than the {self.calibrated:,} of the calibration" if self.calibrated else ""
         return (
-            f"{self.precision}: accuracy {self.accuracy:.1%} of {self.images:,} images, before"
+            f"{self.precision}: accuracy {self.accuracy:.1%} of {self.images:,} images{others}, before"
             f" {self.accuracy_before:.1%}; {self.mib:.1f} MiB, before {self.mib_before:.1f};"
             f" {self.images_per_second:.0f} images/s on this machine, before"
             f" {self.images_per_second_before:.0f}"
@@ -61,13 +68,16 @@ class Float16(nn.Module):
         return logits.float()
 
 
-def quantize(network: onnx.ModelProto, images: ImageDirectory, spec: ClassifierSpec) -> onnx.ModelProto:
+def quantize(
+    network: onnx.ModelProto, images: ImageDirectory, indices: np.ndarray, spec: ClassifierSpec
+) -> onnx.ModelProto:
     """Static quantization in int8, by pairs of QuantizeLinear and DequantizeLinear.
 
-    Weights have a scale for each channel, activations the range that they have on the images.
+    Weights have a scale for each channel, activations the range that they have on the images. Raises
+    `ParameterError` if none can be read.
     """
     (taken,) = network.graph.input
-    frames = ({taken.name: frame} for _, frame in _frames(images, spec, MAX_CALIBRATED))
+    frames = ({taken.name: frame} for _, frame in _frames(images, indices, spec))
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def get_next(self) -> dict[str, np.ndarray] | None:
@@ -81,29 +91,51 @@ def quantize(network: onnx.ModelProto, images: ImageDirectory, spec: ClassifierS
         return onnx.load(quantized)
 
 
+def calibrated(images: ImageDirectory) -> np.ndarray:
+    """The images that `quantize` may see, spread evenly: one at least, and never all of several."""
+    return evenly_spaced(len(images), min(MAX_CALIBRATED, math.ceil(CALIBRATED * len(images))))
+
+
 def measure(
-    before: onnx.ModelProto, after: onnx.ModelProto, reduction: Reduction, spec: ClassifierSpec
+    before: onnx.ModelProto,
+    after: onnx.ModelProto,
+    reduction: Reduction,
+    seen: np.ndarray,
+    spec: ClassifierSpec,
 ) -> Cost:
-    """Run both programs, which take framed images, on all images that can be read."""
-    accuracies, speeds = [], []
-    for program in (before, after):  # one after the other: idle threads of ONNX Runtime spin
-        answer, correct, spent_s = run_onnx(program), [], 0.0
-        for target, frame in _frames(reduction.images, spec, len(reduction.images)):
+    """Run both programs, which take framed images, on all images but those `seen`, or on a single one.
+
+    Raises `ParameterError` if none can be read.
+    """
+    others = np.setdiff1d(np.arange(len(reduction.images)), seen)
+    answers, correct, spent_s, count = [run_onnx(before), run_onnx(after)], [0, 0], [0.0, 0.0], 0
+    for target, frame in _frames(reduction.images, others if len(others) else seen, spec):
+        count += 1
+        for number, answer in enumerate(answers):
             started_at = time.perf_counter()
             probabilities = answer(frame)
-            spent_s += time.perf_counter() - started_at
-            correct.append(probabilities.argmax() == target)
-        accuracies.append(float(np.mean(correct)))
-        speeds.append(len(correct) / spent_s)
+            spent_s[number] += time.perf_counter() - started_at
+            correct[number] += int(probabilities.argmax() == target)
     mib = [program.ByteSize() / (1 << 20) for program in (before, after)]
-    return Cost(reduction.precision, len(correct), *accuracies, *mib, *speeds)
+    accuracies, speeds = [hits / count for hits in correct], [count / each_s for each_s in spent_s]
+    num_seen = len(seen) if len(others) else 0
+    return Cost(reduction.precision, num_seen, count, *accuracies, *mib, *speeds)
 
 
-def _frames(images: ImageDirectory, spec: ClassifierSpec, at_most: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Class index and framed image (1, 3, H, W) of images spread evenly; unreadable ones are passed over."""
-    for index in evenly_spaced(len(images), at_most):
+def _frames(
+    images: ImageDirectory, indices: np.ndarray, spec: ClassifierSpec
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Class index and framed image (1, 3, H, W) of those that can be read, or `ParameterError` for none."""
+    is_empty = True
+    for index in indices:
         try:
             frame = question(images.path(index).read_bytes(), "tensor", spec)
         except UnreadableImageError:
             continue
+        is_empty = False
         yield int(images.class_indices[index]), frame
+    if is_empty:
+        raise ParameterError(
+            f"{parameter('calibration')} {images.root}: none of the {len(indices):,} images that were"
+            " tried can be read. Give others."
+        )

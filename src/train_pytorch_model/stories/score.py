@@ -12,7 +12,7 @@ import torch
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.data_frame_directory import META_CONTENT, writing_scores
-from train_pytorch_model.formats.embeddings import EMBEDDINGS, write_embeddings
+from train_pytorch_model.formats.embeddings import EMBEDDINGS, ROW_GROUP_BYTES, write_embeddings
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import UNLABELLED, comparable
 from train_pytorch_model.formats.outputs import writing_directory
@@ -100,7 +100,7 @@ def _write(
     with (
         writing_directory(output, META_CONTENT, OUTPUT) as root,
         writing_scores(root, images.columns, categories, options.top_k, has_originals) as writer,
-        writing_row_groups(root / EMBEDDINGS) as embeddings,
+        writing_row_groups(root / EMBEDDINGS, ROW_GROUP_BYTES) as embeddings,
     ):
         for batch in predictions:
             rejected |= batch.rejected
