@@ -102,7 +102,8 @@ def _run(clients: Clients, count: int, seconds: float) -> None:
 
 def _children_mb() -> float:
     """The resident memory of all processes below this one."""
-    parents, resident = {}, {}
+    parents: dict[int, int] = {}
+    resident: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
             lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
@@ -110,11 +111,10 @@ def _children_mb() -> float:
             continue
         parents[int(lines["Pid"])] = int(lines["PPid"])
         resident[int(lines["Pid"])] = int(lines.get("VmRSS", "0 kB").split()[0])
-    below, more = {os.getpid()}, True
-    while more:
-        more = [pid for pid, parent in parents.items() if parent in below and pid not in below]
-        below.update(more)
-    return sum(resident[pid] for pid in below - {os.getpid()}) / 1000
+    below, last = set[int](), {os.getpid()}
+    while last := {pid for pid, parent in parents.items() if parent in last}:
+        below |= last
+    return sum(resident[pid] for pid in below) / 1000
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ def test_the_program_predicts_what_the_served_model_does(
     assert found["largest_difference"] == pytest.approx(np.abs(answers - served).max(), abs=1e-5)
 
 
+@cache
 def framing_alone(framing: Framing, kind: Literal["image", "file"]) -> onnxruntime.InferenceSession:
     """A program that only frames: its input → (1, 3, H, W), uint8."""
     frames = [
