@@ -27,7 +27,6 @@ def test_with_a_frozen_backbone_only_the_head_is_trained_and_statistics_are_kept
     before = copy.deepcopy(network.state_dict())
     network(torch.randn(4, 3, 32, 32)).sum().backward()
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    assert network.training
 
 
 def test_without_freezing_running_statistics_follow_the_data() -> None:

@@ -33,8 +33,11 @@ class RecipeAugment:
 
     def __call__(self, pixels: Pixels, random: Random) -> Pixels:
         cropped = self._crop(pixels, random)
-        is_mirrored = self.recipe.horizontal_flip and random.random() < 0.5
-        return mirror(cropped) if is_mirrored else cropped
+        return mirror(cropped) if self.mirrors(random) else cropped
+
+    def mirrors(self, random: Random) -> bool:
+        """Whether an image is mirrored, by a stream from which its crop has been drawn."""
+        return self.recipe.horizontal_flip and random.random() < 0.5
 
     def _crop(self, pixels: Pixels, random: Random) -> Pixels:
         if self.recipe.augmentation == "random-resized-crop":

@@ -1,4 +1,4 @@
-"""How many decoded images are cached: planned before a run, and opened for it."""
+"""How many decoded images and features are cached: planned before a run, and opened for it."""
 
 import os
 import socket
@@ -26,6 +26,23 @@ Prepared = tuple[ImageDirectory, Preparation]
 
 
 @dataclass(frozen=True)
+class Views:
+    """The views of images whose features are computed once and kept (`features`)."""
+
+    per_image: int
+    """2 where training images may be mirrored, otherwise 1."""
+    width: int
+    """Features of a view."""
+    itemsize: int
+    """Bytes of a feature."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of an image: its features, and whether each view is known."""
+        return self.per_image * (self.width * self.itemsize + 1)
+
+
+@dataclass(frozen=True)
 class CachePlan:
     """How many bytes of decoded images are cached."""
 
@@ -38,6 +55,8 @@ class CachePlan:
     """Human-readable."""
     readers: int = 0
     """Reader processes per training process; 0 if it reads images itself."""
+    views: Views | None = None
+    """None if no features are kept."""
 
     @property
     def num_images(self) -> int:
@@ -50,12 +69,26 @@ class CachePlan:
 
     @property
     def num_bytes(self) -> int:
-        """Of the file: an index, in which 16 bytes locate an image, hashes, and the pixels."""
-        return (16 + NUM_BYTES * self.is_hashed) * self.num_images + self.budget
+        """Of the file: an index, in which 16 bytes locate an image, hashes, features, and the pixels."""
+        return (16 + NUM_BYTES * self.is_hashed) * self.num_images + self.num_feature_bytes + self.budget
+
+    @property
+    def num_feature_bytes(self) -> int:
+        return self.views.num_bytes * self.num_images if self.views else 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is kept of any image."""
+        return not (self.budget or self.is_hashed or self.views)
 
 
-def plan_cache(training: Prepared, validation: Prepared, epochs: int, readers: int = 0) -> CachePlan:
-    """Decide what is cached: nothing for a single epoch, or if memory holds too few of the images."""
+def plan_cache(
+    training: Prepared, validation: Prepared, epochs: int, readers: int = 0, views: Views | None = None
+) -> CachePlan:
+    """Decide what is cached: nothing for a single epoch, or if memory holds too few of the images.
+
+    Features of `views` are kept if all of them fit; what they leave is for images.
+    """
     (trained, _), (validated, _) = training, validation
     num_images = len(trained) + len(validated)
     wanted = len(trained) * _mean_bytes(*training) + len(validated) * _mean_bytes(*validation)
@@ -63,15 +96,21 @@ def plan_cache(training: Prepared, validation: Prepared, epochs: int, readers: i
     if epochs == 1:
         return replace(off, summary="each image once: there is one epoch")
     budget = int(available_memory() * MEMORY_FRACTION)
+    if views and (off_with := replace(off, views=views)).num_feature_bytes <= budget:
+        off, budget = off_with, budget - off_with.num_feature_bytes
+        if views.per_image == 1:
+            return replace(off, summary="each image once: its features are kept")
     fraction = budget / max(wanted, 1)
     if fraction < MIN_FRACTION:
-        reason = f"{_text(budget)} of memory would hold less than {MIN_FRACTION:.0%} of the images"
+        reason = f"{memory_text(budget)} of memory would hold less than {MIN_FRACTION:.0%} of the images"
         return replace(off, summary=f"in every epoch: {reason}")
     if fraction >= 1:
-        summary = f"each image once, then cached ({_text(wanted)} of memory)"
+        summary = f"each image once, then cached ({memory_text(wanted)} of memory)"
     else:
         cached = int(num_images * fraction)
-        summary = f"about {cached:,} of {num_images:,} images once, then cached ({_text(budget)} of memory)"
+        summary = (
+            f"about {cached:,} of {num_images:,} images once, then cached ({memory_text(budget)} of memory)"
+        )
     return replace(off, budget=budget, summary=summary)
 
 
@@ -92,17 +131,20 @@ def _caches(plan: CachePlan, shared: SharedCache | None) -> Caches:
     is_first = shared.file < 0 or shared.first_writer == 0  # of the processes that share it
     hashes = remember.hashes if is_first else remember.hashes[:0]
     if plan.readers:
-        return Caches(validation=Cache(first=plan.num_training), shared=shared, hashes=hashes)
-    return Caches(Cache(remember), Cache(remember, first=plan.num_training), hashes=hashes)
+        training, validation = Cache(), Cache(first=plan.num_training)
+    else:
+        training, validation = Cache(remember), Cache(remember, first=plan.num_training)
+    features = remember.features if shared.num_feature_bytes else None
+    return Caches(training, validation, shared if plan.readers else None, hashes, features)
 
 
 def _open_shared(plan: CachePlan, world: World, stack: ExitStack) -> SharedCache | None:
     """The cache shared by all processes of a machine; None without one, or if it cannot be opened."""
     if not hasattr(os, "memfd_create"):  # macOS and Windows: each process fills a cache that nobody else sees
-        return _shared_cache(-1, plan, world) if plan.budget or plan.is_hashed else None
+        return None if plan.is_empty else _shared_cache(-1, plan, world)
     machine, cache = socket.gethostname(), None
     offer = None
-    if world.local_rank == 0 and (plan.budget or plan.is_hashed):
+    if world.local_rank == 0 and not plan.is_empty:
         with suppress(OSError):
             offer = _make_file(plan, stack)
     for host, offered in world.gather([(machine, offer)]):
@@ -142,7 +184,14 @@ def _shared_cache(file: int, plan: CachePlan, world: World) -> SharedCache:
     first = world.local_rank * writers
     num_writers = world.local_size * writers
     return SharedCache(
-        file, plan.num_images, plan.num_bytes, plan.is_hashed, num_writers, first, own_writers=writers
+        file,
+        plan.num_images,
+        plan.num_bytes,
+        plan.is_hashed,
+        num_writers,
+        first,
+        own_writers=writers,
+        num_feature_bytes=plan.num_feature_bytes,
     )
 
 
@@ -162,6 +211,7 @@ def _mean_bytes(directory: ImageDirectory, prepared: Preparation) -> int:
     return int(np.mean(sizes)) if sizes else 0
 
 
-def _text(num_bytes: int) -> str:
+def memory_text(num_bytes: int) -> str:
+    """A number of bytes for people, in GiB or MiB."""
     gib = num_bytes / (1 << 30)
     return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.1f} MiB"

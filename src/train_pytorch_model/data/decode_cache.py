@@ -5,6 +5,7 @@ cache. The processes of a machine, and the reader processes of each, share a fil
 
     16 bytes per image        offset of its pixels in the file, 0 if it is not cached; height and width
     16 bytes per image        its perceptual hash, 0 until it is decoded for the first time
+    features                  of a frozen backbone, if they are kept (`features`)
     pixels, writer by writer  each process fills its own part, and reads all parts
 
 The file is sparse: an image takes memory only once it is cached.
@@ -57,13 +58,20 @@ class SharedCache:
     first_writer: int = 0
     """The first of this process's writers."""
     own_writers: int = 1
+    num_feature_bytes: int = 0
+
+    @property
+    def features(self) -> slice:
+        """Where in the file the features are."""
+        start = (16 + NUM_BYTES * self.is_hashed) * self.num_images
+        return slice(start, start + self.num_feature_bytes)
 
     def open(self, writer: int) -> "DecodeCache":
         """Map the file for one of this process's writers, counted from 0; any further one only reads.
 
         Raises `OSError`.
         """
-        index = (16 + NUM_BYTES * self.is_hashed) * self.num_images
+        index = self.features.stop
         size = (self.num_bytes - index) // self.num_writers if writer < self.own_writers else 0
         start = index + (self.first_writer + writer) * size
         return DecodeCache(self, range(start, start + size))
@@ -79,6 +87,8 @@ class Caches:
     hashes: np.ndarray = field(default_factory=lambda: np.empty((0, NUM_BYTES), np.uint8))
     """(N, 16), uint8: the perceptual hashes of all images by number, as far as they have been decoded on this
     machine; empty if there are none, or if another process of the machine has them."""
+    features: memoryview | None = None
+    """Where features are kept; None if they are not."""
 
 
 NO_CACHES = Caches()
@@ -95,6 +105,8 @@ class DecodeCache:
         num_hashes = shared.num_images if shared.is_hashed else 0
         hashes = np.frombuffer(self._memory, np.uint8, NUM_BYTES * num_hashes, offset=16 * shared.num_images)
         self.hashes = hashes.reshape(-1, NUM_BYTES)  # (images, 16)
+        self.features = memoryview(self._memory)[shared.features]
+        """Written by `features`."""
         self._lock = threading.Lock()
         self._next, self._end = writable.start, writable.stop
 

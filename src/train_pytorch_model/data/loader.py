@@ -60,7 +60,7 @@ class Batch:
     """One process's images of a step."""
 
     images: Tensor
-    """(B, 3, H, W), uint8, channels last; B may be 0."""
+    """(B, 3, H, W), uint8, channels last; or features (B, D) of a frozen backbone. B may be 0."""
     targets: Tensor
     """(B,), int64: class indices; or with CutMix (B, number of categories), float32: probabilities."""
     indices: np.ndarray

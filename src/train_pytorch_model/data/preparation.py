@@ -44,6 +44,10 @@ class Preparation:
         pixels = remember(request.number, lambda: self._whole(Path(request.file), decode), self._frame)
         return pixels if self.augment is None else self.augment(pixels, Random(request.seed))
 
+    def is_mirrored(self, seed: int) -> bool:
+        """Whether an image is mirrored with this seed; only where no crop is drawn from it."""
+        return isinstance(self.augment, RecipeAugment) and self.augment.mirrors(Random(seed))
+
     def _whole(self, file: Path, decode: Decode) -> Pixels:
         return reduce(decode(file, self.short_side, self.colours), self.short_side)
 

@@ -8,6 +8,7 @@ import numpy as np
 from train_pytorch_model.data.cache_plan import open_caches
 from train_pytorch_model.data.decode_cache import Caches
 from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.features import Compute, KeptFeatures
 from train_pytorch_model.data.loader import (
     Batch,
     Loader,
@@ -44,9 +45,23 @@ class Reading:
 class Batches:
     """Makes batches on the device. While the last ones of a pass are in use, the next pass begins."""
 
-    def __init__(self, plan: Plan, loader: Loader, caches: Caches, max_steps: int | None = None) -> None:
-        """`max_steps` ends every pass early, for a dry run."""
+    def __init__(
+        self,
+        plan: Plan,
+        loader: Loader,
+        caches: Caches,
+        max_steps: int | None = None,
+        features: Compute | None = None,
+    ) -> None:
+        """`max_steps` ends every pass early, for a dry run.
+
+        With `features`, and room for them in the caches, batches have these in place of images.
+        """
         self._plan, self._loader, self._caches, self._max_steps = plan, loader, caches, max_steps
+        self._kept = None
+        if features and caches.features is not None and plan.cache.views:
+            dtype, at_once = plan.precision.dtype, plan.features_at_once
+            self._kept = KeptFeatures(caches.features, plan.cache.views, dtype, features, at_once)
 
     @property
     def hashes(self) -> np.ndarray:
@@ -70,8 +85,21 @@ class Batches:
         return self._read(self._validation_pass(state), following)
 
     def _read(self, current: Pass, following: Callable[[], Pass | None]) -> Reading:
-        batches = self._loader.batches(current, following)
-        return Reading(len(current.plan), on_device(batches, self._plan.world.device), self._loader)
+        kept = self._kept
+        if kept is None:
+            batches = self._images(current, following)
+        else:
+            to_compute = kept.to_compute
+
+            def following_images() -> Pass | None:
+                after = following()
+                return to_compute(after) if after else None
+
+            batches = kept.batches(current, self._images(to_compute(current), following_images))
+        return Reading(len(current.plan), batches, self._loader)
+
+    def _images(self, current: Pass, following: Callable[[], Pass | None]) -> Iterator[Batch]:
+        return on_device(self._loader.batches(current, following), self._plan.world.device)
 
     def _training_pass(self, state: State, epoch: int, images_done: int = 0) -> Pass:
         plan, images, seed = self._plan, state.images["training"], self._plan.config.random_seed
@@ -101,10 +129,18 @@ class Batches:
 
 
 @contextmanager
-def open_batches(plan: Plan, readers: Decoders | None, max_steps: int | None = None) -> Iterator[Batches]:
-    """The batches, for a `with`. `readers` have been started, but have not received a request yet."""
+def open_batches(
+    plan: Plan,
+    readers: Decoders | None,
+    max_steps: int | None = None,
+    features: Compute | None = None,
+) -> Iterator[Batches]:
+    """The batches, for a `with`. `readers` have been started, but have not received a request yet.
+
+    `features` computes those of a frozen backbone that are kept, if the plan says so.
+    """
     with open_caches(plan.cache, plan.world) as caches:
         if readers is not None:
             readers.share(caches.shared)
         with Loader(plan.world.cores, readers) as loader:
-            yield Batches(plan, loader, caches, max_steps)
+            yield Batches(plan, loader, caches, max_steps, features)

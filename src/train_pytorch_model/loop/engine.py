@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import SGD
 
@@ -25,7 +26,7 @@ from train_pytorch_model.networks.batch_norms import (
     set_training_mode,
 )
 from train_pytorch_model.networks.initialization import initialize_from_scratch
-from train_pytorch_model.networks.models import build_model, freeze_backbone
+from train_pytorch_model.networks.models import OnFrozenBackbone, build_model, freeze_backbone
 from train_pytorch_model.networks.on_cpu import adapt_to_cpu
 from train_pytorch_model.words.seeds import derive_seed
 
@@ -39,7 +40,10 @@ class Engine:
     network: nn.Module
     """Normalized float32 images (B, 3, H, W) → logits (B, C)."""
     model: nn.Module
-    """uint8 images (B, 3, H, W) → logits (B, C): normalization and network, not replicated."""
+    """uint8 images (B, 3, H, W) → logits (B, C): normalization and network, not replicated.
+
+    With features that are kept, an `OnFrozenBackbone`.
+    """
     optimizer: SGD
     scaler: GradScaler
     take_step: Step
@@ -68,6 +72,17 @@ class Engine:
         cutmix = inputs.recipe.cutmix
         return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
 
+    def features(self, images: Tensor) -> Tensor:
+        """The features (B, D) of uint8 images, (B, 3, H, W), at most `Plan.features_at_once`, that are kept.
+
+        In the plan's precision, in which the last layer takes them.
+        """
+        assert isinstance(self.model, OnFrozenBackbone)
+        missing = self.plan.features_at_once - len(images)
+        with self.plan.precision.autocast(self.world.device):
+            features = self.model.features(F.pad(images, (0, 0) * 3 + (0, missing)))
+        return features[: len(images)].to(self.plan.precision.dtype)
+
     def is_finite(self) -> bool:
         """Whether all weights and statistics are finite. Waits for the device."""
         values = [value for value in self.network.state_dict().values() if value.is_floating_point()]
@@ -94,8 +109,12 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     # The model, on the device. Fine-tuning computes with it before the optimizer exists, since the optimizer
     # needs the learning rate factors.
     normalize = Normalize(inputs.spec.mean, inputs.spec.std)
-    model = nn.Sequential(normalize, network).to(world.device).to(memory_format=torch.channels_last)
+    model: nn.Module = (
+        nn.Sequential(normalize, network).to(world.device).to(memory_format=torch.channels_last)
+    )
     factors = prepare_fine_tuning(model, inputs, config, world)
+    if plan.cache.views:
+        model = OnFrozenBackbone(model, network.get_submodule(plan.head))
     optimizer, scaler = make_optimizer(network, factors), plan.precision.scaler(world.device)
 
     # The step. DDP broadcasts rank 0's weights; trials leave the network as it was.
@@ -115,7 +134,7 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     take_step: Step = step
     if world.size > 1:
         trials.settle_buckets(replicated, plan.min_local_batch)
-    elif world.device.type == "cuda" and micro_batch is None:
+    elif world.device.type == "cuda" and micro_batch is None and not plan.cache.views:
         take_step = CudaGraphStep(step, trials.compiled)
     head, body = _lr_factors(network, plan.head, factors)
     return Engine(

@@ -3,13 +3,13 @@
 It is printed, logged to MLflow and shown in the report; nobody else remembers a decision.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-from train_pytorch_model.data.cache_plan import CachePlan, plan_cache
+from train_pytorch_model.data.cache_plan import CachePlan, Views, memory_text, plan_cache
 from train_pytorch_model.data.loader import num_readers
 from train_pytorch_model.data.plan import num_training_steps
 from train_pytorch_model.data.preparation import for_inference, for_training
@@ -24,7 +24,7 @@ from train_pytorch_model.loop.precision import Precision, choose_precision
 from train_pytorch_model.loop.schedule import PolynomialSchedule
 from train_pytorch_model.networks.batch_norms import batch_norms
 from train_pytorch_model.networks.models import build_untrained, freeze_backbone
-from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch
+from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch, width_of_features
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, out_of_range
 from train_pytorch_model.words.wording import counted, parameter
@@ -87,6 +87,12 @@ class Plan:
         most = max(trained, min(VALIDATED_AT_ONCE * trained, MAX_VALIDATED_AT_ONCE))
         return max(1, most * self.inputs.training_framing.num_pixels // self.inputs.framing.num_pixels)
 
+    @property
+    def features_at_once(self) -> int:
+        """By how many images features that are kept are computed: the same number in every epoch."""
+        largest_step = -(-len(self.inputs.training) // (self.steps_per_epoch * self.world.size))
+        return min(self.trained_at_once, largest_step)
+
     def steps_left(self, epoch: int, steps_done: int) -> int:
         """Steps left on images of the current size, if all epochs are trained; `epoch` is the open one."""
         epochs = self.framings[epoch - 1 :].count(self.framings[epoch - 1])
@@ -122,12 +128,17 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
     least = min_local_batch(network, smallest.height, smallest.width)
     is_fine_tuned = inputs.model.is_fine_tuned_for(inputs.categories)
     steps_per_epoch = _steps_per_epoch(config, inputs, smallest, least, world)
+    precision, head = choose_precision(recipe.precision, world.device), head_of(architecture, network)
+    views = None
+    if recipe.freeze_backbone and not _why_views_differ(inputs, framings):
+        width = width_of_features(network, head, smallest.height, smallest.width)
+        views = Views(1 + recipe.horizontal_flip, width, precision.dtype.itemsize) if width else None
     return Plan(
         config=config,
         inputs=inputs,
         world=world,
         fingerprint=inputs.fingerprint(config),
-        head=head_of(architecture, network),
+        head=head,
         framings=framings,
         min_local_batch=least,
         keeps_statistics=is_fine_tuned and any(batch_norms(network)) and not recipe.freeze_backbone,
@@ -137,8 +148,8 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
             warmup_steps=config.warmup_epochs * steps_per_epoch,
             total_steps=config.epochs * steps_per_epoch,
         ),
-        precision=choose_precision(recipe.precision, world.device),
-        cache=plan_cache(trained, validated, config.epochs, num_readers(world)),
+        precision=precision,
+        cache=plan_cache(trained, validated, config.epochs, num_readers(world), views),
     )
 
 
@@ -182,6 +193,7 @@ def describe(plan: Plan) -> dict[str, str]:
         "Precision": str(plan.precision),
         "Device": f"{world.device.type}, {decoding}",
         "Decoding": plan.cache.summary,
+        **({"Features": _features(plan)} if recipe.freeze_backbone else {}),
     }
 
 
@@ -238,6 +250,28 @@ def _steps_per_epoch(
             f" {framing.height} x {framing.width} px.",
         )
     return steps
+
+
+def _why_views_differ(inputs: TrainingInputs, framings: Sequence[Framing]) -> str:
+    """Why a frozen backbone sees more of an image than two views, as it is and mirrored; empty if not."""
+    if inputs.recipe.augmentation != "none":
+        return f"each {inputs.recipe.augmentation} differs"
+    if inputs.recipe.cutmix:
+        return "CutMix combines images"
+    return "the size of training images changes" if len(set(framings)) > 1 else ""
+
+
+def _features(plan: Plan) -> str:
+    """How often the features of a frozen backbone are computed, as a phrase."""
+    cache, inputs = plan.cache, plan.inputs
+    if cache.views:
+        views = "view, as it is and mirrored" if cache.views.per_image > 1 else "image"
+        used = cache.views.num_bytes * (len(inputs.training) + len(inputs.validation))
+        return f"of the frozen backbone, once for each {views}, then kept ({memory_text(used)} of memory)"
+    if plan.config.epochs == 1:
+        return "of the frozen backbone, once: there is one epoch"
+    reason = _why_views_differ(inputs, plan.framings) or "there is no memory to keep them"
+    return f"of the frozen backbone, in every epoch: {reason}"
 
 
 def _augmentation(inputs: TrainingInputs) -> str:

@@ -58,10 +58,14 @@ def blend_statistics(network: nn.Module, images: Tensor, fraction: float) -> Non
 
 
 def set_training_mode(network: nn.Module) -> None:
-    """`network.train()`, but batch norms with frozen statistics or weights stay in evaluation mode."""
-    network.train()
+    """`network.train()`, but what is frozen computes as in evaluation.
+
+    That is batch norms with frozen statistics, and a network with a frozen backbone: dropped, its features
+    would differ from epoch to epoch, and the filters could not learn from it.
+    """
+    network.train(all(parameter.requires_grad for parameter in network.parameters()))
     for norm in batch_norms(network):
-        if norm.momentum == FROZEN or not norm.weight.requires_grad:
+        if norm.momentum == FROZEN:
             norm.eval()
 
 

@@ -49,6 +49,31 @@ def freeze_backbone(network: nn.Module, architecture: str) -> None:
     network.get_submodule(head_of(architecture, network)).requires_grad_(True)
 
 
+class OnFrozenBackbone(nn.Module):
+    """A model with a frozen backbone, which also takes its features in place of images."""
+
+    def __init__(self, model: nn.Module, head: nn.Module) -> None:
+        """`model` maps uint8 images (B, 3, H, W) to logits (B, C); `head` is its last layer."""
+        super().__init__()
+        self.model, self.head = model, head
+
+    def forward(self, given: Tensor) -> Tensor:
+        """Map uint8 images (B, 3, H, W), or their features (B, D), to logits (B, C)."""
+        logits: Tensor = self.model(given) if given.ndim == 4 else self.head(given)
+        return logits
+
+    @torch.no_grad()
+    def features(self, images: Tensor) -> Tensor:
+        """The features (B, D) of uint8 images (B, 3, H, W)."""
+        seen: list[Tensor] = []
+        hook = self.head.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        try:
+            self.model(images)
+        finally:
+            hook.remove()
+        return seen[0]
+
+
 def divide_head(weights: Mapping[str, Tensor], head: str, temperature: float) -> dict[str, Tensor]:
     """The same weights, but a last layer, `head`, whose logits are divided by a temperature."""
     divided = {name: weights[name] / temperature for name in (f"{head}.weight", f"{head}.bias")}

@@ -66,9 +66,24 @@ def inputs_of_convolutions(
     return sizes
 
 
-def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> None:
+def width_of_features(network: nn.Module, head: str, height: int, width: int) -> int | None:
+    """The number of features that the last layer, `head`, maps to logits; None if it is not the last step."""
+    seen: list[Tensor] = []
+
+    def record(_: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        seen.extend((inputs[0], output))
+
+    with ExitStack() as hooks:
+        hooks.callback(network.get_submodule(head).register_forward_hook(record).remove)
+        logits = _dry_run(network, 2, height, width)
+    return seen[0].shape[1] if len(seen) == 2 and seen[0].ndim == 2 and seen[1] is logits else None
+
+
+def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> Tensor:
+    """Return the logits, without values."""
     tensors = (*network.named_parameters(), *network.named_buffers())
     shapes = {name: tensor.detach().to("meta") for name, tensor in tensors}
     set_training_mode(network)
     images = torch.empty(num_images, 3, height, width, device="meta")
-    torch.func.functional_call(network, shapes, (images,))
+    logits: Tensor = torch.func.functional_call(network, shapes, (images,))
+    return logits

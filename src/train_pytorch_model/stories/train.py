@@ -77,7 +77,7 @@ def train_epochs(
     plan, folder = engine.plan, run.folder.checkpoints
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
     with (
-        open_batches(plan, readers) as batches,
+        open_batches(plan, readers, features=engine.features) as batches,
         _tracker(run) as tracker,
         Saver(folder, every_s, engine, state := State(plan, batches.hashes), stop, run.save) as saver,
     ):
@@ -144,7 +144,10 @@ def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     engine = start_engine(make_plan(config, decide_flips(decide_white_level(inputs, world), world), world))
     plan, state = engine.plan, State(engine.plan)
     show_plan(plan)
-    with start_readers(world) as readers, open_batches(plan, readers, DRY_RUN_STEPS) as batches:
+    with (
+        start_readers(world) as readers,
+        open_batches(plan, readers, DRY_RUN_STEPS, engine.features) as batches,
+    ):
         left = batches.training(state)
         with epoch_view(plan, state, len(left)) as view:
             for done in train_epoch(engine, state, left):

@@ -1,0 +1,83 @@
+"""Features of a frozen backbone: computed once for each view of an image, and kept for later epochs.
+
+A view is an image as it is, or mirrored. Features are computed when a step first needs them, of equally many
+images at once in every epoch: libraries choose their algorithms by that number, and the last bits depend on
+them. A resumed run computes what it needs once more, beside other images, and gets the same bits.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from train_pytorch_model.data.cache_plan import Views
+from train_pytorch_model.data.loader import Batch, ImageRead, Pass
+from train_pytorch_model.data.plan import PlannedBatch
+
+Compute = Callable[[Tensor], Tensor]
+"""uint8 images (B, 3, H, W), on the device → their features (B, D)."""
+
+
+class KeptFeatures:
+    """The features that are known, in memory that the processes of a machine share.
+
+    Each process computes those that its steps need. Others see them in a later pass, after synchronizing.
+    """
+
+    def __init__(
+        self, memory: memoryview, views: Views, dtype: torch.dtype, compute: Compute, at_once: int
+    ) -> None:
+        """`memory` has room for all views: their features, then for each a byte, whether they are known.
+
+        `compute` gets at most `at_once` images.
+        """
+        self._num_views, self._compute, self._at_once = views.per_image, compute, at_once
+        num_slots = len(memory) // views.num_bytes * views.per_image
+        values = torch.frombuffer(memory, dtype=dtype, count=num_slots * views.width)
+        self._values = values.view(num_slots, views.width)
+        self._is_known = np.frombuffer(memory, np.bool_, num_slots, offset=values.nbytes)
+
+    def to_compute(self, current: Pass) -> Pass:
+        """The part of a pass whose features are not known yet, in batches of what is computed at once."""
+        indices = np.concatenate([planned.indices for planned in current.plan])
+        indices = indices[~self._is_known[self._slots(current, indices)]]
+        starts = range(0, len(indices), self._at_once)
+        plan = [PlannedBatch(part := indices[start : start + self._at_once], len(part)) for start in starts]
+        return replace(current, key=f"{current.key}, {zlib.crc32(indices)}", plan=plan)
+
+    def batches(self, current: Pass, to_compute: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches of a pass with features in place of images; `to_compute` are those of that pass."""
+        rejected: dict[int, str] = {}
+        for planned in current.plan:
+            slots = self._slots(current, planned.indices)
+            is_rejected = np.zeros(len(slots), bool)
+            while not (self._is_known[slots] | is_rejected).all():
+                batch = next(to_compute)
+                rejected |= batch.rejected
+                self._keep(self._slots(current, batch.indices), batch.images)
+                is_rejected = np.isin(planned.indices, list(rejected))
+            indices = planned.indices[~is_rejected]
+            yield Batch(
+                images=self._values[torch.from_numpy(slots[~is_rejected])],
+                targets=torch.from_numpy(current.class_indices[indices].astype(np.int64)),
+                indices=indices,
+                global_count=planned.global_count,
+                rejected={int(index): rejected[index] for index in planned.indices[is_rejected]},
+            )
+
+    def _keep(self, slots: np.ndarray, images: Tensor) -> None:
+        if len(slots):
+            self._values[torch.from_numpy(slots)] = self._compute(images).to(self._values)
+            self._is_known[slots] = True  # last: other processes look here first
+
+    def _slots(self, current: Pass, indices: np.ndarray) -> np.ndarray:
+        """(N,), int64: where the views of N images of a pass are."""
+        read = current.read
+        assert isinstance(read, ImageRead)
+        numbers = read.cache.first + read.directory.rows[indices].astype(np.int64)
+        is_mirrored = [read.preparation.is_mirrored(read.seed_of(int(index))) for index in indices]
+        slots: np.ndarray = numbers * self._num_views + np.array(is_mirrored, np.int64)
+        return slots
