@@ -82,6 +82,7 @@ def measure(inputs: TrainingInputs, world: World) -> dict[str, Any]:
         "decoding": {
             name: decode_two_epochs(inputs, world, name == "once") for name in ("each time", "once")
         },
+        "features": {name: train_frozen(inputs, world, name == "once") for name in ("each time", "once")},
     }
 
 
@@ -164,6 +165,26 @@ def decode_two_epochs(inputs: TrainingInputs, world: World, is_cached: bool) -> 
         "statistics": _digest(running_statistics(network)),
         "decoded": len(decoded),
     }
+
+
+def train_frozen(inputs: TrainingInputs, world: World, is_kept: bool) -> dict[str, Any]:
+    """Train the last layer for two epochs: its weights, and the images that the backbone has computed."""
+    recipe = replace(inputs.recipe, freeze_backbone=True, augmentation="none", horizontal_flip=False)
+    config = TrainConfig(epochs=2, batch_size=BATCH_SIZE, random_seed=SEED)
+    training = start_training(config, replace(inputs, recipe=recipe), world)
+    computed: list[str] = []
+
+    def record(_: object, given: tuple[Tensor]) -> None:
+        computed.extend(_digest(image) for image in given[0] if (image > -1).any())  # others fill up
+
+    training.engine.network.register_forward_pre_hook(record)
+    features = training.engine.features if is_kept else None
+    with open_batches(training.plan, None, features=features) as batches:
+        for _ in range(2):
+            training.train_and_validate(batches)
+    head = training.engine.network.get_submodule(training.plan.head)
+    weights = torch.cat([value.detach().flatten() for value in head.parameters()])
+    return {"computed": computed, "head": weights.tolist()}
 
 
 def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> list[dict[str, Any]]:

@@ -129,6 +129,19 @@ def test_the_processes_of_a_machine_decode_each_image_once(records: Records, siz
     assert decoded("once") == NUM_DECODED + NUM_VALIDATION
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_processes_of_a_machine_share_the_features_of_a_frozen_backbone(
+    records: Records, size: int
+) -> None:
+    def computed(name: str) -> list[str]:
+        return [image for record in records[size] for image in record["features"][name]["computed"]]
+
+    assert len(computed("each time")) == 2 * (NUM_TRAINING + NUM_VALIDATION)
+    assert sorted(computed("once")) == sorted(set(computed("each time")))
+    heads = [record["features"][name]["head"] for record in records[size] for name in ("once", "each time")]
+    assert all(head == pytest.approx(heads[0], rel=1e-4, abs=1e-6) for head in heads)
+
+
 @SEVERAL
 def test_no_thread_of_the_group_outlives_it(records: Records, size: int) -> None:
     """Such a thread occasionally aborts a finished process (SIGABRT)."""

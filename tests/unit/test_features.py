@@ -1,17 +1,27 @@
 """Features of a frozen backbone: each is computed once, and what is trained on them stays the same."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.painting import paint_folders
+from tests.recipes import decided_recipe
 from tests.trainings import Training, start_training, uncached
 from torch import Tensor, nn
 
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.data import cache_plan
+from train_pytorch_model.data.cache_plan import Views
+from train_pytorch_model.data.features import KeptFeatures
+from train_pytorch_model.data.loader import Batch, Pass, read_for_training
+from train_pytorch_model.data.plan import PlannedBatch
+from train_pytorch_model.data.preparation import for_training
+from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.architectures import FAMILIES, Family, build
+from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.batches import Batches, open_batches
 from train_pytorch_model.loop.plan import describe
@@ -30,9 +40,9 @@ Begin = Callable[..., Training]
 @pytest.fixture
 def begin(tmp_path: Path) -> Begin:
     """Start a training with a frozen backbone on 15 images, and 6 for validation; one of each is damaged."""
-    images = {"training": paint_folders(tmp_path / "training", 5)}
-    images["validation"] = paint_folders(tmp_path / "validation", 2, first=10)
-    for damaged in (images["training"] / "blue" / "0.png", images["validation"] / "red" / "10.png"):
+    training = paint_folders(tmp_path / "training", 5)
+    validation = paint_folders(tmp_path / "validation", 2, first=10)
+    for damaged in (training / "blue" / "0.png", validation / "red" / "10.png"):
         damaged.write_bytes(damaged.read_bytes()[:-900])
 
     def started(
@@ -43,7 +53,7 @@ def begin(tmp_path: Path) -> Begin:
         untrained = tmp_path / f"untrained {len(list(tmp_path.iterdir()))}"
         entries = {"image_size": 32, "freeze_backbone": True, **recipe.as_mapping()}
         InitModel(output=untrained, architecture="resnet18", recipe=Recipe.from_mapping(entries)).run()
-        inputs = open_training_inputs(untrained, *images.values(), epochs).with_flips(flips)
+        inputs = open_training_inputs(untrained, training, validation, epochs).with_flips(flips)
         return start_training(TrainConfig(batch_size=4, epochs=epochs), inputs)
 
     return started
@@ -112,6 +122,31 @@ def test_a_run_resumed_within_an_epoch_computes_what_it_needs_and_ends_the_same(
         run(resumed, batches)
     assert len(images) == len(set(images))
     assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_a_batch_may_lack_an_image_that_was_rejected_for_an_earlier_one(tmp_path: Path) -> None:
+    images = open_image_directory(paint_folders(tmp_path / "images", 2), "images")
+    recipe, framing = decided_recipe(augmentation="none"), Framing(32, 32, 1.0)
+    read = read_for_training(images, for_training(recipe, framing, framing), 1, 1)
+    plan = [PlannedBatch(np.array(indices, np.int64), 2) for indices in ((0, 1), (2, 3), ())]
+    current = Pass("", plan, read, images.class_indices, framing)
+    views = Views(2, 3, 4)
+    memory = memoryview(bytearray(len(images) * views.num_bytes))
+    kept = KeptFeatures(memory, views, torch.float32, lambda given: given.float().mean(dim=(2, 3)), 4)
+    (at_once,) = kept.to_compute(current).plan
+    assert at_once.indices.tolist() == [0, 1, 2, 3]
+    pixels, indices = torch.arange(3, dtype=torch.uint8), np.arange(3)
+    computed = Batch(pixels.view(3, 1, 1, 1).expand(3, 3, 2, 2), pixels.long(), indices, 4, {3: "torn"})
+    first, second, nothing = kept.batches(current, iter([computed]))
+    assert first.images.tolist() == [[0.0] * 3, [1.0] * 3]
+    assert (second.images.tolist(), second.indices.tolist(), second.rejected) == (
+        [[2.0] * 3],
+        [2],
+        {3: "torn"},
+    )
+    assert nothing.images.shape == (0, 3)
+    assert [planned.indices.tolist() for planned in kept.to_compute(current).plan] == [[3]]
+    assert list(kept.to_compute(replace(current, plan=[])).plan) == []
 
 
 @pytest.mark.parametrize(

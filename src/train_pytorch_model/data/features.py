@@ -42,7 +42,8 @@ class KeptFeatures:
 
     def to_compute(self, current: Pass) -> Pass:
         """The part of a pass whose features are not known yet, in batches of what is computed at once."""
-        indices = np.concatenate([planned.indices for planned in current.plan])
+        none = np.empty(0, np.int64)  # a process may have no batch
+        indices = np.concatenate([none, *(planned.indices for planned in current.plan)])
         indices = indices[~self._is_known[self._slots(current, indices)]]
         starts = range(0, len(indices), self._at_once)
         plan = [PlannedBatch(part := indices[start : start + self._at_once], len(part)) for start in starts]
@@ -53,12 +54,11 @@ class KeptFeatures:
         rejected: dict[int, str] = {}
         for planned in current.plan:
             slots = self._slots(current, planned.indices)
-            is_rejected = np.zeros(len(slots), bool)
-            while not (self._is_known[slots] | is_rejected).all():
+            while not (self._is_known[slots] | np.isin(planned.indices, list(rejected))).all():
                 batch = next(to_compute)
                 rejected |= batch.rejected
                 self._keep(self._slots(current, batch.indices), batch.images)
-                is_rejected = np.isin(planned.indices, list(rejected))
+            is_rejected = ~self._is_known[slots]
             indices = planned.indices[~is_rejected]
             yield Batch(
                 images=self._values[torch.from_numpy(slots[~is_rejected])],

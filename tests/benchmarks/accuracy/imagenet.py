@@ -33,6 +33,7 @@ from tests.benchmarks.accuracy.candidates import (
 )
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.inputs.decide import DEFAULT_SIZE, EARLY_SHARE, SIDE_MULTIPLE
 from train_pytorch_model.loop import fine_tuning
 from train_pytorch_model.words.recipe import Recipe
 
@@ -132,6 +133,13 @@ def with_constant(name: str, value: float) -> Callable[[Setting], Iterator[Epoch
     return train_so
 
 
+def small_images_first(setting: Setting) -> Iterator[Epoch]:
+    """Train on images of four sevenths of the side until the last fifth of the epochs."""
+    size = setting.images.image_size or DEFAULT_SIZE
+    early = round(EARLY_SHARE * size / SIDE_MULTIPLE) * SIDE_MULTIPLE
+    return ours.train(setting, Recipe(precision="float32", early_size=early))
+
+
 CONTENDERS = (
     Contender("ours, at its defaults, float32", train),
     *peers.CONTENDERS[1:],
@@ -161,6 +169,7 @@ CONTENDERS = (
     Contender("weights averaged, 0.99", functools.partial(train, prepare=averaged(0.99))),
     Contender("TrivialAugment", functools.partial(train, prepare=trivial_augment())),
     Contender("no CutMix", by_recipe(precision="float32", cutmix=0.0)),
+    Contender("small images first", small_images_first),
 )
 
 

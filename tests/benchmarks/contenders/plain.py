@@ -1,7 +1,7 @@
-"""`plain.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS`: a typical script, after torchvision's reference.
+"""`plain.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--frozen]`: a script after torchvision's reference.
 
 Pillow, float32 tensors made in worker processes, a contiguous model, the loss read at every step. Trains on a
-GPU if there is one.
+GPU if there is one. `--frozen` trains the last layer only, as PyTorch's tutorial on transfer learning does.
 """
 
 import json
@@ -20,7 +20,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 def main() -> None:
     """Train and validate; print images per second of each training epoch as JSON."""
-    images, architecture, *numbers = sys.argv[1:]
+    images, architecture, *numbers = [argument for argument in sys.argv[1:] if argument != "--frozen"]
     size, batch_size, epochs = map(int, numbers)
     normalize = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     training = torchvision.datasets.ImageFolder(
@@ -47,7 +47,13 @@ def main() -> None:
     )
     torch.backends.cudnn.benchmark = True  # as in the reference without options
     model = torchvision.models.get_model(architecture, num_classes=len(training.classes)).to(DEVICE)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, weight_decay=1e-4)
+    trained = list(model.parameters())
+    if "--frozen" in sys.argv:
+        model.requires_grad_(False)
+        trained = trained[-2:]  # weights and biases of the last layer
+        for parameter in trained:
+            parameter.requires_grad_(True)
+    optimizer = torch.optim.SGD(trained, lr=0.001, momentum=0.9, weight_decay=1e-4)
     loss_function = nn.CrossEntropyLoss()
     rates = []
     for _ in range(epochs):
