@@ -194,6 +194,10 @@ def test_a_frozen_backbone_drops_nothing() -> None:
     freeze_backbone(network, "mobilenet_v3_small")
     set_training_mode(network)
     assert not any(module.training for module in network.modules())
+    network.requires_grad_(True)
+    next(network.parameters()).requires_grad_(False)  # as the positions of some of timm's networks
+    set_training_mode(network)
+    assert all(module.training for module in network.modules())
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.class_name)

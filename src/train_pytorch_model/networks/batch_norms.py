@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 MAX_MOMENTUM = 0.3  # of running statistics, which then average about three steps
+OF_LAST_LAYER = 2  # parameters; some networks of timm have others that are never trained
 FROZEN = 0.0  # the momentum that marks frozen statistics
 
 
@@ -60,10 +61,11 @@ def blend_statistics(network: nn.Module, images: Tensor, fraction: float) -> Non
 def set_training_mode(network: nn.Module) -> None:
     """`network.train()`, but what is frozen computes as in evaluation.
 
-    That is batch norms with frozen statistics, and a network with a frozen backbone: dropped, its features
-    would differ from epoch to epoch, and the filters could not learn from it.
+    That is batch norms with frozen statistics, and all of a network whose last layer alone is trained: with
+    dropout its features would differ from epoch to epoch, and the filters could not learn from that.
     """
-    network.train(all(parameter.requires_grad for parameter in network.parameters()))
+    trained = sum(parameter.requires_grad for parameter in network.parameters())
+    network.train(trained > OF_LAST_LAYER)
     for norm in batch_norms(network):
         if norm.momentum == FROZEN:
             norm.eval()
