@@ -13,6 +13,7 @@ from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.inputs.opening import DATASET, OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import set_up
+from train_pytorch_model.machine.cores import CoreTimes
 from train_pytorch_model.machine.launch import LAUNCHER, is_alone, rank_of
 from train_pytorch_model.machine.process_table import end_with_parent
 from train_pytorch_model.words.config import flag
@@ -40,7 +41,7 @@ def run_in_processes(
     `arguments` is the command line, starting with the verb; `options` must be the same for all processes.
     There is nothing to do if the inputs are None. Raises `LaunchError`, and what the two functions raise.
     """
-    opened = None
+    opened, began = None, CoreTimes.now()
     if is_alone(os.environ) and (opened := open_inputs()) is None:
         return
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -48,7 +49,7 @@ def run_in_processes(
 
     from train_pytorch_model.stories import processes  # loads PyTorch, which takes seconds
 
-    processes.run_story(story, open_inputs, opened, arguments, options)
+    processes.run_story(story, open_inputs, opened, arguments, options, began)
 
 
 def _end_with_launcher() -> None:

@@ -21,7 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from train_pytorch_model.distributed.lost_ranks import Peer, find_failures
 from train_pytorch_model.distributed.meeting import check_loopback, wait_aloud, wait_for_answer
 from train_pytorch_model.image_classifier.device import best_device
-from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.machine.cores import CoreTimes, usable_cores
+from train_pytorch_model.machine.threads import ONE_THREAD, Threads, choose_threads, fixed_threads
 from train_pytorch_model.words.errors import LostRankError
 
 TIMEOUT = timedelta(minutes=10)  # of one collective; a rank that is silent for longer is lost
@@ -41,6 +42,8 @@ class World:
     device: torch.device
     peers: tuple[Peer, ...] = ()
     """All processes, by rank; empty in a run of a single process."""
+    threads: Threads = ONE_THREAD
+    """With how many threads PyTorch begins to compute on this process's cores."""
 
     @property
     def is_main(self) -> bool:
@@ -51,6 +54,16 @@ class World:
     def cores(self) -> int:
         """The number of CPU cores that are this process's share of its machine."""
         return max(1, usable_cores() // self.local_size)
+
+    def use_threads(self, recorded: int) -> bool:
+        """Compute with as many threads as an earlier start of the run, for the same bits; False if not.
+
+        Not with more than there are cores, nor with 0, which is not recorded, nor with others than are fixed.
+        """
+        if self.threads.is_fixed or not 0 < recorded <= self.cores:
+            return False
+        torch.set_num_threads(recorded)
+        return True
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum over all processes, on every process."""
@@ -146,11 +159,13 @@ def is_lost_connection(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def join_world() -> Iterator[World]:
+def join_world(began: CoreTimes | None = None) -> Iterator[World]:
     """Join the world that RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe, for a `with`.
 
     Several processes meet at MASTER_ADDR:MASTER_PORT and use NCCL on GPUs, gloo on CPUs. Without these
-    variables the world is this process alone. Raises `LostRankError` if another process is lost meanwhile.
+    variables the world is this process alone, and if it computes on a CPU, its threads make room for what
+    other processes have computed since it `began`. Raises `LostRankError` if another process is lost
+    meanwhile.
     """
     rank = int(os.environ.get("RANK", "0"))
     size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -161,7 +176,8 @@ def join_world() -> Iterator[World]:
     world = World(rank, size, local_rank, local_size, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    torch.set_num_threads(world.cores)
+    world = replace(world, threads=_threads_of(world, began))
+    torch.set_num_threads(world.threads.count)
     if size == 1:
         yield world
         return
@@ -184,6 +200,12 @@ def join_world() -> Iterator[World]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _threads_of(world: World, began: CoreTimes | None) -> Threads:
+    if world.size > 1 or world.device.type != "cpu":
+        return Threads(world.cores, "this process's share of the cores", is_fixed=True)
+    return fixed_threads(os.environ) or choose_threads(world.cores, began, CoreTimes.now())
 
 
 def _not_met(world: World, error: Exception) -> LostRankError | SystemExit:

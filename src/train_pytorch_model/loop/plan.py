@@ -178,6 +178,7 @@ def describe(plan: Plan) -> dict[str, str]:
     readers = num_readers(world)
     threads = counted(world.cores, "thread", "threads")
     decoding = f"{readers} processes for loading images" if readers else f"{threads} for decoding"
+    computing = {"Threads": f"{world.threads.count}, {world.threads.reason}"}
     return {
         "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories{known}",
         "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
@@ -192,6 +193,7 @@ def describe(plan: Plan) -> dict[str, str]:
         **statistics,
         "Precision": str(plan.precision),
         "Device": f"{world.device.type}, {decoding}",
+        **(computing if world.device.type == "cpu" else {}),
         "Decoding": plan.cache.summary,
         **({"Features": _features(plan)} if recipe.freeze_backbone else {}),
     }

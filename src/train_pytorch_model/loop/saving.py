@@ -21,7 +21,7 @@ from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests
 from train_pytorch_model.words.errors import TrainingError
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.wording import counted, parameter
 
 EVERY_S = 300.0
 MAX_ROLLBACKS = 3
@@ -88,6 +88,9 @@ class Saver:
         restore(self._engine, self._state, snapshot)
         self._good = take_snapshot(self._engine, self._state)
         before = snapshot.values["environment"]
+        threads = int(before.get("threads", 0))
+        if self._world.use_threads(threads) and threads != self._world.threads.count:
+            logger.info(f"It goes on with {counted(threads, 'thread', 'threads')}, as when it was stopped.")
         for name, value in self._engine.plan.bit_context().items():
             if before.get(name) != value:
                 logger.warning(

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
@@ -165,7 +166,8 @@ class State:
         step = progress.epoch * self._plan.steps_per_epoch
         metrics = documented_metrics(trained, validated)
         progress.history.append({"epoch": progress.epoch, "step": step, **metrics})
-        progress.times.append(EpochTimes(progress.elapsed_s, progress.waited_s, progress.validation_s))
+        durations = progress.elapsed_s, progress.waited_s, progress.validation_s
+        progress.times.append(EpochTimes(*durations, threads=torch.get_num_threads()))
         progress.epoch += 1
         progress.images_done = progress.steps_done = 0
         progress.elapsed_s = progress.waited_s = progress.validation_s = 0.0

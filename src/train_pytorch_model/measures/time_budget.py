@@ -8,13 +8,15 @@ LIMITING_FRACTION = 0.2  # of the training time spent waiting; below it, faster 
 
 @dataclass(frozen=True)
 class EpochTimes:
-    """Durations of an epoch in the main process, in seconds."""
+    """Durations of an epoch in the main process, in seconds, and its threads."""
 
     training_s: float
     """From the first training batch to the last, including waiting for images."""
     waiting_s: float
     """The part of it spent waiting for images to be read and decoded."""
     validation_s: float
+    threads: int = 0
+    """With how many PyTorch computed at its end; 0 if an earlier version has not recorded it."""
 
 
 @dataclass(frozen=True)

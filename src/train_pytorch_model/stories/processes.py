@@ -13,6 +13,7 @@ from train_pytorch_model.distributed.launcher import start_workers
 from train_pytorch_model.distributed.world import World, join_world
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.machine.cores import CoreTimes
 from train_pytorch_model.machine.launch import LAUNCHER, Worker, decide
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.machine.priority import short_switch_interval
@@ -26,12 +27,13 @@ def run_story(
     opened: T | None,
     arguments: Sequence[str],
     options: Mapping[str, str],
+    began: CoreTimes | None,
 ) -> None:
     """Run a story on its inputs, or start one worker per GPU with `arguments`, the verb first.
 
     The inputs are already `opened` in a process that no launcher has started; otherwise the first rank of
-    each host opens them. All ranks must have the same `options`. If workers fail, this process exits with
-    their status. Raises `LaunchError`, and whatever the story raises.
+    each host opens them. All ranks must have the same `options`; this process `began` then. If workers fail,
+    it exits with their status. Raises `LaunchError`, and whatever the story raises.
     """
     part = decide(os.environ, torch.cuda.device_count())
     if part.note:
@@ -39,7 +41,7 @@ def run_story(
     if LAUNCHER in os.environ:  # which needs no file with this process's error, and fails if /tmp is full
         os.environ.pop("TORCHELASTIC_ERROR_FILE", None)
     if isinstance(part, Worker):
-        _work(part, story, open_inputs, opened, options)
+        _work(part, story, open_inputs, opened, options, began)
     elif opened is not None or open_inputs() is not None:
         logger.info(part.torchrun_line(arguments))
         if status := start_workers(part, arguments):
@@ -53,13 +55,14 @@ def _work(
     open_inputs: Callable[[], T | None],
     opened: T | None,
     options: Mapping[str, str],
+    began: CoreTimes | None,
 ) -> None:
     keep_freed_memory()
     if worker.warning:
         logger.warning(worker.warning)
     if worker.size > 1:
         os.environ.update(worker.variables())
-    with short_switch_interval(), join_world() as world:
+    with short_switch_interval(), join_world(began) as world:
         inputs = open_together(open_inputs, options, world) if world.size > 1 else opened
         if inputs is not None:
             story(inputs, world)

@@ -20,6 +20,7 @@ from train_pytorch_model.loop.epoch import train_epoch, validate
 from train_pytorch_model.loop.plan import Plan, describe, make_plan, warnings_of
 from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, NotFiniteError, Saver
 from train_pytorch_model.loop.state import EpochReport, State
+from train_pytorch_model.loop.thread_watch import ThreadWatch
 from train_pytorch_model.loop.view import epoch_view
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar, summary
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
@@ -85,6 +86,7 @@ def train_epochs(
             paragraph(progress_of(state), "Resumed")
             for record in state.progress.history:
                 tracker.log(record)
+        threads = ThreadWatch(plan.world)
         while not state.is_over:
             try:
                 left = batches.training(state)
@@ -92,6 +94,7 @@ def train_epochs(
                     for done in train_epoch(engine, state, left):
                         saver.after_step(done.loss_sum)
                         view.show(done)
+                        threads.after_step()
                 saver.after_training()
                 left = batches.validation(state)
                 with progress_bar(len(left), "Validation") as bar:
