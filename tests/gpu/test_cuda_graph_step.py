@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from tests.logs import warnings_in
 from tests.painting import paint_folders
 from tests.trainings import Training, start_training
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import HashStore
 from torch.optim import SGD
 
 from train_pytorch_model.data.cutmix import with_cutmix
@@ -21,12 +23,12 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop import cuda_graph_step
 from train_pytorch_model.loop.batches import open_batches
-from train_pytorch_model.loop.cuda_graph_step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep
+from train_pytorch_model.loop.cuda_graph_step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep
 from train_pytorch_model.loop.margins import UNIT
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER, make_optimizer
 from train_pytorch_model.loop.precision import choose_precision
-from train_pytorch_model.loop.step import TrainStep
+from train_pytorch_model.loop.step import FlatGradients, TrainStep
 from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
 from train_pytorch_model.words.config import TrainConfig
 
@@ -111,11 +113,30 @@ def test_replayed_steps_compute_the_same_as_eager_ones(
     expected = trained(plain, plain.model, SIZES, cutmix=cutmix)
     found = trained(captured, wrapped.model, SIZES, cutmix=cutmix)
     assert len(captured._captured) == 2
-    assert captured._taken == {8: WARMUP_STEPS, 7: WARMUP_STEPS}
+    assert captured._taken == {(8, 8): WARMUP_STEPS, (7, 7): WARMUP_STEPS}
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3, msg=name)
     assert found["sums"][3] == sum(SIZES)
     assert torch.equal(found["network.1.running_mean"].cpu(), torch.zeros(8)) is keeps_statistics
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_gradients_are_averaged_by_nccl_between_two_graphs(precision: str) -> None:
+    """A single rank: the mean over it is what an eager step computes."""
+    plain, wrapped = make_step(precision), make_step(precision)
+    device = wrapped.world.device
+    dist.init_process_group("nccl", store=HashStore(), rank=0, world_size=1, device_id=device)
+    try:
+        expected = trained(plain, plain.model, SIZES)
+        step = replace(wrapped, gradients=FlatGradients(wrapped.model.parameters()))
+        wrapped.world.share_(step.model)
+        captured = CudaGraphStep(step, lambda _: None)
+        found = trained(captured, step.model, SIZES)
+    finally:
+        dist.destroy_process_group()
+    assert [len(each.graphs) for each in captured._captured.values()] == [2, 2]
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3, msg=name)
 
 
 def test_replayed_steps_continue_from_a_restored_state() -> None:
@@ -203,12 +224,11 @@ def test_long_trainings_are_compiled_once_per_size_and_captured_again() -> None:
 
     captured = CudaGraphStep(step, compiled)
     captured.steps_left = 1 << 40
-    trained(captured, step.model, [8] * (WARMUP_STEPS + TIMED_STEPS + 1))
-    torch.cuda.synchronize()
+    trained(captured, step.model, [8] * DECIDED_AT)
     trained(captured, step.model, [8, 7, 6] * 10)
     assert asked == [8, 7]
     assert isinstance(captured._steps[8].model, Compiled)
-    assert set(captured._captured) == {8, 7, 6}
+    assert set(captured._captured) == {(8, 8), (7, 7), (6, 6)}
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -125,6 +125,16 @@ class World:
         before = enumerate(self.peers[: self.rank])
         return not any(peer.host == here and rank not in self.failures for rank, peer in before)
 
+    def average_(self, values: Tensor) -> None:
+        """Replace values by their mean over all processes, in place, without waiting for the device."""
+        dist.all_reduce(values)
+        values.div_(self.size)
+
+    def share_(self, network: nn.Module) -> None:
+        """Replace the weights and statistics of all processes by rank 0's, in place."""
+        for tensor in network.state_dict().values():
+            dist.broadcast(tensor, 0)
+
     def barrier(self) -> None:
         """Wait until all processes have reached this point."""
         if self.size > 1:

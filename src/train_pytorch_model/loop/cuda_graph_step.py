@@ -4,6 +4,10 @@ A GPU runs the operations of a small batch faster than Python can launch them: w
 of 224 px, an H100 was busy for a fifth of each step. So a step is captured in a CUDA graph after a few eager
 steps and replayed from then on, which takes 0.1 ms of CPU time instead of 25.
 
+With several GPUs there are two graphs, one up to the gradients and one for the update of the weights; in
+between the processes average all gradients at once, by a launch of its own. So a process whose step cannot be
+replayed takes part as well. DistributedDataParallel would average while it computes, but runs eagerly.
+
 The remaining training time is then known. If it is long, PyTorch compiles the network, which takes a minute
 or two and saves a quarter of every step, and the step is captured again; if that fails, it stays uncompiled.
 """
@@ -23,6 +27,7 @@ from train_pytorch_model.loop.step import StepOutput, TrainStep
 WARMUP_STEPS = 3  # per batch size, before capture: libraries choose algorithms and allocate memory
 MAX_MEMORY_FRACTION = 0.4  # of the device: a graph's memory is not available to eager steps
 TIMED_STEPS = 10
+DECIDED_AT = WARMUP_STEPS + 2 * TIMED_STEPS  # the step on images of a size at which compiling is decided
 COMPILING_PAYS_S = 15 * 60.0  # of training left: saves about four minutes and takes two to compile
 MAX_COMPILED = 2  # batch sizes: an epoch has two; after unreadable images, the next has others
 
@@ -41,9 +46,10 @@ def can_be_captured(network: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class _CapturedStep:
-    """A captured step for one batch size, with its static inputs and output."""
+    """A captured step for one kind of batch, with its static inputs and output."""
 
-    graph: torch.cuda.CUDAGraph
+    graphs: Sequence[torch.cuda.CUDAGraph]
+    """The whole step; of several processes, its gradients and its update."""
     images: Tensor
     """(B, 3, H, W), uint8, channels last."""
     targets: Tensor
@@ -52,7 +58,7 @@ class _CapturedStep:
 
 
 class CudaGraphStep:
-    """A `TrainStep` in a CUDA graph, with the same results; for runs of a single process.
+    """A `TrainStep` in CUDA graphs, with the same results.
 
     Steps on whole batches are captured; rare ones, such as batches with unreadable images, run eagerly.
     Weights, momentum, statistics and sums must keep their addresses.
@@ -71,14 +77,17 @@ class CudaGraphStep:
         self._lr = torch.zeros((), device=device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._image_size = torch.Size()
-        """(H, W) of the current images; steps on them are keyed by batch size."""
-        self._taken: Counter[int] = Counter()
-        self._captured: dict[int, _CapturedStep] = {}
+        """(H, W) of the current images; steps on them are keyed by their numbers of images, here and in all
+        processes."""
+        self._num_steps = 0
+        """On images of this size; the same in all processes."""
+        self._taken: Counter[tuple[int, int]] = Counter()
+        self._captured: dict[tuple[int, int], _CapturedStep] = {}
         self._can_capture = can_be_captured(step.model)
         self._can_compile, self._is_long = True, False
-        self._steps: dict[int, TrainStep] = {}  # the compiled ones
-        self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] | None = []
-        """Start and end of the first steps after warmup; None once they have been evaluated."""
+        self._steps: dict[int, TrainStep] = {}  # the compiled ones, by batch size
+        self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        """Start and end of the first steps after warmup."""
         torch.cuda.reset_peak_memory_stats(device)  # of trials with larger batches
 
     def __call__(self, batch: Batch, lr: float, sums: Sums) -> StepOutput:
@@ -86,22 +95,25 @@ class CudaGraphStep:
         self._lr.fill_(lr)
         if batch.images.shape[2:] != self._image_size:
             self._reset_for(batch.images.shape[2:])
-        size = len(batch.targets)
-        if size != batch.global_count:
+        self._num_steps += 1
+        if self._num_steps == DECIDED_AT:
+            self._decide_to_compile()
+        size, kind = len(batch.targets), _kind_of(batch)
+        if size < batch.global_count // self._step.world.size:
             return self._compute(self._step, batch, sums)
-        if self._taken[size] >= WARMUP_STEPS and size not in self._captured:
+        if self._taken[kind] >= WARMUP_STEPS and kind not in self._captured:
             self._prepare(batch, sums)
-        if self._taken[size] < WARMUP_STEPS:
-            self._taken[size] += 1
+        if self._taken[kind] < WARMUP_STEPS:
+            self._taken[kind] += 1
             return self._compute(self._steps.get(size, self._step), batch, sums)
-        return self._take_timed(lambda: self._take(batch, sums))
+        return self._take_timed(batch, sums)
 
     def _reset_for(self, image_size: torch.Size) -> None:
         """Drop the steps on images of the previous size, which does not come back."""
         self._image_size = image_size
         self._taken.clear()
         self._steps.clear()
-        self._is_long, self._timed = False, []
+        self._is_long, self._timed, self._num_steps = False, [], 0
         self._drop_captured()
 
     def _drop_captured(self) -> None:
@@ -111,12 +123,16 @@ class CudaGraphStep:
 
     def _take(self, batch: Batch, sums: Sums) -> StepOutput:
         """Take a step after warmup: replay its graph if there is one."""
-        captured = self._captured.get(len(batch.targets))
+        captured = self._captured.get(_kind_of(batch))
         if captured is None:
             return self._compute(self._steps.get(len(batch.targets), self._step), batch, sums)
         captured.images.copy_(batch.images)
         captured.targets.copy_(batch.targets)
-        captured.graph.replay()
+        first, *rest = captured.graphs
+        first.replay()
+        for graph in rest:
+            self._step.average_gradients()
+            graph.replay()
         return captured.output
 
     def _compute(self, step: TrainStep, batch: Batch, sums: Sums) -> StepOutput:
@@ -130,55 +146,75 @@ class CudaGraphStep:
 
     def _prepare(self, batch: Batch, sums: Sums) -> None:
         """Compile the step for this batch size if training is long; otherwise capture it."""
-        size = len(batch.targets)
+        size, kind = len(batch.targets), _kind_of(batch)
         if self._is_long and size not in self._steps and len(self._steps) < MAX_COMPILED:
             network = self._compiled(batch.images.shape)
             if network is None:
                 self._can_compile = self._is_long = False  # another size would fail as well
             else:
                 self._steps[size] = replace(self._step, model=network)
-                self._taken[size] = 0  # it warms up again
+                self._taken[kind] = 0  # it warms up again
                 return
         if self._can_capture:
             self._capture(batch, sums)
 
     def _capture(self, batch: Batch, sums: Sums) -> None:
-        """Capture the step for this batch size, without executing it, unless that takes too much memory.
+        """Capture the step for this kind of batch, without executing it, unless that takes too much memory.
 
         A capture that fails cannot be undone: it would leave PyTorch in capture mode. So memory is checked
         first.
         """
-        device, size = self._step.world.device, len(batch.targets)
+        device, step = self._step.world.device, self._steps.get(len(batch.targets), self._step)
         torch.cuda.empty_cache()  # as the capture does
         free, total = torch.cuda.mem_get_info(device)
         needed = torch.cuda.max_memory_allocated(device)
         if needed > min(free, MAX_MEMORY_FRACTION * total):
             self._can_capture = False
             return
-        graph = torch.cuda.CUDAGraph()
         static = replace(batch, images=batch.images.clone(), targets=batch.targets.clone())
         # One memory pool for all graphs: nothing in it is needed from one step to the next.
-        pool = next((captured.graph.pool() for captured in self._captured.values()), None)
-        with torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local"):
-            output = self._steps.get(size, self._step)(static, self._lr, sums)
-        self._captured[size] = _CapturedStep(graph, static.images, static.targets, output)
+        other = next((captured.graphs[0] for captured in self._captured.values()), None)
+        with self._capturing(first := torch.cuda.CUDAGraph(), other):
+            output = step.compute_gradients(static, sums)
+            if not step.gradients:
+                step.update(self._lr)
+        graphs = [first]
+        if step.gradients:
+            with self._capturing(last := torch.cuda.CUDAGraph(), first):
+                step.update(self._lr)
+            graphs.append(last)
+        self._captured[_kind_of(batch)] = _CapturedStep(graphs, static.images, static.targets, output)
 
-    def _take_timed(self, take: Callable[[], StepOutput]) -> StepOutput:
-        """Take a step; once the GPU has run the first ones, their times tell whether training is long."""
-        if self._timed is None:
-            return take()
-        if len(self._timed) < TIMED_STEPS:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            start.record()
-            output = take()
-            end.record()
-            self._timed.append((start, end))
-            return output
-        output = take()
-        if self._timed[-1][1].query():  # type: ignore[no-untyped-call]
-            step_s = statistics.median(start.elapsed_time(end) for start, end in self._timed) / 1e3
-            self._timed = None
-            if self._can_compile and step_s * self.steps_left >= COMPILING_PAYS_S:
-                self._is_long = True
-                self._drop_captured()
+    def _capturing(
+        self, graph: torch.cuda.CUDAGraph, shares: torch.cuda.CUDAGraph | None
+    ) -> torch.cuda.graph:
+        """The context in which a graph is captured; in the memory pool of the one that it `shares` with."""
+        pool = shares.pool() if shares else None
+        return torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")
+
+    def _take_timed(self, batch: Batch, sums: Sums) -> StepOutput:
+        """Take a step after warmup, and time the first ones."""
+        if len(self._timed) == TIMED_STEPS:
+            return self._take(batch, sums)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        output = self._take(batch, sums)
+        end.record()
+        self._timed.append((start, end))
         return output
+
+    def _decide_to_compile(self) -> None:
+        """Compile from here on if the slowest process has long to train; collective."""
+        step_s = 0.0
+        if self._timed:
+            self._timed[-1][1].synchronize()  # ended some steps ago
+            step_s = statistics.median(start.elapsed_time(end) for start, end in self._timed) / 1e3
+        slowest = self._step.world.max(torch.tensor(step_s, device=self._step.world.device))
+        if self._can_compile and slowest.item() * self.steps_left >= COMPILING_PAYS_S:
+            self._is_long = True
+            self._drop_captured()
+
+
+def _kind_of(batch: Batch) -> tuple[int, int]:
+    """What a graph is captured for: the images of this process and of all, which scale the loss."""
+    return len(batch.targets), batch.global_count

@@ -13,11 +13,11 @@ from train_pytorch_model.data.cutmix import with_cutmix
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.normalization import Normalize
-from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep
+from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep, can_be_captured
 from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
 from train_pytorch_model.loop.optimizer import make_loss, make_optimizer
 from train_pytorch_model.loop.plan import Plan
-from train_pytorch_model.loop.step import Step, TrainStep
+from train_pytorch_model.loop.step import FlatGradients, Step, TrainStep
 from train_pytorch_model.loop.trials import Trials
 from train_pytorch_model.networks.batch_norms import (
     raise_momentum,
@@ -117,12 +117,23 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
         model = OnFrozenBackbone(model, network.get_submodule(plan.head))
     optimizer, scaler = make_optimizer(network, factors), plan.precision.scaler(world.device)
 
-    # The step. DDP broadcasts rank 0's weights; trials leave the network as it was.
+    # The step. All processes begin with rank 0's weights; trials leave the network as it was.
     trials = Trials(model, network, optimizer, inputs.training_framing, plan.precision, world)
-    replicated = world.replicate(model)
     micro_batch = trials.fitting_micro_batch(config.batch_size, fitted, plan.min_local_batch)
+    is_replayed = world.device.type == "cuda" and micro_batch is None and not plan.cache.views
+    trained: nn.Module = model
+    gradients: FlatGradients | None = None
+    if world.size > 1:
+        if is_replayed and can_be_captured(model):
+            gradients = FlatGradients(each for each in network.parameters() if each.requires_grad)
+        is_replayed = gradients is not None and trials.average_soon(gradients, config.batch_size)
+        if is_replayed:
+            world.share_(model)
+        else:
+            trained, gradients = world.replicate(model), None
+            trials.settle_buckets(trained, plan.min_local_batch)
     step = TrainStep(
-        model=replicated,
+        model=trained,
         optimizer=optimizer,
         scaler=scaler,
         loss_sum=make_loss(inputs, world),
@@ -130,12 +141,9 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
         world=world,
         micro_batch=micro_batch,
         min_local_batch=plan.min_local_batch,
+        gradients=gradients,
     )
-    take_step: Step = step
-    if world.size > 1:
-        trials.settle_buckets(replicated, plan.min_local_batch)
-    elif world.device.type == "cuda" and micro_batch is None and not plan.cache.views:
-        take_step = CudaGraphStep(step, trials.compiled)
+    take_step: Step = CudaGraphStep(step, trials.compiled) if is_replayed else step
     head, body = _lr_factors(network, plan.head, factors)
     return Engine(
         plan=replace(plan, head_lr_factor=head, body_lr_factor=body, micro_batch=micro_batch),

@@ -1,6 +1,7 @@
 """One training step: an optimizer update on one batch, with all options decided beforehand."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,12 +35,33 @@ class Step(Protocol):
         """Take the step, without waiting for the device."""
 
 
+class FlatGradients:
+    """All gradients in one float32 tensor, which several processes average at once, where it stays."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Gradients have the memory format of the parameters, which are dense."""
+        self._parameters = list(parameters)
+        sizes = [parameter.numel() for parameter in self._parameters]
+        self.values = torch.zeros(sum(sizes), device=self._parameters[0].device)
+        """(N,), of all parameters, one after the other."""
+        self._gradients = [
+            part.as_strided(parameter.shape, parameter.stride())
+            for part, parameter in zip(torch.split(self.values, sizes), self._parameters, strict=True)
+        ]
+
+    def clear(self) -> None:
+        """Let the next backward pass add its gradients here, to zeros."""
+        self.values.zero_()
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+
+
 @dataclass(frozen=True)
 class TrainStep:
     """A step, computed operation by operation."""
 
     model: nn.Module
-    """uint8 images (B, 3, H, W) → logits (B, C); averages its gradients over the processes."""
+    """uint8 images (B, 3, H, W) → logits (B, C); in DDP, averages its gradients over the processes."""
     optimizer: Optimizer
     scaler: GradScaler
     """Scales the loss; disabled unless the precision is float16."""
@@ -51,14 +73,24 @@ class TrainStep:
     min_local_batch: int = 1
     """The fewest images that batch norm can work on: a smaller local batch is skipped, and a micro-batch may
     exceed `micro_batch` so that no other gets fewer."""
+    gradients: FlatGradients | None = None
+    """Where the gradients of several processes are averaged, if the model is not in DDP."""
 
     def __call__(self, batch: Batch, lr: float | Tensor, sums: Sums) -> StepOutput:
         """Take the step, without waiting for the device."""
+        output = self.compute_gradients(batch, sums)
+        self.average_gradients()
+        self.update(lr)
+        return output
+
+    def compute_gradients(self, batch: Batch, sums: Sums) -> StepOutput:
+        """Compute the gradients of this process's images; in DDP, their mean over the processes."""
+        if self.gradients:
+            self.gradients.clear()
         # Unreadable images may leave a batch too small; the rest of it is trained in the next epoch.
         taken = len(batch.targets) if len(batch.targets) >= self.min_local_batch else 0
         images = batch.images[:taken].to(self.world.device, non_blocking=True)  # (B, 3, H, W)
         targets = batch.targets[:taken].to(self.world.device, non_blocking=True)  # (B,)
-        set_learning_rate(self.optimizer, lr)
         num_parts = self._num_parts(len(images))
         total = torch.zeros((), device=self.world.device)
         margins = []
@@ -74,10 +106,19 @@ class TrainStep:
             sums.add(loss_sum, logits, some_targets)
             total += loss_sum.detach()
             margins.append(margins_of(logits, some_targets))
+        return StepOutput(total, torch.cat(margins, dim=1))
+
+    def average_gradients(self) -> None:
+        """Average the gradients over the processes, unless DDP has done so."""
+        if self.gradients:
+            self.world.average_(self.gradients.values)
+
+    def update(self, lr: float | Tensor) -> None:
+        """Update the weights."""
+        set_learning_rate(self.optimizer, lr)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        return StepOutput(total, torch.cat(margins, dim=1))
 
     def _num_parts(self, num_images: int) -> int:
         if self.micro_batch is None:

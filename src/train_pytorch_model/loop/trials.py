@@ -1,6 +1,7 @@
 """Trial passes that leave the network unchanged: to find what fits, to compile, and to settle DDP buckets."""
 
 import math
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +15,11 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.loop.memory_probe import largest_that_fits
 from train_pytorch_model.loop.precision import Precision
+from train_pytorch_model.loop.step import FlatGradients
 from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.networks.batch_norms import set_training_mode
+
+MAX_AVERAGING = 0.1  # of the time of an eager pass; replaying and compiling save more
 
 
 class Trials:
@@ -61,6 +65,33 @@ class Trials:
         with self._restoring():
             for _ in range(2):
                 self._pass(replicated, num_images)
+
+    def average_soon(self, gradients: FlatGradients, num_images: int) -> bool:
+        """Whether averaging all gradients at once takes little beside computing them; collective, on GPUs.
+
+        DDP averages while it computes, which is better over a slow network.
+        """
+        device, world = self._world.device, self._world
+        with self._restoring():
+            for _ in range(2):  # the first time, libraries choose algorithms and connect
+                torch.cuda.synchronize(device)
+                started_at = time.perf_counter()
+                self._pass(self._model, num_images)
+                torch.cuda.synchronize(device)
+                computed_s = time.perf_counter() - started_at
+                world.average_(gradients.values)  # all processes have arrived
+                torch.cuda.synchronize(device)
+                started_at = time.perf_counter()
+                world.average_(gradients.values)
+                torch.cuda.synchronize(device)
+                averaged_s = time.perf_counter() - started_at
+        computed_s, averaged_s = world.max(torch.tensor([computed_s, averaged_s], device=device)).tolist()
+        is_soon = bool(averaged_s <= MAX_AVERAGING * computed_s)
+        how = "at once, between CUDA graphs" if is_soon else "while they are computed, by eager steps"
+        paragraph(
+            f"{how}: all take {1e3 * averaged_s:.1f} ms, computing {1e3 * computed_s:.1f} ms", "Averaging"
+        )
+        return is_soon
 
     def compiled(self, shape: Sequence[int]) -> nn.Module | None:
         """The model, compiled for steps on images (B, 3, H, W) of a shape; None if that fails."""
