@@ -5,18 +5,29 @@ long ones on random crops, which have their own row. The other programs train at
 does in one more row.
 """
 
+import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from tests.benchmarks.timing import Measure, arguments, measure_in_turn, paint_photos, run_json, show
+from tests.benchmarks.timing import (
+    AVX2_ONLY,
+    Measure,
+    arguments,
+    count_images,
+    measure_in_turn,
+    paint_photos,
+    run_json,
+    show,
+)
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.recipe import PrecisionName, Recipe
 
 CONTENDERS = Path(__file__).with_name("contenders")
 
@@ -29,10 +40,16 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--timm-python", type=Path, help="a Python that has timm; else timm is left out")
+    parser.add_argument("--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16")
     chosen = parser.parse_args()
+    precision: PrecisionName = "auto"
+    if chosen.avx2:
+        os.environ |= AVX2_ONLY  # which all contenders inherit
+        precision = "float32"
     with tempfile.TemporaryDirectory() as folder:
         images = chosen.images or paint_photos(Path(folder) / "images", 60)
-        recipe = Recipe(image_size=chosen.image_size)
+        recipe = Recipe(image_size=chosen.image_size, precision=precision)
+        trained = count_images(images) * chosen.epochs
 
         def program(name: str, recipe: Recipe) -> tuple[object, ...]:
             untrained = Path(folder) / name
@@ -45,34 +62,44 @@ def main() -> None:
         in_crops = program("in crops", replace(recipe, augmentation="random-resized-crop"))
         peer = (images, chosen.architecture, chosen.image_size, chosen.batch_size, chosen.epochs)
         contenders: dict[str, Measure] = {
-            "plain float32 script": lambda: _measure(sys.executable, CONTENDERS / "plain.py", *peer)
+            "plain float32 script": lambda: _measure(trained, sys.executable, CONTENDERS / "plain.py", *peer)
         }
         if chosen.timm_python:
             timm = (chosen.timm_python, CONTENDERS / "timm_best.py", *peer)
             if torch.cuda.is_available():
                 name = "timm, bfloat16, channels last, prefetcher"
-                contenders[name] = lambda: _measure(*timm)
-                contenders[f"{name}, compiled"] = lambda: _measure(*timm, "--compile")
+                contenders[name] = lambda: _measure(trained, *timm)
+                contenders[f"{name}, compiled"] = lambda: _measure(trained, *timm, "--compile")
             else:
-                contenders["timm, bfloat16, channels last"] = lambda: _measure(*timm)
-        contenders["this program, trained at the full size"] = lambda: _measure(*full_size)
-        contenders["this program, in crops, as in 12 epochs"] = lambda: _measure(*in_crops)
-        contenders["this program"] = lambda: _measure(*own)
-        contenders["this program, without images"] = lambda: _rates(*own, "--synthetic")
+                own_dtype = ("--float32",) if chosen.avx2 else ()
+                name = "timm, float32, channels last" if chosen.avx2 else "timm, bfloat16, channels last"
+                contenders[name] = lambda: _measure(trained, *timm, *own_dtype)
+        contenders["this program, trained at the full size"] = lambda: _measure(trained, *full_size)
+        contenders["this program, in crops, as in 12 epochs"] = lambda: _measure(trained, *in_crops)
+        contenders["this program"] = lambda: _measure(trained, *own)
+        contenders["this program, without images"] = lambda: _rates(
+            run_json(*map(str, (*own, "--synthetic")))
+        )
         show(measure_in_turn(contenders, chosen.repeats))
     if not chosen.timm_python:
         print("\ntimm was left out: name a Python that has it with --timm-python.")
 
 
-def _measure(*command: object) -> dict[str, float]:
-    """Return rates and wall time of a command; this program's includes checkpoints, metrics and the model."""
+def _measure(trained: int, *command: object) -> dict[str, float]:
+    """Return rates, wall and CPU time of a command, which trains on `trained` images over all epochs.
+
+    The times are of the whole run; this program's includes checkpoints, metrics and the model.
+    """
     started_at = time.perf_counter()
-    rates = _rates(*command)
-    return {**rates, "whole run, s": time.perf_counter() - started_at}
-
-
-def _rates(*command: object) -> dict[str, float]:
     found = run_json(*map(str, command))
+    return {
+        **_rates(found),
+        "whole run, s": time.perf_counter() - started_at,
+        "whole run, CPU seconds per trained image": found["cpu_s"] / trained,
+    }
+
+
+def _rates(found: Mapping[str, float]) -> dict[str, float]:
     rates: list[float] = found["rates"]  # type: ignore[assignment]  # a list, not a number
     later = rates[1:] or rates
     return {"images/s, first epoch": rates[0], "images/s, later epochs": statistics.harmonic_mean(later)}

@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -15,6 +17,9 @@ from PIL import Image
 from train_pytorch_model.machine.cores import usable_cores
 
 ROOT = Path(__file__).parents[2]
+FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")  # of a processor, that decide about speed
+# Without the features of newer processors, libraries compute as on one that has only AVX2.
+AVX2_ONLY = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 Measure = Callable[[], Mapping[str, float]]
 """One run of a contender: name of a measurement → value."""
@@ -52,29 +57,46 @@ def show(found: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
 
 
 def machine() -> str:
-    """Describe the machine: usable cores, processor, GPUs, and the versions that matter."""
+    """Describe the machine: usable cores, processor and its features, GPUs, and the versions that matter."""
     import torch
     import torchvision
 
-    model = platform.processor() or platform.machine()
+    model, features = platform.processor() or platform.machine(), []
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].partition(": ")[2] if names else model
+        known = dict(re.findall(r"^(model name|flags)\s*: (.*)$", cpuinfo.read_text(), re.MULTILINE))
+        model = known.get("model name", model)
+        features = [flag for flag in FEATURES if flag in known.get("flags", "").split()]
+    if os.environ.items() >= AVX2_ONLY.items():
+        features = ["of its features only avx2"]
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return (
-        f"{usable_cores()} cores of {model}, {', '.join(gpus) or 'no GPU'}, Python"
+        f"{usable_cores()} cores of {model} ({' '.join(features)}), {', '.join(gpus) or 'no GPU'}, Python"
         f" {platform.python_version()}, torch {torch.__version__}, torchvision {torchvision.__version__}"
     )
 
 
-def run_json(*command: str | Path) -> dict[str, float]:
-    """Run a program and return the JSON object on its last line of output; exit if it fails."""
-    ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, cwd=ROOT)
+def run_json(*command: str | Path, env: Mapping[str, str] | None = None) -> dict[str, float]:
+    """Run a program and return the JSON object on its last line of output; exit if it fails.
+
+    `cpu_s` is what all its processes have computed, in seconds; `env` is added to the environment.
+    """
+    before = os.times()
+    given = os.environ | (env or {})
+    ended = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, cwd=ROOT, env=given
+    )
+    after = os.times()
     if ended.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{ended.stderr}")
     found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
-    return found
+    computed_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return {"cpu_s": computed_s, **found}
+
+
+def count_images(folder: Path) -> int:
+    """Return how many files class folders have."""
+    return sum(path.is_file() for path in folder.rglob("*"))
 
 
 def paint_photos(root: Path, per_category: int, size: tuple[int, int] = (500, 375)) -> Path:

@@ -17,6 +17,7 @@ from train_pytorch_model.__main__ import main
 from train_pytorch_model.distributed import world as distributed
 from train_pytorch_model.tracking import tracker as tracking
 
+THREADS = {"OMP_NUM_THREADS": "2"}  # for the same bits on any machine, however busy
 # Printed by every training on the folders of these tests, which hold four painted images per category.
 FEW_IMAGES = (
     "Warning: Training images per category: 4 on average, few to train from scratch. Pretrained weights need"
@@ -47,7 +48,7 @@ def run_program(*arguments: str | Path) -> Ended:
     status: str | int | None = 0
     with (
         patch.object(sys, "argv", ["train-pytorch-model", *map(str, arguments)]),
-        patch.dict(os.environ),  # a worker writes its rank there
+        patch.dict(os.environ, THREADS),  # a worker writes its rank there
         patch.object(tracking, "CLOSING_S", 600.0),  # the machine may be busy with other tests
         patch.object(distributed, "usable_cores", lambda: 1),  # which use the other cores
         redirect_stdout(stdout),
@@ -69,7 +70,9 @@ def run_program(*arguments: str | Path) -> Ended:
 
 def run_process(*command: str | Path) -> Ended:
     """Run a command in a separate process."""
-    ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, env=os.environ | THREADS
+    )
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 

@@ -1,8 +1,8 @@
-"""`timm_best.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--compile]`: timm's training at its fastest.
+"""`timm_best.py IMAGES ARCHITECTURE SIZE BATCH EPOCHS [--compile] [--float32]`: timm at its fastest.
 
 That is `train.py --amp --amp-dtype bfloat16 --channels-last --opt sgd` with one worker per usable core:
-`--no-prefetcher` on a CPU, `--pin-mem` on a GPU, and `--torchcompile` on request. The loss is read only at
-the end of an epoch, as reading it waits for a GPU. Run it with a Python that has timm.
+`--no-prefetcher` on a CPU, `--pin-mem` on a GPU; on request `--torchcompile`, or float32 for `--amp`. The
+loss is read only at the end of an epoch, as reading it waits for a GPU. Run it with a Python that has timm.
 """
 
 import json
@@ -20,7 +20,7 @@ from torch import nn
 
 def main() -> None:
     """Train and validate; print images per second of each training epoch as JSON."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--compile"]
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     images, architecture, *numbers = arguments
     size, batch_size, epochs = map(int, numbers)
     workers = len(os.sched_getaffinity(0))
@@ -54,13 +54,14 @@ def main() -> None:
     if "--compile" in sys.argv:
         model = torch.compile(model)
     loss_function = nn.CrossEntropyLoss()
+    mixed = torch.autocast(device.type, torch.bfloat16, enabled="--float32" not in sys.argv)
     rates = []
     for _ in range(epochs):
         model.train()
         epoch_started_at, count = time.perf_counter(), 0
         for pixels, targets in training:
             count += len(targets)
-            with torch.autocast(device.type, torch.bfloat16):
+            with mixed:
                 loss = loss_function(model(pixels.contiguous(memory_format=torch.channels_last)), targets)
             loss.backward()
             optimizer.step()
@@ -68,7 +69,7 @@ def main() -> None:
         loss.item()  # waits for all steps
         rates.append(count / (time.perf_counter() - epoch_started_at))
         model.eval()
-        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16):
+        with torch.inference_mode(), mixed:
             for pixels, targets in validation:
                 loss_function(model(pixels.contiguous(memory_format=torch.channels_last)), targets).item()
     print(json.dumps({"rates": rates}))
