@@ -54,6 +54,23 @@ def test_nothing_heavy_is_loaded_for_help_or_a_refusal(
     assert len(modules) < MAX_MODULES
 
 
+BUILT = """
+import sys
+from train_pytorch_model.image_classifier.architectures import build
+network = build("resnet18", False, 3)
+assert "torch._dynamo" not in sys.modules
+import torch._dynamo.utils
+from torchvision.ops import roi_align
+assert sys.modules[roi_align.__module__].is_compile_supported("cpu") is (
+    torch._dynamo.utils.is_compile_supported("cpu")
+)
+"""
+
+
+def test_a_network_is_built_without_the_compiler_which_can_still_be_loaded() -> None:
+    subprocess.run([sys.executable, "-c", BUILT], check=True)
+
+
 INTERRUPTED = """
 import os, runpy, signal, sys
 

@@ -7,9 +7,12 @@ table can run.
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -141,14 +144,36 @@ def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
     """
     if is_of_timm(architecture):
         return _build_with_timm(architecture, num_classes)
-    import torchvision.models  # takes 3 s: not for callers that only need the names
-
     family = FAMILY_OF[architecture]
     options = {family.option: option} if family.option else {}
-    network: nn.Module = torchvision.models.get_model(
+    network: nn.Module = _torchvision_models().get_model(
         architecture, weights=None, num_classes=num_classes, **options
     )
     return network
+
+
+def _torchvision_models() -> ModuleType:
+    """torchvision's models, which take a second to load: not for callers that only need the names.
+
+    And a second more with PyTorch's compiler, of which their detection operators want a single function: they
+    get one that loads the compiler when it is called.
+    """
+    models, compiler = "torchvision.models", "torch._dynamo.utils"
+    if models in sys.modules or compiler in sys.modules:
+        return importlib.import_module(models)
+    stand_in = ModuleType(compiler)
+    stand_in.is_compile_supported = lambda device: (  # type: ignore[attr-defined]
+        importlib.import_module(compiler).is_compile_supported(device)
+    )
+    sys.modules[compiler] = stand_in
+    try:
+        return importlib.import_module(models)
+    except ImportError:  # a version that wants more of it
+        del sys.modules[compiler]
+        return importlib.import_module(models)
+    finally:
+        if sys.modules.get(compiler) is stand_in:
+            del sys.modules[compiler]
 
 
 def head_of(architecture: str, network: nn.Module) -> str:
