@@ -10,6 +10,8 @@ from pathlib import Path
 from tests.benchmarks.timing import ROOT, arguments, measure_in_turn, paint_photos, show
 from train_pytorch_model.commands.init_model import InitModel
 
+BUILD = "from train_pytorch_model.image_classifier.architectures import build; build('resnet18', False, 2)"
+
 
 def main() -> None:
     """Print seconds until each."""
@@ -27,6 +29,8 @@ def main() -> None:
         ]
         train += ["--training-dataset", str(images), "--validation-dataset"]
         waits = {
+            "PyTorch imported": lambda: _seconds("-c", "import torch"),
+            "a network built": lambda: _seconds("-c", BUILD),
             "--help": lambda: _seconds_until("", ["--help"]),
             "train --help": lambda: _seconds_until("", ["train", "--help"]),
             "first line": lambda: _seconds_until("Train PyTorch Model", [*train, str(images)]),
@@ -35,6 +39,13 @@ def main() -> None:
             "the plan": lambda: _seconds_until("Model ", [*train, str(images)]),
         }
         show(measure_in_turn(waits, chosen.repeats))
+
+
+def _seconds(*arguments: str) -> Mapping[str, float]:
+    """Seconds that Python takes for something."""
+    started_at = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, cwd=ROOT)
+    return {"seconds": time.perf_counter() - started_at}
 
 
 def _seconds_until(line: str, command: list[str]) -> Mapping[str, float]:

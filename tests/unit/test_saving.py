@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 from tests.painting import paint_folders
 from tests.trainings import start_training
 
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop import saving
 from train_pytorch_model.loop.checkpoints.checkpoint import save_checkpoint
 from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, Saver
 from train_pytorch_model.machine.stop_requests import StopRequests
+from train_pytorch_model.machine.threads import Threads
 from train_pytorch_model.words.config import TrainConfig
 
 
@@ -59,3 +62,30 @@ def test_epochs_are_written_some_time_apart_and_the_last_one_always_is(
             if set(folder.glob("*")) != before:
                 saved.append(end)
     assert saved == written
+
+
+def test_a_run_goes_on_with_the_threads_with_which_it_was_stopped(
+    tmp_path: Path,
+    untrained_resnet18: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As it began beside a busy process, and the machine is quiet now."""
+    caplog.set_level("INFO")
+    images = paint_folders(tmp_path / "images", 2)
+    inputs = open_training_inputs(untrained_resnet18, images, images).with_flips(True)
+    set_threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", set_threads.append)
+    monkeypatch.setattr("train_pytorch_model.distributed.world.usable_cores", lambda: 4)
+    begun = World(0, 1, 0, 1, torch.device("cpu"), threads=Threads(4, "one for each core"))
+    for count in (3, 4):
+        training = start_training(TrainConfig(epochs=9), inputs, begun)
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
+        folder = tmp_path / f"checkpoints of {count} threads"
+        save = partial(save_checkpoint, folder)
+        with Saver(folder, EVERY_S, training.engine, training.state, StopRequests(), save) as saver:
+            saver.after_epoch()
+            saver.write(wait=True)
+            assert saver.resume()
+    assert set_threads == [3, 4]
+    assert caplog.messages == ["It goes on with 3 threads, as when it was stopped."]
