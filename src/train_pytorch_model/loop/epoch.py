@@ -98,7 +98,8 @@ def validate_best(engine: Engine, state: State, batches: Reading) -> Iterator[No
     For a run that was interrupted since that epoch: otherwise `state.results` still has them.
     """
     engine.network.load_state_dict(state.best.weights)
-    engine.world.use_threads(state.progress.times[state.best.epoch - 1].threads)
+    for times in state.progress.times[state.best.epoch - 1 : state.best.epoch]:
+        engine.world.use_threads(times.threads)  # for the bits of then
     rows = _Rows(engine)
     yield from _evaluate(engine, batches, rows)
     state.results[state.best.epoch] = rows.results(state, rows.rejected)

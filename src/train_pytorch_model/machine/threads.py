@@ -1,8 +1,8 @@
 """How many threads PyTorch computes with on a CPU: one for each core that other processes leave.
 
 Its threads wait for each other within every operation, so one that shares its core holds up all. Beside one
-busy process on two cores, two threads of a ResNet-18 reach half the rate of one thread; beside one that is
-busy half of the time, the same rate: `tests.benchmarks.busy_machine`.
+busy process on two cores, two threads of a ResNet-18 reach 0.4 to 0.7 of the rate of one thread; beside one
+that is busy half of the time, the same rate: `tests.benchmarks.busy_machine`.
 """
 
 import math
