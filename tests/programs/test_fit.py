@@ -67,12 +67,17 @@ def test_mistakes_are_refused(photographs: Path, tmp_path: Path) -> None:
     assert_refused(inside, 2, f"OutputDirectoryError: --output {photographs}/model is inside --folder")
 
 
-def test_an_archive_is_unpacked_once(photographs: Path, tmp_path: Path) -> None:
-    archive = shutil.make_archive(str(tmp_path / "flowers"), "zip", photographs)
+def test_an_archive_of_parts_is_unpacked_once(photographs: Path, tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        shutil.copytree(photographs, tmp_path / "parts" / part)
+    archive = shutil.make_archive(str(tmp_path / "flowers"), "zip", tmp_path / "parts")
+    shutil.rmtree(tmp_path / "parts")
     options = (*MODEL, "--epochs", "1", "--from-scratch", "--image-size", "16")
     first = run_program("fit", archive, *options)
     assert first.status == 0, first.stderr
-    assert f"30 images are now in {tmp_path}/flowers-images" in first.stdout
+    assert f"{archive} is now unpacked in {tmp_path}/flowers-images" in first.stdout
+    assert "images: 24 for training, 6 for validation, 30 for test" in first.stdout
+    assert (tmp_path / "flowers-images/train/red/0.png").exists()
     again = run_program("fit", archive, *options)
     assert (again.status, "already complete" in again.stdout) == (0, True)
     assert {path.name for path in tmp_path.iterdir()} == {"flowers-images", "flowers-model", "flowers.zip"}

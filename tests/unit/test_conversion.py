@@ -19,7 +19,7 @@ from tests.logs import warnings_in
 from tests.painting import encode, paint, paint_folders
 
 from train_pytorch_model.datasets import conversion
-from train_pytorch_model.datasets.conversion import convert, open_source
+from train_pytorch_model.datasets.conversion import Labels, convert, open_source
 from train_pytorch_model.formats.copying import AHEAD, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.machine.console import Bar
@@ -114,6 +114,27 @@ def test_a_list_gives_the_same_directory_as_the_folders(tmp_path: Path, through:
     # The original names in a list are relative to its own directory.
     of_list["images.lst"] = of_list["images.lst"].replace(b'"original": "in/', b'"original": "')
     assert of_folders == of_list
+
+
+@pytest.mark.parametrize("kind", [".zip", ".tgz"])
+@pytest.mark.parametrize("where", ["in the archive", "given"])
+def test_a_table_gives_the_categories_of_images_in_an_archive(tmp_path: Path, kind: str, where: str) -> None:
+    (photographs := tmp_path / "in/all/photographs").mkdir(parents=True)
+    data = {label: encode(paint(label, 0), "PNG") for label in ("blue", "red")}
+    for number, label in enumerate(("red", "blue", "red")):
+        (photographs / f"{number}.png").write_bytes(data[label])
+    table = (photographs.parent if where == "in the archive" else tmp_path) / "labels.csv"
+    table.write_text("image,label\n0,red\n1,blue\n2,red\n")
+    archive = archive_of(tmp_path / f"in{kind}", tmp_path / "in")
+    labels = Labels() if where == "in the archive" else Labels(labels=table)
+    with open_source(archive, tmp_path / "out", labels) as source:
+        assert convert(source, tmp_path / "out") == 3
+    images = open_image_directory(tmp_path / "out", "images")
+    found = sorted(
+        (images.categories[category], images.path(index).read_bytes())
+        for index, category in enumerate(images.class_indices.tolist())
+    )
+    assert found == [("blue", data["blue"]), ("red", data["red"]), ("red", data["red"])]
 
 
 def test_loose_images_keep_their_names(tmp_path: Path) -> None:

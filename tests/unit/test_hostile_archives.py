@@ -143,7 +143,7 @@ def test_more_members_than_allowed_are_refused(tmp_path: Path, kind: str) -> Non
 def test_a_file_larger_than_allowed_is_refused(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {"a.png": b"x" * 1001, "b.txt": b"x" * 2000}, kind)
     assert listed(path, member_bytes=1001).ignored == {"files of another kind (.txt)": 1}
-    assert refused(path, member_bytes=1000) == "'a.png' has 1,001 bytes; no image has more than 1,000."
+    assert refused(path, member_bytes=1000) == "'a.png' has 1,001 bytes; at most 1,000 are read."
 
 
 @pytest.mark.parametrize("kind", KINDS)

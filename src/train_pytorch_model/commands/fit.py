@@ -16,7 +16,7 @@ from train_pytorch_model.commands.init_model import ModelOptions
 from train_pytorch_model.commands.processes import options_of, run_in_processes
 from train_pytorch_model.commands.program import OptionalPath, Switch
 from train_pytorch_model.commands.train import check_run, is_complete, recorded_failures, scoring_commands
-from train_pytorch_model.datasets.conversion import convert, open_source
+from train_pytorch_model.datasets.conversion import convert, is_archive, keep_unpacked, open_source
 from train_pytorch_model.datasets.one_folder import open_parts
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
@@ -127,10 +127,12 @@ class Fit(ModelOptions):
         if not self.folder.is_file():
             return self.folder
         images = self._beside("images")
-        if (images / META).exists():
-            logger.info(
-                f"The images in {images} are used: an earlier call has taken them from {self.folder}."
-            )
+        if (images / META).exists() or (is_archive(self.folder) and images.exists()):
+            logger.info(f"The images in {images} are used, which is there already.")
+            return images
+        if is_archive(self.folder):  # as it is: it may hold parts, and files keep their names
+            keep_unpacked(self.folder, images)
+            logger.info(f"{self.folder} is now unpacked in {images}")
             return images
         with open_source(self.folder, images) as source:
             logger.info(f"{self.folder}: {convert(source, images):,} images are now in {images}")

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,7 +19,13 @@ from train_pytorch_model.formats.image_directory import (
     open_image_directory,
     writing_image_directory,
 )
-from train_pytorch_model.formats.label_table import TABLE_SUFFIXES, TABLES, read_table, table_in
+from train_pytorch_model.formats.label_table import (
+    TABLE_SUFFIXES,
+    TABLES,
+    list_labelled,
+    read_table,
+    table_in,
+)
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.plain_folders import NestedDataSetError
 from train_pytorch_model.formats.reading import META, MalformedFileError
@@ -88,7 +95,7 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
             yield _open_annotations(path, labels, path)
         else:
             with _folder_beside(output) as folder:
-                yield _open_archive(path, folder, output)
+                yield _open_archive(path, labels, folder, output)
     except NestedDataSetError as error:
         raise InvalidDatasetError(
             title,
@@ -97,6 +104,17 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
         ) from error
     except MalformedFileError as error:
         raise InvalidDatasetError(title, str(error), HINT) from error
+
+
+def keep_unpacked(path: Path, output: Path) -> None:
+    """Unpack an archive to a new folder, which is there once it is whole. Raises what `unpacked` does."""
+    with unpacked(path, PORT, output, OUTPUT) as inner, _naming(output, OUTPUT):
+        inner.rename(output)
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a path is a file that is called like an archive."""
+    return path.name.lower().endswith(tuple(KINDS.split(", "))) and path.is_file()
 
 
 def convert(source: Source, output: Path) -> int:
@@ -150,9 +168,15 @@ def _open_annotations(path: Path, labels: Labels, root: Path) -> Source:
     return Source(images_of(read_annotations(path, folder), root, PORT), folder)
 
 
-def _open_archive(path: Path, folder: Path, output: Path) -> Source:
+def _open_archive(path: Path, labels: Labels, folder: Path, output: Path) -> Source:
+    list_images = partial(
+        list_labelled,
+        table=labels.labels,
+        file_column=labels.file_column,
+        label_column=labels.label_column,
+    )
     with _naming(output, OUTPUT):
-        unpacked = unpack(path, folder)
+        unpacked = unpack(path, folder, list_images=list_images)
     return Source(images_of(unpacked.listing, path, PORT), unpacked.folder, True, unpacked.damaged)
 
 
@@ -162,7 +186,7 @@ def unpacked(path: Path, port: str, output: Path, output_name: str) -> Iterator[
 
     Raises `InvalidDatasetError` for an archive that is refused, `UnfinishedOutputError` if there is no space.
     """
-    if not path.name.lower().endswith(tuple(KINDS.split(", "))) or not path.is_file():
+    if not is_archive(path):
         yield path
         return
     with _folder_beside(output) as folder:
@@ -191,7 +215,9 @@ def _folder_beside(output: Path) -> Iterator[Path]:
     near = next(folder for folder in output.absolute().parents if folder.is_dir())
     where = near if os.access(near, os.W_OK) else None
     with TemporaryDirectory(prefix=".unpacked-", dir=where, ignore_cleanup_errors=True) as name:
-        yield Path(name)
+        folder = Path(name, "content")  # with the permissions of any folder
+        folder.mkdir()
+        yield folder
 
 
 def _copy(source: Source, name: str, target: Path) -> str:

@@ -1,9 +1,9 @@
 """Archives of images, unpacked into a folder: .zip, .tar, and a tar compressed by gzip or bzip2.
 
 A member path that points outside, encryption, damage, or a size beyond the limits makes the whole archive
-invalid. Links, devices and hidden members are counted, but never created; files that are not images are
-created empty, to be counted like those of plain folders. The format is detected from the content, not the
-suffix.
+invalid. Links, devices and hidden members are counted, but never created; files that are neither images nor
+tables of their categories are created empty, to be counted like those of plain folders. The format is
+detected from the content, not the suffix.
 """
 
 import bz2
@@ -17,14 +17,15 @@ import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
 
 from train_pytorch_model.formats import schema
+from train_pytorch_model.formats.label_table import TABLES, list_labelled
 from train_pytorch_model.formats.listing import Listing
-from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden, read_plain_folders, suffix_of
+from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden, suffix_of
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_inner_path, one_line
 from train_pytorch_model.formats.zip_names import decode_names
 from train_pytorch_model.machine.console import logger
@@ -74,15 +75,20 @@ class Unpacked:
     """A file that is damaged in the archive, and unpacked empty → the reason."""
 
 
-def unpack(path: Path, root: Path, limits: Limits = LIMITS) -> Unpacked:
-    """Unpack an archive into the empty folder `root`, and list its images as those of plain folders.
+def unpack(
+    path: Path,
+    root: Path,
+    limits: Limits = LIMITS,
+    list_images: Callable[[Path], Listing] = list_labelled,
+) -> Unpacked:
+    """Unpack an archive into the empty folder `root`, and list its images.
 
     Raises `MalformedFileError` for an archive that is refused, and `OSError` if writing fails.
     """
     folder, content = extract(path, root, limits)
     if any((folder / name).is_file() for name in DIRECTORY_FILES):
         raise MalformedFileError("it already contains an ImageDirectory. Unpack it; no conversion is needed.")
-    listing = read_plain_folders(folder)
+    listing = list_images(folder)
     return Unpacked(folder, replace(listing, ignored={**content.ignored, **listing.ignored}), content.damaged)
 
 
@@ -111,7 +117,7 @@ class _Content:
         self._image_bytes = 0
 
     def admit(self, name: str, size: int, is_folder: bool, is_special: bool) -> str:
-        """Create a member, still empty; for an image to be unpacked, return its name below `root`.
+        """Create a member, still empty; for one to be unpacked, return its name below `root`.
 
         Raises `MalformedFileError`.
         """
@@ -129,7 +135,7 @@ class _Content:
         else:
             self._make_folder(path.parent)
             self._make(path)
-            if suffix_of(name) in SUFFIXES:
+            if suffix_of(name) in SUFFIXES or parts[-1] in TABLES:
                 self._check_size("/".join(parts), size)
                 return "/".join(parts)
         return ""
@@ -148,7 +154,7 @@ class _Content:
     def _check_size(self, name: str, size: int) -> None:
         if not 0 <= size <= self.limits.member_bytes:
             raise MalformedFileError(
-                f"{name!r} has {size:,} bytes; no image has more than {self.limits.member_bytes:,}."
+                f"{name!r} has {size:,} bytes; at most {self.limits.member_bytes:,} are read."
             )
         self._image_bytes += size
         self.check_total(self._image_bytes)
@@ -258,11 +264,12 @@ def _check_parts(name: str) -> tuple[str, ...]:
 
 
 def _inside_outer_folders(root: Path) -> Path:
-    """Return the innermost folder that contains all images; a README may lie beside it."""
+    """Return the innermost folder that contains all images and their table; a README may lie beside it."""
     with os.scandir(root) as found:
         entries = [*found]
     folders = [entry.name for entry in entries if entry.is_dir()]
-    is_data = any(suffix_of(entry.name) in SUFFIXES or entry.name in DIRECTORY_FILES for entry in entries)
+    data = (*DIRECTORY_FILES, *TABLES)
+    is_data = any(suffix_of(entry.name) in SUFFIXES or entry.name in data for entry in entries)
     return root if is_data or len(folders) != 1 else _inside_outer_folders(root / folders[0])
 
 

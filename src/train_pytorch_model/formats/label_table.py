@@ -18,7 +18,11 @@ import msgspec
 
 from train_pytorch_model.formats.labelled_rows import LabelledRows, RowError, checked_label
 from train_pytorch_model.formats.listing import Listing
-from train_pytorch_model.formats.plain_folders import read_images_at_any_depth, suffix_of
+from train_pytorch_model.formats.plain_folders import (
+    read_images_at_any_depth,
+    read_plain_folders,
+    suffix_of,
+)
 from train_pytorch_model.formats.reading import MalformedFileError, read_lines
 from train_pytorch_model.words.wording import parameter
 
@@ -40,6 +44,17 @@ SHOWN = 3
 def table_in(folder: Path) -> Path | None:
     """Return the table of the images in a folder; None if there is none."""
     return next((folder / name for name in TABLES if (folder / name).is_file()), None)
+
+
+def list_labelled(
+    folder: Path, table: Path | None = None, file_column: str = "", label_column: str = ""
+) -> Listing:
+    """Return a folder's images by a table, given or in the folder, or else by the folders in it.
+
+    Raises `MalformedFileError`.
+    """
+    table = table or table_in(folder)
+    return read_table(table, folder, file_column, label_column) if table else read_plain_folders(folder)
 
 
 def read_table(path: Path, images: Path, file_column: str = "", label_column: str = "") -> Listing:
