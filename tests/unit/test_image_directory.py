@@ -54,7 +54,7 @@ def without_rows(root: Path) -> None:
 def without_images(root: Path) -> None:
     (root / "a").mkdir(parents=True)
     (root / "a/x.txt").touch()
-    (root / "a/y.gif").touch()
+    (root / "a/y.svg").touch()
     (root / "a/z.txt").touch()
 
 
@@ -101,7 +101,7 @@ def test_files_of_other_kinds_are_counted_if_there_are_no_images(tmp_path: Path)
     found = str(raised.value).partition(" Found instead:")[2].splitlines()
     assert sorted(found) == [
         "",
-        "  files of another kind (.gif): 1",
+        "  files of another kind (.svg): 1",
         "  files of another kind (.txt): 2",
     ]
 

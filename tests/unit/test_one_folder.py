@@ -59,8 +59,9 @@ def test_a_table_may_give_the_categories(tmp_path: Path) -> None:
     for path in sorted(folder.glob("*/*")):
         shutil.copy(path, flat / f"{path.parent.name}{path.name}")
         rows.append(f"{path.parent.name}{path.name},{path.parent.name}")
-    (flat / "labels.csv").write_text("\n".join(rows))
+    (flat / "labels.csv").write_text("\n".join([*rows, "gone,red"]))
     parts = open_parts(flat, seed=1)
+    assert [len(part.warnings()) for part in vars(parts).values()] == [1, 0, 0]
     assert parts.training.categories == ("blue", "green", "red")
     assert sizes(parts) == [18, 6, 6]
 

@@ -62,7 +62,8 @@ def open_parts(folder: Path, seed: int) -> Parts:
         # Twins stay together; of more images, looking for them would delay every start of a run too much.
         groups = group_images(training, by_twins=len(training) <= MAX_COMPARED).labels
         training, *rest = split(training, fractions, seed, stratified=True, groups=groups)
-        given |= dict(zip(missing, rest, strict=True))
+        # What the folder holds besides images is said once, of the training images.
+        given |= {part: replace(images, ignored={}) for part, images in zip(missing, rest, strict=True)}
     return Parts(
         replace(training, port=TRAINING_DATASET),
         replace(given["validation"], port=VALIDATION_DATASET),

@@ -22,7 +22,7 @@ from train_pytorch_model.formats.reading import META, MalformedFileError, is_rea
 from train_pytorch_model.words.errors import bulleted
 
 SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".ppm", ".bmp", ".pgm"}
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".ppm", ".bmp", ".pgm"}
     | {".tif", ".tiff", ".webp", ".avif", ".heic", ".heif", ".hif"}
 )
 # What macOS puts into archives, and network storage, Linux and Windows into folders.
