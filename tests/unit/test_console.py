@@ -309,6 +309,7 @@ class Shown:
 
     def __init__(self) -> None:
         self.pages: list[str] = []
+        self.lines: list[str] = []
 
     def __call__(self, bar: NotebookBar, display_id: bool) -> "Shown":
         assert display_id
@@ -317,6 +318,7 @@ class Shown:
 
     def update(self, bar: NotebookBar) -> None:
         self.pages.append(bar._repr_html_())
+        self.lines.append(repr(bar))
 
 
 def test_a_notebook_draws_one_bar_again_and_lines_for_the_rest() -> None:
@@ -332,3 +334,4 @@ def test_a_notebook_draws_one_bar_again_and_lines_for_the_rest() -> None:
         '<progress value="2" max="3"></progress> Epoch 1/5 2/3  loss &lt;1&gt;',
         "",
     ]
+    assert shown.lines == ["Epoch 1/5 0/3", "Epoch 1/5 2/3  loss <1>", ""]  # where HTML is not drawn

@@ -4,10 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.model_directories import HALF, write_model
 from tests.painting import paint_folders
 
 from train_pytorch_model.datasets.one_folder import Parts, open_parts, write_split
+from train_pytorch_model.inputs.opening import open_evaluation_inputs
 from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError
+from train_pytorch_model.words.recipe import Recipe
 
 
 def sizes(parts: Parts) -> list[int]:
@@ -64,6 +67,10 @@ def test_a_table_may_give_the_categories(tmp_path: Path) -> None:
     assert [len(part.warnings()) for part in vars(parts).values()] == [1, 0, 0]
     assert parts.training.categories == ("blue", "green", "red")
     assert sizes(parts) == [18, 6, 6]
+    recipe = Recipe(image_size=32, mean=HALF, std=HALF)
+    model = write_model(tmp_path / "model", recipe, categories=parts.training.categories)
+    (model / "_meta.yaml").touch()
+    assert open_evaluation_inputs(model, flat).images.class_counts().tolist() == [10, 10, 10]
 
 
 def test_images_without_categories_are_refused(tmp_path: Path) -> None:

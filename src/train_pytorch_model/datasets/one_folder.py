@@ -15,12 +15,11 @@ from pathlib import Path
 from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.splitting import split
 from train_pytorch_model.formats.csv_rows import write_csv
-from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
-from train_pytorch_model.formats.label_table import read_table, table_in
-from train_pytorch_model.formats.reading import META, MalformedFileError
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.label_table import open_labelled, table_in
+from train_pytorch_model.formats.reading import META
 from train_pytorch_model.inputs.opening import DATASET, TRAINING_DATASET, VALIDATION_DATASET
 from train_pytorch_model.inputs.twins import MAX_COMPARED
-from train_pytorch_model.words.errors import InvalidDatasetError
 
 SPLIT = "split.csv"
 PART_NAMES = {
@@ -51,8 +50,8 @@ def open_parts(folder: Path, seed: int) -> Parts:
 
     Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
-    given = {part: _open(path) for part, path in _part_folders(folder).items()}
-    training = given.get("training") or _open(folder)
+    given = {part: open_labelled(path, DATASET, HINT) for part, path in _part_folders(folder).items()}
+    training = given.get("training") or open_labelled(folder, DATASET, HINT)
     training.require_labels(HINT)
     missing = [part for part in ("test", "validation") if part not in given]
     counts = training.class_counts()
@@ -91,13 +90,3 @@ def _part_folders(folder: Path) -> dict[str, Path]:
     inner = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
     found = {part: inner[name] for part, names in PART_NAMES.items() for name in names if name in inner}
     return found if "training" in found and len(found) > 1 else {}
-
-
-def _open(folder: Path) -> ImageDirectory:
-    table = table_in(folder)
-    if table is None or (folder / META).exists():
-        return open_image_directory(folder, DATASET)
-    try:
-        return images_of(read_table(table, folder), folder, DATASET)
-    except MalformedFileError as error:
-        raise InvalidDatasetError(f'{DATASET} "{folder}"', str(error), HINT) from error

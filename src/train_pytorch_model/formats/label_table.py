@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
 from train_pytorch_model.formats.labelled_rows import LabelledRows, RowError, checked_label
 from train_pytorch_model.formats.listing import Listing
 from train_pytorch_model.formats.plain_folders import (
@@ -23,7 +24,8 @@ from train_pytorch_model.formats.plain_folders import (
     read_plain_folders,
     suffix_of,
 )
-from train_pytorch_model.formats.reading import MalformedFileError, read_lines
+from train_pytorch_model.formats.reading import META, MalformedFileError, read_lines
+from train_pytorch_model.words.errors import InvalidDatasetError
 from train_pytorch_model.words.wording import parameter
 
 TABLES = ("metadata.jsonl", "metadata.csv", "labels.csv")  # looked for in a folder, in this order
@@ -44,6 +46,17 @@ SHOWN = 3
 def table_in(folder: Path) -> Path | None:
     """Return the table of the images in a folder; None if there is none."""
     return next((folder / name for name in TABLES if (folder / name).is_file()), None)
+
+
+def open_labelled(folder: Path, port: str, hint: str = "") -> ImageDirectory:
+    """Like `open_image_directory`, with the categories that a table in a plain folder gives its images."""
+    table = None if (folder / META).exists() else table_in(folder)
+    if table is None:
+        return open_image_directory(folder, port)
+    try:
+        return images_of(read_table(table, folder), folder, port)
+    except MalformedFileError as error:
+        raise InvalidDatasetError(f'{port} "{folder}"', str(error), hint) from error
 
 
 def list_labelled(

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.formats.label_table import open_labelled
 from train_pytorch_model.formats.listing import comparable
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
 from train_pytorch_model.image_classifier.architectures import family_of
@@ -41,7 +42,7 @@ TRAINED_MODEL = "Trained model"
 DATASET = "Dataset"
 
 # Entries that say what every run of earlier versions did: its fingerprint must stay the same.
-AS_EVER = (("framing", "crop"), ("background", AS_USUAL.background))
+AS_EVER = (("framing", "crop"), ("background", AS_USUAL.background), ("optimizer", "auto"))
 EVALUATION_LABELS_HINT = (
     "Evaluation needs a category for every image: one folder per category, or a labelled ImageDirectory."
 )
@@ -225,7 +226,7 @@ def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 
     Raises `InvalidModelDirectoryError`, `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
-    return evaluation_inputs(open_trained(trained_model), open_image_directory(dataset, DATASET))
+    return evaluation_inputs(open_trained(trained_model), open_labelled(dataset, DATASET))
 
 
 def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:

@@ -241,11 +241,13 @@ class NotebookBar:
     def show(self, facts: Sequence[str]) -> None:
         self.facts = facts
 
+    def __repr__(self) -> str:
+        return "" if self.is_over else "  ".join((f"{self.title} {self.done}/{self.total}", *self.facts))
+
     def _repr_html_(self) -> str:
         if self.is_over:
             return ""
-        facts = html.escape("  ".join((f"{self.title} {self.done}/{self.total}", *self.facts)))
-        return f'<progress value="{self.done}" max="{self.total}"></progress> {facts}'
+        return f'<progress value="{self.done}" max="{self.total}"></progress> {html.escape(repr(self))}'
 
 
 class _FileHandler(logging.Handler):
