@@ -97,6 +97,12 @@ def test_a_command_of_the_readme_parses(words: list[str]) -> None:
     tyro.cli(VERBS[verb], args=arguments)
 
 
+def test_the_tests_that_the_pages_name_exist() -> None:
+    named = set(re.findall(r"`((?:unit|faults|ranks|programs|contract|gpu)/\w+\.py)`", README))
+    assert len(named) > 10
+    assert {name for name in named if not (ROOT / "tests" / name).exists()} == set()
+
+
 def test_node_count_and_process_count_do_what_the_table_says() -> None:
     for nodes, per_node, expected in rows(
         "| *Node count* | *Process count per node* | processes in all, on nodes of four GPUs |"
