@@ -2,10 +2,13 @@
 
 import re
 import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tests.readme import README
 
 ROOT = Path(__file__).parents[2]
@@ -99,3 +102,19 @@ def test_the_wheel_includes_the_files_that_submit_sends() -> None:
     }
     for name in wheel["force-include"]:
         assert (ROOT / name).exists()
+
+
+def test_nothing_but_torch_brings_cuda() -> None:
+    """A PyTorch for CPUs, installed first, is kept, and stays as small as it is."""
+    found = {canonicalize_name(Requirement(each).name) for each in PROJECT["dependencies"]}
+    waiting = [*found - {"torch"}]
+    while waiting:
+        with suppress(PackageNotFoundError):  # of a platform or extra that is not installed here
+            needed = map(Requirement, requires(waiting.pop()) or ())
+            names = {canonicalize_name(r.name) for r in needed if not r.marker or r.marker.evaluate()}
+            waiting += names - found - {"torch"}
+            found |= names
+    assert not [name for name in found if re.search("nvidia|cuda|triton", name)]
+    assert len(found) > len(PROJECT["dependencies"])
+    torch = next(r for r in map(Requirement, PROJECT["dependencies"]) if r.name == "torch")
+    assert torch.specifier.contains("2.14.1+cpu")
