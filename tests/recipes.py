@@ -23,6 +23,7 @@ def decided_recipe(**entries: Any) -> DecidedRecipe:
         "freeze_backbone": False,
         "white_level": 65_535,
         "background": (255, 255, 255),
+        "optimizer": "auto",
         "precision": "auto",
         "mean": HALF,
         "std": HALF,

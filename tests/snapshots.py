@@ -21,7 +21,7 @@ from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.margins import UNIT
 from train_pytorch_model.loop.metrics import Metrics, Sums
-from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER, make_optimizer, set_learning_rate
+from train_pytorch_model.loop.optimizer import OptimizerName, make_optimizer, momentum_of, set_learning_rate
 from train_pytorch_model.loop.plan import Plan, make_plan
 from train_pytorch_model.loop.snapshot import Snapshot, gather, scatter, take_snapshot
 from train_pytorch_model.loop.state import State
@@ -40,14 +40,14 @@ def plan() -> Plan:
         return make_plan(TrainConfig(batch_size=4), inputs.with_flips(True), ALONE)
 
 
-def start(is_scaled: bool = False) -> Training:
+def start(is_scaled: bool = False, optimizer_name: OptimizerName = "sgd") -> Training:
     """A training of a small network."""
     torch.manual_seed(0)
     layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1), nn.Flatten(), nn.LazyLinear(2))
     network = nn.Sequential(*layers)
     network(torch.zeros(2, 3, 4, 4))
     network.to(memory_format=torch.channels_last)
-    optimizer = make_optimizer(network)
+    optimizer = make_optimizer(network, name=optimizer_name)
     set_learning_rate(optimizer, 0.1)
     scaler = GradScaler("cpu", enabled=is_scaled)
     engine = Engine(plan(), network, network, optimizer, scaler, no_step, torch.default_generator.manual_seed)
@@ -76,9 +76,9 @@ def train(training: Training, steps: int = 1, rank: int = 0) -> None:
         progress.images_done += 4
 
 
-def trained(rank: int = 0, is_scaled: bool = False) -> Training:
+def trained(rank: int = 0, is_scaled: bool = False, optimizer_name: OptimizerName = "sgd") -> Training:
     """A training in which every part of the state has content."""
-    training = start(is_scaled)
+    training = start(is_scaled, optimizer_name)
     train(training, 2, rank)
     state = training.state
     state.best.observe(1, Metrics(0.25, 0.5, 1.0, 7), training.engine.network)
@@ -100,7 +100,7 @@ def snapshot_of(training: Training) -> Snapshot:
 def everything(training: Training) -> dict[str, Any]:
     """The complete state, for comparison."""
     engine, state = training.engine, training.state
-    momenta = [engine.optimizer.state[weight][MOMENTUM_BUFFER] for weight in engine.network.parameters()]
+    momenta = momentum_of(engine.optimizer, engine.network).values()
     return {
         "network": {name: value.tolist() for name, value in engine.network.state_dict().items()},
         "momenta": [momentum.tolist() for momentum in momenta],

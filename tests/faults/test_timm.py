@@ -42,6 +42,7 @@ def trained(timm_bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path
     ended = timm_bench.start(output, in_earnest=True).wait()  # which writes the MLflow model, too
     assert ended.status == 0, ended.stderr
     assert "Resumed" in ended.stdout
+    assert ("AdamW" in ended.stdout) == (timm_bench.untrained.name == "test_vit")
     return output
 
 

@@ -14,7 +14,6 @@ from tests.logs import warnings_in
 from tests.painting import paint_folders
 from tests.trainings import Training, start_training
 from torch import Tensor, nn
-from torch.optim import SGD
 
 from train_pytorch_model.data.cutmix import with_cutmix
 from train_pytorch_model.data.loader import Batch, start_readers
@@ -25,7 +24,7 @@ from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.cuda_graph_step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep
 from train_pytorch_model.loop.margins import UNIT
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER, make_optimizer
+from train_pytorch_model.loop.optimizer import OptimizerName, make_optimizer, momentum_of
 from train_pytorch_model.loop.precision import choose_precision
 from train_pytorch_model.loop.step import FlatGradients, TrainStep
 from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
@@ -39,7 +38,9 @@ pytestmark = [
 SIZES = [8, 7] * 8  # like an epoch that does not divide evenly into batches
 
 
-def make_step(precision: str = "float32", keeps_statistics: bool = False) -> TrainStep:
+def make_step(
+    precision: str = "float32", keeps_statistics: bool = False, optimizer_name: OptimizerName = "sgd"
+) -> TrainStep:
     """With frozen statistics, as when fine-tuning, backbone and head have their own learning rates."""
     device = torch.device("cuda", 0)
     torch.manual_seed(0)
@@ -73,7 +74,8 @@ def make_step(precision: str = "float32", keeps_statistics: bool = False) -> Tra
             return logits
 
     world = World(0, 1, 0, 1, device)
-    return TrainStep(Floats(), make_optimizer(model, factors), chosen.scaler(device), loss_sum, chosen, world)
+    optimizer = make_optimizer(model, factors, optimizer_name)
+    return TrainStep(Floats(), optimizer, chosen.scaler(device), loss_sum, chosen, world)
 
 
 def batches(sizes: list[int], side: int = 9) -> list[Batch]:
@@ -139,11 +141,10 @@ def test_gradients_are_averaged_by_nccl_between_two_graphs(precision: str) -> No
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3, msg=name)
 
 
-def test_replayed_steps_continue_from_a_restored_state() -> None:
-    step = make_step()
+@pytest.mark.parametrize("optimizer_name", ["sgd", "adamw"])
+def test_replayed_steps_continue_from_a_restored_state(optimizer_name: OptimizerName) -> None:
+    step = make_step(optimizer_name=optimizer_name)
     captured, sums = CudaGraphStep(step, lambda _: None), Sums(torch.device("cuda", 0))
-    assert isinstance(step.optimizer, SGD)
-    optimizer = step.optimizer
 
     def train_further() -> dict[str, Tensor]:
         for number, batch in enumerate(batches(SIZES)):
@@ -154,11 +155,11 @@ def test_replayed_steps_continue_from_a_restored_state() -> None:
     train_further()
     assert len(captured._captured) == 2
     weights = copy.deepcopy(step.model.state_dict())
-    momenta = {weight: values[MOMENTUM_BUFFER].clone() for weight, values in optimizer.state.items()}
+    momenta = {key: value.clone() for key, value in momentum_of(step.optimizer, step.model).items()}
     expected = train_further()
     step.model.load_state_dict(weights)
-    for weight, momentum in momenta.items():
-        optimizer.state[weight][MOMENTUM_BUFFER].copy_(momentum)
+    for key, value in momentum_of(step.optimizer, step.model).items():
+        value.copy_(momenta[key])
     for name, value in train_further().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-3, msg=name)
 

@@ -1,16 +1,17 @@
 """`fit` and `load` in Python take what the command line takes."""
 
+import warnings
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from tests.model_directories import HALF, write_model
 
-from train_pytorch_model import load
+from train_pytorch_model import fit, load
 from train_pytorch_model.api.fitting import FitOptions
 from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.words.recipe import Recipe
 
 
@@ -18,6 +19,15 @@ def test_every_option_of_the_command_line_is_one_in_python() -> None:
     groups = {"parameters", "recipe", "folder", "output"}
     options = {option.name for kind in (Fit, Recipe, TrainConfig) for option in fields(kind)} - groups
     assert set(FitOptions.__annotations__) == options
+
+
+def test_a_notebook_shows_no_warning_about_widgets_that_are_not_needed(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        with pytest.raises(InvalidDatasetError, match="there is no such directory"):
+            fit(tmp_path / "no")
+        warnings.warn("IProgress not found. Please update jupyter and ipywidgets.", stacklevel=1)
+    assert not shown
 
 
 def test_a_designer_model_is_loaded_with_its_image_size(tmp_path: Path) -> None:

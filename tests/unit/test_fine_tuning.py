@@ -27,7 +27,7 @@ from train_pytorch_model.loop.fine_tuning import (
     prepare_fine_tuning,
     sample_images,
 )
-from train_pytorch_model.loop.plan import describe, params_of
+from train_pytorch_model.loop.plan import describe, make_plan, params_of
 from train_pytorch_model.networks.batch_norms import running_statistics, set_training_mode
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.recipe import Recipe
@@ -93,6 +93,27 @@ def test_a_new_head_has_a_higher_learning_rate_than_trained_weights(
     assert all(factors[parameter] > 1 for parameter in network.fc.parameters() if is_faster)
     assert all(factors[parameter] == 1 for parameter in network.body.parameters() if is_faster)
     assert network.training
+
+
+def test_with_adamw_the_heads_learning_rate_does_not_depend_on_its_inputs(tmp_path: Path) -> None:
+    inputs = inputs_of(tmp_path)
+    for scale in (1.0, 10.0):
+        network = Mean(scale)
+        factors = prepare_fine_tuning(
+            model_of(network), inputs, TrainConfig(epochs=20), ALONE, optimizer="adamw"
+        )
+        assert {factors[parameter] for parameter in network.fc.parameters()} == {5.0}
+        assert {factors[parameter] for parameter in network.body.parameters()} == {0.5}
+
+
+def test_the_plan_names_adamw_and_what_it_does_to_the_learning_rate(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", Recipe(optimizer="adamw", mean=HALF, std=HALF))
+    images = paint_folders(tmp_path / "images", 4)
+    plan = make_plan(TrainConfig(), open_training_inputs(model, images, images).with_flips(True), ALONE)
+    assert describe(plan)["Optimizer"] == "AdamW (the recipe says so)"
+    assert describe(plan)["Peak LR"].startswith("0.0003 = learning rate 0.001 x 1 process x 0.3 for AdamW,")
+    assert plan.learning_rate(epoch=1, step=0, rollback_factor=1.0) == pytest.approx(0.0003)
+    assert params_of(plan)["optimizer"] == "adamw"
 
 
 def test_the_heads_learning_rate_is_inverse_to_its_inputs_squared_norm(tmp_path: Path) -> None:

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.recipes import decided_recipe
 from torch import Tensor, nn
-from torch.optim import SGD
+from torch.optim import Optimizer
 
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import make_optimizer
+from train_pytorch_model.loop.optimizer import choose_optimizer, make_optimizer, set_learning_rate
 from train_pytorch_model.loop.precision import choose_precision
 from train_pytorch_model.loop.step import TrainStep
 
@@ -38,6 +39,42 @@ def test_only_the_head_has_a_higher_learning_rate(architecture: str) -> None:
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(found)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "entries", "is_trained", "expected"),
+    [
+        ("resnet18", {}, False, "SGD (the network has batch norms)"),
+        ("efficientnet_b0", {}, False, "SGD (the network has batch norms)"),
+        ("vit_b_16", {}, False, "AdamW (from scratch, without batch norms)"),
+        ("swin_t", {}, False, "AdamW (from scratch, without batch norms)"),
+        ("convnext_tiny", {}, False, "AdamW (from scratch, without batch norms)"),
+        ("timm:convnext_atto", {}, False, "AdamW (from scratch, without batch norms)"),
+        ("vit_b_16", {}, True, "SGD (the weights are trained already)"),
+        ("vit_b_16", {"freeze_backbone": True}, False, "SGD (the last layer only)"),
+        ("vit_b_16", {"optimizer": "sgd"}, False, "SGD (the recipe says so)"),
+        ("resnet18", {"optimizer": "adamw"}, True, "AdamW (the recipe says so)"),
+    ],
+)
+def test_networks_without_batch_norms_are_trained_from_scratch_by_adamw(
+    architecture: str, entries: dict[str, Any], is_trained: bool, expected: str
+) -> None:
+    with torch.device("meta"):
+        network = build(architecture, False, 3)
+    chosen = choose_optimizer(decided_recipe(**entries), network, is_trained)
+    assert str(chosen) == expected
+    assert chosen.rate == (0.3 if expected.startswith("AdamW") else 1.0)
+
+
+def test_a_step_of_adamw_is_the_learning_rate_whatever_the_gradient() -> None:
+    network = nn.Linear(3, 2, bias=False)
+    before = network.weight.detach().clone()
+    optimizer = make_optimizer(network, {network.weight: 0.5}, "adamw")
+    set_learning_rate(optimizer, 0.01)
+    network.weight.grad = torch.tensor([[1e-3, -1.0, 100.0], [1.0, 1.0, -1e-3]])
+    optimizer.step()
+    expected = before * (1 - 0.005 * 0.05) - 0.005 * network.weight.grad.sign()
+    torch.testing.assert_close(network.weight.detach(), expected, rtol=1e-4, atol=1e-6)
+
+
 def test_without_a_new_head_all_have_the_scheduled_learning_rate() -> None:
     groups: list[dict[str, Any]] = make_optimizer(nn.Linear(3, 3)).param_groups
     assert [(group["lr_factor"], group["weight_decay"]) for group in groups] == [(1.0, 1e-4), (1.0, 0.0)]
@@ -60,7 +97,7 @@ def test_a_step_is_proportional_to_the_learning_rate_factor() -> None:
         torch.testing.assert_close(fast, factor * slow, rtol=1e-3, atol=1e-6)
 
 
-def take_step(model: nn.Module, optimizer: SGD) -> None:
+def take_step(model: nn.Module, optimizer: Optimizer) -> None:
     class Floats(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
             logits: Tensor = model(images.float() / 255)

@@ -7,21 +7,24 @@ import torch
 from tests.snapshots import alone, everything, snapshot_of, start, train, trained
 
 from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER
+from train_pytorch_model.loop.optimizer import OptimizerName, momentum_of
 from train_pytorch_model.loop.snapshot import Snapshot, restore
 
 
 @pytest.mark.parametrize("is_from_a_file", [False, True])
 @pytest.mark.parametrize("is_scaled", [False, True])
-def test_a_restored_state_is_identical_and_trains_identically(is_from_a_file: bool, is_scaled: bool) -> None:
-    training = trained(is_scaled=is_scaled)
+@pytest.mark.parametrize("optimizer_name", ["sgd", "adamw"])
+def test_a_restored_state_is_identical_and_trains_identically(
+    is_from_a_file: bool, is_scaled: bool, optimizer_name: OptimizerName
+) -> None:
+    training = trained(is_scaled=is_scaled, optimizer_name=optimizer_name)
     snapshot = snapshot_of(training)
     before = everything(training)
     train(training, 2)
     after = everything(training)
     assert after != before
 
-    other = start(is_scaled) if is_from_a_file else training
+    other = start(is_scaled, optimizer_name) if is_from_a_file else training
     restore(other.engine, other.state, alone(snapshot) if is_from_a_file else snapshot)
     assert everything(other) == before
     assert len(other.state.images["training"]) == 5
@@ -50,7 +53,7 @@ def test_a_state_without_a_best_epoch_is_restored_without_one() -> None:
     train(training)
     state.best.observe(1, Metrics(1.0, 0.0, 0.0, 1), engine.network)
     restore(engine, state, snapshot)
-    assert not any(values[MOMENTUM_BUFFER].any() for values in engine.optimizer.state.values())
+    assert not any(value.any() for value in momentum_of(engine.optimizer, engine.network).values())
     assert (state.best.epoch, state.best.weights) == (0, {})
     assert state.patience.previous_loss == float("inf")
 

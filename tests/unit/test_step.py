@@ -9,7 +9,7 @@ from torch import nn
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER, make_optimizer
+from train_pytorch_model.loop.optimizer import make_optimizer, momentum_of
 from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.step import TrainStep
 
@@ -110,7 +110,7 @@ def test_a_float16_step_that_overflows_is_skipped_and_the_next_is_taken() -> Non
     step.scaler.load_state_dict({**usual, "scale": 2.0**127})
     assert torch.isfinite(step(batch_of(7), 0.1, Sums(CPU)).loss_sum)
     assert torch.equal(network.linear.weight, before)
-    assert not step.optimizer.state[network.linear.weight][MOMENTUM_BUFFER].any()
+    assert not momentum_of(step.optimizer, network)["linear.weight"].any()
     assert step.scaler.get_scale() == 2.0**126
     step.scaler.load_state_dict(usual)
     losses = [each(batch_of(7), 0.1, Sums(CPU)).loss_sum for each in (step, step_of(plain, None))]

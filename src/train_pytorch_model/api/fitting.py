@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import warnings
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +14,7 @@ from train_pytorch_model.image_classifier.preprocessing import FramingMode
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ParameterError, TrainingError
-from train_pytorch_model.words.recipe import Augmentation, PrecisionName, Recipe
+from train_pytorch_model.words.recipe import Augmentation, OptimizerName, PrecisionName, Recipe
 
 
 class FitOptions(TypedDict, total=False):
@@ -49,6 +50,7 @@ class FitOptions(TypedDict, total=False):
     freeze_backbone: bool
     white_level: int | None
     background: tuple[int, int, int]
+    optimizer: OptimizerName
     precision: PrecisionName
     mean: tuple[float, float, float] | None
     std: tuple[float, float, float] | None
@@ -65,6 +67,8 @@ def fit(
     `UserError`, such as `InvalidDatasetError`, and `ParameterError` for an option that does not exist.
     """
     command = _command(Path(folder), None if output is None else Path(output), dict(options))
+    # Of tqdm, which MLflow imports: it would appear in every notebook without ipywidgets.
+    warnings.filterwarnings("ignore", "IProgress not found")
     try:
         command.run(stops=lambda: nullcontext(StopRequests()))  # Ctrl-C is the caller's
     except SystemExit as end:  # the worker processes have failed, and said why

@@ -30,6 +30,7 @@ NAMES: Mapping[str, Sequence[str]] = {
     ),
     **dict.fromkeys(("m", "model", "a", "arch", "backbone", "checkpoint", "weights"), _MODEL),
     **dict.fromkeys(("amp", "fp16", "bf16", "half", "mixed_precision"), ("precision",)),
+    **dict.fromkeys(("opt", "optim"), ("optimizer",)),
     **dict.fromkeys(("topk", "k"), ("top_k",)),
 }
 """What other trainers call an option → the fields that it may mean here."""
@@ -49,8 +50,8 @@ REMARKS: Mapping[str, str] = {
         "the same command resumes an interrupted run; --fresh starts over.",
     ),
     **dict.fromkeys(
-        ("opt", "optim", "optimizer", "momentum", "weight_decay", "wd", "sched", "lr_scheduler"),
-        "the optimizer and its schedule are fixed; README describes them.",
+        ("momentum", "weight_decay", "wd", "sched", "lr_scheduler"),
+        "the optimizer's settings and its schedule are fixed; .github/docs/recipe.md describes them.",
     ),
 }
 """Options of other trainers that have no counterpart → what happens instead."""

@@ -108,6 +108,7 @@ def decide(
         freeze_backbone=recipe.freeze_backbone,
         white_level=recipe.white_level,
         background=recipe.background,
+        optimizer=recipe.optimizer,
         precision=recipe.precision,
         mean=mean,
         std=std,

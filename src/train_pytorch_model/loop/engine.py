@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.amp import GradScaler
-from torch.optim import SGD
+from torch.optim import Optimizer
 
 from train_pytorch_model.data.cutmix import with_cutmix
 from train_pytorch_model.data.loader import Batch
@@ -44,7 +44,7 @@ class Engine:
 
     With features that are kept, an `OnFrozenBackbone`.
     """
-    optimizer: SGD
+    optimizer: Optimizer
     scaler: GradScaler
     take_step: Step
     seed_layers: Callable[[int], object]
@@ -109,13 +109,13 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     # The model, on the device. Fine-tuning computes with it before the optimizer exists, since the optimizer
     # needs the learning rate factors.
     normalize = Normalize(inputs.spec.mean, inputs.spec.std)
-    model: nn.Module = (
-        nn.Sequential(normalize, network).to(world.device).to(memory_format=torch.channels_last)
-    )
-    factors = prepare_fine_tuning(model, inputs, config, world)
+    model: nn.Module = nn.Sequential(normalize, network).to(world.device)
+    model = model.to(memory_format=torch.channels_last)
+    factors = prepare_fine_tuning(model, inputs, config, world, plan.optimizer.name)
     if plan.cache.views:
         model = OnFrozenBackbone(model, network.get_submodule(plan.head))
-    optimizer, scaler = make_optimizer(network, factors), plan.precision.scaler(world.device)
+    optimizer = make_optimizer(network, factors, plan.optimizer.name)
+    scaler = plan.precision.scaler(world.device)
 
     # The step. All processes begin with rank 0's weights; trials leave the network as it was.
     trials = Trials(model, network, optimizer, inputs.training_framing, plan.precision, world)
@@ -173,7 +173,7 @@ def _make_network(plan: Plan) -> nn.Module:
             inputs.model.architecture,
             config.epochs,
             images_per_category,
-            plan.schedule.peak_lr,
+            plan.schedule.peak_lr if plan.optimizer.name == "sgd" else None,
             plan.global_batch_size,
         )
     if plan.world.device.type == "cpu":

@@ -29,6 +29,7 @@ from train_pytorch_model.image_classifier.architectures import head_of
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, view
 from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.loop.optimizer import OptimizerName
 from train_pytorch_model.networks.batch_norms import (
     batch_norms,
     blend_statistics,
@@ -52,13 +53,18 @@ HEAD_STEP = 4.0
 # Longer training takes smaller steps and moves no further: by then, small datasets are overfit. At the full
 # rate, 30 epochs are worse than five on cut-out photographs and drawings, and a little better on textures.
 FULL_RATE_EPOCHS = 10
+ADAMW_HEAD_FACTOR = 10.0  # of the backbone's learning rate
 MAX_FACTOR = 100.0  # for features close to zero
 MAX_IMAGES = 16  # sampled: the squared norms of single photographs differ by a fifth
 MAX_PIXELS = MAX_IMAGES << 18  # over all of them: a step split into micro-batches leaves no memory for more
 
 
 def prepare_fine_tuning(
-    model: nn.Module, inputs: TrainingInputs, config: TrainConfig, world: World
+    model: nn.Module,
+    inputs: TrainingInputs,
+    config: TrainConfig,
+    world: World,
+    optimizer: OptimizerName = "sgd",
 ) -> dict[nn.Parameter, float]:
     """Prepare batch norms and head; return learning rate factors: parameter → multiple of the schedule's.
 
@@ -81,6 +87,9 @@ def prepare_fine_tuning(
     square, shared = world.broadcast((square, running_statistics(model).cpu()))
     set_running_statistics(model, shared)
     peak_lr, slower = config.learning_rate * world.size, min(1.0, FULL_RATE_EPOCHS / config.epochs)
+    if optimizer == "adamw":  # whose steps do not depend on the norms of filters and features
+        factors = dict.fromkeys(model.parameters(), _two_digits(slower))
+        return factors | dict.fromkeys(head.parameters(), _two_digits(slower * ADAMW_HEAD_FACTOR))
     factors = dict.fromkeys(model.parameters(), _two_digits(min(slower, max_lr(model) / peak_lr)))
     # Below the default learning rate, the head's falls in proportion; above it, or with many processes, the
     # head's stays constant.

@@ -20,6 +20,7 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.fine_tuning import STATISTICS_FRACTION, num_sampled
+from train_pytorch_model.loop.optimizer import OptimizerChoice, choose_optimizer
 from train_pytorch_model.loop.precision import Precision, choose_precision
 from train_pytorch_model.loop.schedule import PolynomialSchedule
 from train_pytorch_model.networks.batch_norms import batch_norms
@@ -51,6 +52,7 @@ class Plan:
     keeps_statistics: bool
     """Whether batch norms are fine-tuned with frozen, pretrained statistics."""
     steps_per_epoch: int
+    optimizer: OptimizerChoice
     schedule: PolynomialSchedule
     precision: Precision
     cache: CachePlan
@@ -126,6 +128,7 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
         freeze_backbone(network, architecture)
     smallest = framings[0]
     least = min_local_batch(network, smallest.height, smallest.width)
+    optimizer = choose_optimizer(recipe, network, inputs.model.is_pretrained or inputs.model.is_trained)
     is_fine_tuned = inputs.model.is_fine_tuned_for(inputs.categories)
     steps_per_epoch = _steps_per_epoch(config, inputs, smallest, least, world)
     precision, head = choose_precision(recipe.precision, world.device), head_of(architecture, network)
@@ -143,8 +146,9 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
         min_local_batch=least,
         keeps_statistics=is_fine_tuned and any(batch_norms(network)) and not recipe.freeze_backbone,
         steps_per_epoch=steps_per_epoch,
+        optimizer=optimizer,
         schedule=PolynomialSchedule(
-            peak_lr=config.learning_rate * world.size,
+            peak_lr=config.learning_rate * world.size * optimizer.rate,
             warmup_steps=config.warmup_epochs * steps_per_epoch,
             total_steps=config.epochs * steps_per_epoch,
         ),
@@ -173,6 +177,11 @@ def describe(plan: Plan) -> dict[str, str]:
     if recipe.white_level != MAX_WHITE:
         reason = "the recipe says so" if inputs.model.recipe.white_level else "the range that a sample uses"
         white = {"16 bits": f"0 to {recipe.white_level:,} are black to white ({reason})"}
+    optimizer, rate = {}, ""
+    if plan.optimizer.name != "sgd" or recipe.optimizer != "auto":
+        optimizer = {"Optimizer": str(plan.optimizer)}
+    if plan.optimizer.rate != 1:
+        rate = f" x {plan.optimizer.rate:g} for AdamW"
     processes = counted(world.size, "process", "processes")
     up_to = "up to " if len(inputs.training) % plan.global_batch_size else ""
     readers = num_readers(world)
@@ -188,7 +197,8 @@ def describe(plan: Plan) -> dict[str, str]:
         **white,
         "Steps": f"{plan.steps_per_epoch:,} per epoch, {plan.schedule.total_steps:,} in total:"
         f" {up_to}{plan.global_batch_size} images per step = batch size {config.batch_size} x {processes}",
-        "Peak LR": f"{plan.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x {processes},"
+        **optimizer,
+        "Peak LR": f"{plan.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x {processes}{rate},"
         f" {_describe_schedule(plan)}",
         **statistics,
         "Precision": str(plan.precision),
@@ -228,6 +238,7 @@ def params_of(plan: Plan) -> dict[str, Any]:
         **asdict(inputs.recipe),
         "head_lr_factor": plan.head_lr_factor,
         "body_lr_factor": plan.body_lr_factor,
+        "optimizer": plan.optimizer.name,
         "precision": plan.precision.name,
     }
 

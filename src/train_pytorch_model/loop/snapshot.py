@@ -18,7 +18,7 @@ from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, DamagedC
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.margins import NUM_ROWS, merge
 from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER
+from train_pytorch_model.loop.optimizer import momentum_of
 from train_pytorch_model.loop.state import VERSION, Progress, State
 from train_pytorch_model.networks.batch_norms import running_statistics, set_running_statistics
 
@@ -36,10 +36,9 @@ class Snapshot:
 
 def take_snapshot(engine: Engine, state: State) -> Snapshot:
     """Return a copy of engine and state as they are now."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in engine.network.named_parameters()}
     shared = {f"network.{name}": value for name, value in engine.network.state_dict().items()}
-    for parameter, values in engine.optimizer.state.items():
-        shared[f"momentum.{names[parameter]}"] = values[MOMENTUM_BUFFER]
+    momentum = momentum_of(engine.optimizer, engine.network)
+    shared |= {f"momentum.{name}": value for name, value in momentum.items()}
     shared |= {f"best.{name}": value for name, value in state.best.weights.items()}
     local = {
         "statistics": running_statistics(engine.network),
@@ -54,10 +53,8 @@ def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool =
     """Return to a snapshot; with `rolls_back`, at half the learning rate from there on."""
     network = engine.network
     network.load_state_dict(_part(snapshot.shared, "network."))
-    for name, parameter in network.named_parameters():
-        if parameter.requires_grad:  # in place, because CUDA graphs hold its address
-            momentum = engine.optimizer.state[parameter][MOMENTUM_BUFFER]
-            momentum.copy_(snapshot.shared[f"momentum.{name}"])
+    for name, momentum in momentum_of(engine.optimizer, network).items():
+        momentum.copy_(snapshot.shared[f"momentum.{name}"])  # in place, because CUDA graphs hold its address
     if snapshot.values["scaler"]:  # empty if that run did not use float16
         engine.scaler.load_state_dict(snapshot.values["scaler"])
     set_running_statistics(network, snapshot.local["statistics"])
@@ -77,17 +74,17 @@ def check(engine: Engine, checkpoint: Checkpoint) -> None:
         Metrics(**checkpoint.values["best"]["metrics"])
     except (msgspec.ValidationError, KeyError, TypeError) as error:
         raise DamagedCheckpointError(f"its values are not those of a run: {error}.") from error
-    expected = engine.network.state_dict()
-    for prefix in ("network.", "momentum.", "best."):
+    network = engine.network.state_dict()
+    momentum = momentum_of(engine.optimizer, engine.network)
+    for prefix, expected in {"network.": network, "momentum.": momentum, "best.": network}.items():
         for name, tensor in _part(checkpoint.tensors, prefix).items():
-            network = expected.get(name, torch.empty(0))
-            if (network.shape, network.dtype) != (tensor.shape, tensor.dtype):
+            own = expected.get(name, torch.empty(0))
+            if (own.shape, own.dtype) != (tensor.shape, tensor.dtype):
                 raise DamagedCheckpointError(f"{prefix}{name} does not fit the network.")
     shape = (NUM_ROWS, len(engine.plan.inputs.training))
     if checkpoint.tensors.get("margins", torch.empty(shape)).shape != shape:
         raise DamagedCheckpointError("its margins are not those of the training images.")
-    trained = [name for name, weight in engine.network.named_parameters() if weight.requires_grad]
-    needed = [f"network.{name}" for name in expected] + [f"momentum.{name}" for name in trained]
+    needed = [f"network.{name}" for name in network] + [f"momentum.{name}" for name in momentum]
     if not checkpoint.tensors.keys() >= set(needed):
         raise DamagedCheckpointError("a tensor of the network is missing.")
 

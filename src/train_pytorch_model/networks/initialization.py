@@ -34,14 +34,14 @@ def initialize_from_scratch(
     architecture: str,
     epochs: int,
     images_per_category: float,
-    peak_lr: float,
+    peak_lr: float | None,
     batch_size: int,
 ) -> None:
     """Rescale random weights for training with a peak learning rate, in steps of `batch_size` images.
 
     The head gets a fixed norm, as the filters do, or is zeroed if there are many images or epochs. A hidden
     layer before it gets the standard deviation for ReLU (He and others, 2015): MobileNetV3 has one, which
-    torchvision initializes with a fifth of that.
+    torchvision initializes with a fifth of that. `peak_lr` is SGD's; without it, filters are left alone.
     """
     head_name = head_of(architecture, network)
     head = network.get_submodule(head_name)
@@ -57,7 +57,8 @@ def initialize_from_scratch(
             norm = 0.0
         _scale(head.weight, norm / math.sqrt(head.in_features))
         head.bias.zero_()
-    rescale_filters(network, math.sqrt(peak_lr / min(MAX_RATE, RATE_PER_IMAGE * batch_size)))
+    if peak_lr is not None:
+        rescale_filters(network, math.sqrt(peak_lr / min(MAX_RATE, RATE_PER_IMAGE * batch_size)))
 
 
 def rescale_filters(network: nn.Module, filter_norm: float) -> None:

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torchvision.transforms import v2
 
-from tests.benchmarks.accuracy import ours
+from tests.benchmarks.accuracy import ours, tiny
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from tests.benchmarks.accuracy.ours import Prepare
 from tests.trainings import Training
@@ -228,6 +228,7 @@ def trivial_augment() -> Prepare:
     return prepare
 
 
+assert tiny.NAMES  # networks that timm knows now
 CONTENDERS = (
     Contender("defaults", ours.train),
     Contender("no crop", by_recipe(augmentation="none")),
@@ -314,6 +315,9 @@ CONTENDERS = (
     Contender("TrivialAugment", functools.partial(ours.train, prepare=trivial_augment())),
     Contender("CutMix in half of the steps", by_recipe(cutmix=0.5)),
     Contender("no CutMix", by_recipe(cutmix=0.0)),
+    Contender("SGD", by_recipe(optimizer="sgd")),
+    Contender("AdamW", by_recipe(optimizer="adamw")),
+    *(Contender(f"framing {mode}", by_recipe(framing=mode)) for mode in ("crop", "pad", "squash")),
 )
 
 

@@ -38,13 +38,15 @@ def some_of(images: Images, root: Path, categories: slice, counts: Sequence[int]
 
     Without `counts`, all training images. Held-out images are all kept.
     """
+    names = open_image_directory(images.held_out, "held out").categories
     for part, source in (("train", images.training), ("val", images.held_out)):
         directory = open_image_directory(source, part)
         random = np.random.default_rng(seed)
-        for place, index in enumerate(range(len(directory.categories))[categories]):
+        for place, name in enumerate(names[categories]):
+            index = directory.categories.index(name)
             found = random.permutation(np.flatnonzero(directory.class_indices == index))
             wanted = counts[place % len(counts)] if counts and part == "train" else len(found)
-            folder = root / part / directory.categories[index]
+            folder = root / part / name
             folder.mkdir(parents=True)
             for image in found[:wanted]:
                 shutil.copy(directory.path(int(image)), folder)
