@@ -131,13 +131,12 @@ def open_model_directory(root: Path, port: str) -> ModelDirectory:
 
 def _what_to_do(root: Path, port: str) -> str:
     """How to make a model directory of what is not one: a weights file or an architecture's name."""
-    name = str(root)
     if port.startswith("Trained"):
         return TRAINED_HINT
     if root.is_file():
-        options = f"--architecture NAME --weights-file {name}"
-    elif not root.exists() and is_known(name):
-        options = f"--architecture {name}"
+        options = f"--architecture NAME --weights-file {root}"
+    elif not root.exists() and is_known(str(root)):
+        options = f"--architecture {root}"
     else:
         return HINT
     return f"Make an untrained one: `init-model {options} --output untrained`."

@@ -304,24 +304,17 @@ class _LiveBar:
 
 def fit_to_stderr(text: str) -> str:
     """Return the text as it is written to standard error: a terminal gets lines that fit its width."""
-    if not sys.stderr or not sys.stderr.isatty():
-        return text
-    return _wrap(text, shutil.get_terminal_size().columns, 2)
+    is_terminal = sys.stderr and sys.stderr.isatty()
+    return _wrap(text, shutil.get_terminal_size().columns, 2) if is_terminal else text
 
 
 def _wrap(text: str, width: int, indent: int) -> str:
     """Break lines between words, not inside of a command or between a number and its unit."""
-    lines = [
-        textwrap.fill(
-            WHOLE.sub(lambda part: part[0].replace(" ", "\0"), line),
-            max(width, MIN_WIDTH),
-            subsequent_indent=" " * indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for line in text.split("\n")
-    ]
-    return "\n".join(lines).replace("\0", " ")
+    wrapper = textwrap.TextWrapper(
+        max(width, MIN_WIDTH), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    lines = [WHOLE.sub(lambda part: part[0].replace(" ", "\0"), line) for line in text.split("\n")]
+    return "\n".join(map(wrapper.fill, lines)).replace("\0", " ")
 
 
 def _can_redraw(stream: TextIO) -> bool:
