@@ -92,7 +92,7 @@ def test_images_of_unknown_categories_are_counted_and_said_not_to_count(
     whole = next((images / "teal").iterdir())
     (images / "teal/cut.png").write_bytes(whole.read_bytes()[:-30])
     ended = score(trained.output, images, tmp_path / "cut", "--quiet")
-    assert "1 image could not be read" in ended.stderr.replace("\n", " ")
+    assert "1 unreadable image is left out" in ended.stderr
     assert "  'teal': 2\n" in ended.stderr
 
 
