@@ -59,7 +59,7 @@ def paint(side: int, first: int, count: int) -> Iterator[tuple[Image.Image, str,
 
 def _measure(network: nn.Module, side: int) -> list[str]:
     """Accuracy, share of the heat that is in the cue, and CPU times; `network` takes pixels from 0 to 255."""
-    normalize, inner = network
+    normalize, inner = network.children()
     is_right, inside, spent_s, forward_s = [], [], 0.0, 0.0
     for image, category, rows, columns in paint(side, 200_000, NUM_MEASURED):
         pixels = normalize(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None])
