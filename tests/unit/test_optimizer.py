@@ -67,7 +67,7 @@ def test_networks_without_batch_norms_are_trained_from_scratch_by_adamw(
 def test_a_step_of_adamw_is_the_learning_rate_whatever_the_gradient() -> None:
     network = nn.Linear(3, 2, bias=False)
     before = network.weight.detach().clone()
-    optimizer = make_optimizer(network, {network.weight: 0.5}, "adamw")
+    optimizer = make_optimizer(network, dict.fromkeys(network.parameters(), 0.5), "adamw")
     set_learning_rate(optimizer, 0.01)
     network.weight.grad = torch.tensor([[1e-3, -1.0, 100.0], [1.0, 1.0, -1e-3]])
     optimizer.step()
