@@ -18,7 +18,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.loop.cuda_graph_step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import MOMENTUM_BUFFER, make_optimizer
+from train_pytorch_model.loop.optimizer import make_optimizer, momentum_of
 from train_pytorch_model.loop.precision import Precision
 from train_pytorch_model.loop.step import FlatGradients, TrainStep
 from train_pytorch_model.loop.trials import Trials
@@ -74,7 +74,7 @@ class Floats(nn.Module):
 
 
 def state_of(step: TrainStep, sums: Sums) -> list[Tensor]:
-    momenta = [values[MOMENTUM_BUFFER] for values in step.optimizer.state.values()]
+    momenta = list(momentum_of(step.optimizer, step.model).values())
     return [*step.model.state_dict().values(), *momenta, sums.values]
 
 
