@@ -283,7 +283,7 @@ def _features(plan: Plan) -> str:
         return f"of the frozen backbone, once for each {views}, then kept ({memory_text(used)} of memory)"
     if plan.config.epochs == 1:
         return "of the frozen backbone, once: there is one epoch"
-    reason = _why_views_differ(inputs, plan.framings) or "there is no memory to keep them"
+    reason = _why_views_differ(inputs, plan.framings) or "they cannot be kept, or memory is short"
     return f"of the frozen backbone, in every epoch: {reason}"
 
 
