@@ -58,7 +58,7 @@ def test_auto_precision_is_the_best_the_device_supports() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-def test_a_float16_step_trains_without_synchronising() -> None:
+def test_a_float16_step_trains_without_synchronizing() -> None:
     device = torch.device("cuda", 0)
     precision = choose_precision("float16", device)
     torch.manual_seed(0)

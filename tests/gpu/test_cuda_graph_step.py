@@ -270,7 +270,7 @@ def test_small_early_images_are_followed_by_large_ones(tmp_path: Path, untrained
 
 
 def train_two_epochs(inputs: TrainingInputs) -> Training:
-    """Train for two epochs at four images per step, synchronising at each step."""
+    """Train for two epochs at four images per step, synchronizing at each step."""
     world = World(0, 1, 0, 1, torch.device("cuda", 0))
     training = start_training(TrainConfig(batch_size=4, epochs=2, learning_rate=0.01), inputs, world)
     with start_readers(world) as readers, open_batches(training.plan, readers) as batches:

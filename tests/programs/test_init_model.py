@@ -51,7 +51,7 @@ def test_an_untrained_directory_holds_architecture_weights_and_recipe(tmp_path: 
     assert read_weights(output)["model.classifier.weight"].shape == (1000, 1024)
 
 
-def test_a_weights_file_initialises_all_but_the_head(trained: Trained, tmp_path: Path) -> None:
+def test_a_weights_file_initializes_all_but_the_head(trained: Trained, tmp_path: Path) -> None:
     output = tmp_path / "model"
     given_weights = ("--weights-file", trained.output / "model")
     ended = run_program("init-model", *given_weights, "--output", output, "--quiet")

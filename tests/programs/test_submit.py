@@ -109,7 +109,7 @@ def test_serverless_nodes_of_a_size_not_offered_are_refused(service: AzureServic
     assert_refused(ended, 2, "ParameterError: --vm-size Standard_Unheard_Of is not offered")
 
 
-def test_without_a_model_a_pipeline_initialises_and_trains_one(service: AzureService) -> None:
+def test_without_a_model_a_pipeline_initializes_and_trains_one(service: AzureService) -> None:
     service.steps = {"init_model": "Completed", "train": "Preparing"}
     ended = submit(
         *DATA, "--architecture", "densenet121", "--pretrained", "--process-count-per-instance", "1"

@@ -282,7 +282,7 @@ def first_images(inputs: TrainingInputs, number: int) -> TrainingInputs:
 
 
 def _greys(images: Tensor) -> list[int]:
-    """The grey of each normalised image (B, 3, H, W), after checking that each is uniform."""
+    """The grey of each normalized image (B, 3, H, W), after checking that each is uniform."""
     pixels = ((images.detach() * 0.5 + 0.5) * 255).round()
     assert bool((pixels == pixels[:, :1, :1, :1]).all()), "an image is not of one grey"
     return [int(value) for value in pixels[:, 0, 0, 0].tolist()]

@@ -1,4 +1,4 @@
-"""Which networks can be captured in a CUDA graph: those whose steps never synchronise with the GPU."""
+"""Which networks can be captured in a CUDA graph: those whose steps never synchronize with the GPU."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ ONE_OF_EACH = [family.architectures[0] for family in FAMILIES if family.image_si
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records the operations that synchronise."""
+    """Records the operations that synchronize."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -43,8 +43,8 @@ def _is_mask(index: Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
-def synchronisations_in_a_step(network: nn.Module, side: int) -> list[str]:
-    """The synchronising operations of a training step of two images, including its metrics."""
+def synchronizations_in_a_step(network: nn.Module, side: int) -> list[str]:
+    """The synchronizing operations of a training step of two images, including its metrics."""
     sums = Sums(torch.device("cpu"))
     images, targets = torch.randn(2, 3, side, side), torch.tensor([0, 1])
     mixed = nn.functional.one_hot(targets, 3).float()  # CutMix makes them outside the step
@@ -61,18 +61,18 @@ def synchronisations_in_a_step(network: nn.Module, side: int) -> list[str]:
 
 
 @pytest.mark.parametrize("architecture", [*ONE_OF_EACH, "swin_v2_t", "efficientnet_v2_s", "regnet_y_400mf"])
-def test_a_step_does_not_synchronise(architecture: str) -> None:
+def test_a_step_does_not_synchronize(architecture: str) -> None:
     network = build(architecture, False, 3)
     assert can_be_captured(network)
-    assert synchronisations_in_a_step(network, 64) == []
+    assert synchronizations_in_a_step(network, 64) == []
 
 
-def test_a_step_of_a_vision_transformer_does_not_synchronise() -> None:
-    assert synchronisations_in_a_step(build("vit_b_32", False, 3), 224) == []
+def test_a_step_of_a_vision_transformer_does_not_synchronize() -> None:
+    assert synchronizations_in_a_step(build("vit_b_32", False, 3), 224) == []
 
 
-def test_synchronisation_is_detected() -> None:
-    class Synchronising(nn.Module):
+def test_synchronization_is_detected() -> None:
+    class Synchronizing(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(3 * 8 * 8, 3)
@@ -81,7 +81,7 @@ def test_synchronisation_is_detected() -> None:
             logits: Tensor = self.linear(images.flatten(1))
             return logits * logits.max().item()
 
-    assert synchronisations_in_a_step(Synchronising(), 8) == ["_local_scalar_dense"]
+    assert synchronizations_in_a_step(Synchronizing(), 8) == ["_local_scalar_dense"]
 
 
 def test_activation_checkpointing_is_not_captured() -> None:

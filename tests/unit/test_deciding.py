@@ -1,4 +1,4 @@
-"""What the data decide if the recipe does not: prediction size, crops, flips, normalisation."""
+"""What the data decide if the recipe does not: prediction size, crops, flips, normalization."""
 
 from pathlib import Path
 from typing import Any
@@ -243,7 +243,7 @@ def test_scoring_accepts_a_larger_common_size(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_the_normalisation_is_the_one_that_the_weights_were_trained_with(
+def test_the_normalization_is_the_one_that_the_weights_were_trained_with(
     tmp_path: Path,
     recipe: Recipe,
     is_pretrained: bool,

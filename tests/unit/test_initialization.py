@@ -1,4 +1,4 @@
-"""Initialisation from scratch: filters before a batch norm get a norm at which they train well."""
+"""Initialization from scratch: filters before a batch norm get a norm at which they train well."""
 
 import copy
 
@@ -133,6 +133,6 @@ def test_hidden_linear_layers_get_the_standard_deviation_for_relu() -> None:
 
 
 def test_a_zero_head_stays_zero() -> None:
-    network = build("vit_b_32", False, 3)  # torchvision initialises this head with zeros
+    network = build("vit_b_32", False, 3)  # torchvision initializes this head with zeros
     initialize_from_scratch(network, "vit_b_32", EPOCHS, IMAGES, 0.001, 16)
     assert not network.get_submodule(FAMILY_OF["vit_b_32"].head).get_parameter("weight").any()

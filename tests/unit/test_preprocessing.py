@@ -1,4 +1,4 @@
-"""Preprocessing: framing and normalisation of an image."""
+"""Preprocessing: framing and normalization of an image."""
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def test_the_short_side_follows_from_size_and_crop_fraction() -> None:
     assert Framing(100, 200, 1.0).short_side == 134
 
 
-def test_normalisation_applies_to_pixels_scaled_to_0_to_1() -> None:
+def test_normalization_applies_to_pixels_scaled_to_0_to_1() -> None:
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     images = torch.randint(
         0, 256, (2, 3, 4, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
@@ -97,7 +97,7 @@ def test_normalisation_applies_to_pixels_scaled_to_0_to_1() -> None:
     assert torch.allclose(Normalize(mean, std)(images).double(), expected, atol=1e-6)
 
 
-def test_normalisation_keeps_the_memory_format_and_its_input() -> None:
+def test_normalization_keeps_the_memory_format_and_its_input() -> None:
     images = torch.full((1, 2, 2, 3), 255, dtype=torch.uint8).permute(0, 3, 1, 2)
     normalized = Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))(images)
     assert normalized.is_contiguous(memory_format=torch.channels_last)

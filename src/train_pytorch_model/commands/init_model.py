@@ -40,7 +40,7 @@ class ModelOptions:
     """Start from the weights in this file: safetensors, or a state dict or checkpoint of torch.save."""
 
     zero_init_residual: Switch = False
-    """ResNet only: initialise every residual block as the identity."""
+    """ResNet only: initialize every residual block as the identity."""
 
     memory_efficient: Switch = False
     """DenseNet only: save memory in training by recomputing activations, which takes more time."""

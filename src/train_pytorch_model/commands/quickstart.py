@@ -47,7 +47,7 @@ class Quickstart:
         training, validation, held_out = (str(directory) for directory in directories)
         untrained, trained = str(self.output / "untrained_model"), str(self.output / "trained_model")
 
-        logger.info("\n2. Initialising a ResNet-18")
+        logger.info("\n2. Initializing a ResNet-18")
         self._type("init-model", "--architecture", "resnet18", "--output", untrained)
         logger.info("\n3. Training")
         self._type("train", "--untrained-model", untrained, "--training-dataset", training,

@@ -60,7 +60,7 @@ class Submit:
     """Model directory to train, in a single job."""
 
     architecture: OptionalName = None
-    """Instead of --untrained-model: initialise and train a model of this architecture, in a pipeline."""
+    """Instead of --untrained-model: initialize and train a model of this architecture, in a pipeline."""
 
     pretrained: Switch = False
     """With --architecture: start from torchvision's best ImageNet weights."""

@@ -46,7 +46,7 @@ Predict = Callable[[Tensor], Tensor]
 
 OPSET = 20  # the newest that onnxruntime 1.17 and later support
 TOLERANCE = 1e-4  # largest allowed difference of a probability from PyTorch's
-CHECKED_BATCHES = (1, 3)  # two batch sizes: an export may be specialised to the one it was traced with
+CHECKED_BATCHES = (1, 3)  # two batch sizes: an export may be specialized to the one it was traced with
 MIN_SAME_LABEL = 0.95  # of images of mixed sizes; close calls may go the other way
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 INPUT = "images"
@@ -200,7 +200,7 @@ def metadata(spec: ClassifierSpec, input_kind: Input = "tensor") -> dict[str, st
                 "resize": f"bilinear, antialiased, {RESIZES[spec.framing.mode]}; {where}",
                 "mean": spec.mean,
                 "std": spec.std,
-                "normalised": "inside the program",
+                "normalized": "inside the program",
             }
         ),
     }

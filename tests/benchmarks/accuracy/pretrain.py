@@ -11,7 +11,7 @@ from train_pytorch_model.words.recipe import Recipe
 
 
 def main() -> None:
-    """Train with the defaults, except ImageNet's normalisation, and save the best epoch."""
+    """Train with the defaults, except ImageNet's normalization, and save the best epoch."""
     parser = arguments(__doc__)
     parser.add_argument("--output", type=Path, required=True, help="where to save the state dict")
     chosen = parser.parse_args()
