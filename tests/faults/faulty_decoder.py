@@ -45,5 +45,5 @@ def serve(connection: Connection, folder: Path, cache: SharedCache | None, write
     vars(decoding).update(decode=decode)  # for modules imported later
     if pixels := sys.modules.get("train_pytorch_model.image_classifier.pixels"):
         vars(pixels).update(decode=decode)
-    vars(decoder_process).update(decode=decode, COMPUTING_S=0)
+    vars(decoder_process).update(decode=decode, COMPUTING_S=1)  # 0 may be rounded to a hundredth of 1 s
     decoder_process.serve(connection, folder, cache, writer)

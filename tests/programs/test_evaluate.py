@@ -115,7 +115,7 @@ def test_the_page_shows_the_mistakes(trained: Trained, mislabelled: Path, tmp_pa
     mistakes = pd.read_csv(tmp_path / "evaluation" / "mistakes.csv")
     shown = page.partition('<section id="mistakes"')[2].partition("</section>")[0]
     assert shown.count("data:image/webp;base64,") == len(mistakes)
-    assert all(f"<bdi>{name}</bdi>" in page for name in mistakes["file_name"])
+    assert all(f"<bdi>{name}</bdi>" in page.replace("<wbr>", "") for name in mistakes["file_name"])
     assert f"Dataset <bdi>{mislabelled.name}</bdi>" in page
     assert str(tmp_path) not in page
     assert str(trained.output) not in page
@@ -135,7 +135,7 @@ def test_mistakes_show_the_original_names_of_converted_images(
     assert sorted(mistakes["original"]) == sorted(known["file_name"])
     page = (tmp_path / "evaluation" / "evaluation.html").read_text(encoding="utf-8")
     for name in mistakes["original"]:
-        assert f'title="{name}"><bdi>{name}</bdi>' in page
+        assert f'title="{name}"><bdi>{name}</bdi>' in page.replace("<wbr>", "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, file names are always valid text")

@@ -111,9 +111,9 @@ def test_torchrun_trains_with_two_processes(
 
 
 def test_mpiexec_of_mpich_starts_the_processes_of_one_run(
-    folders: Path, float32_resnet18: Path, tmp_path: Path
+    folders: Path, small_network: Path, tmp_path: Path
 ) -> None:
-    command = [sys.executable, *RUN, *arguments(folders, float32_resnet18, tmp_path / "trained", "--dry-run")]
+    command = [sys.executable, *RUN, *arguments(folders, small_network, tmp_path / "trained", "--dry-run")]
     mpiexec = Path(sys.executable).with_name("mpiexec")
     ended = subprocess.run([mpiexec, "-n", "2", *command], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
