@@ -116,7 +116,7 @@ def test_heat_lies_over_mistakes_and_uncertain_images(tmp_path: Path) -> None:
     assert set(rows_to_explain(evaluated, outcomes)) == {0, 1, 2}
     heat = Heat("data:image/png;base64,", (0.25, 0, 0.5, 1))
     shown = galleries_of(evaluated, outcomes, images, indices, heats={0: heat, 1: heat, 2: None})
-    assert "What is coloured" in shown[0].text
+    assert "Pink is what" in shown[0].text
     assert [[card.heat for card in gallery.cards] for gallery in shown] == [
         [heat],
         [heat, heat, None],

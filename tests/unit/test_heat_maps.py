@@ -105,4 +105,4 @@ def test_a_picture_of_heat_is_clear_where_nothing_is() -> None:
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGBA"))
     assert shown.shape == (32, 16, 4)
     assert (shown[16:, :, 3] == 0).all()
-    assert (shown[:16] == [255, 0, 0, 191]).all()
+    assert (shown[:16] == [255, 0, 170, 191]).all()

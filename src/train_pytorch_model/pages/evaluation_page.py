@@ -27,7 +27,7 @@ from train_pytorch_model.words.wording import counted
 
 MAX_MISTAKES = 24  # with their pictures, about 4 kB each
 MAX_UNCERTAIN = 6
-HEAT_NOTE = "What is coloured spoke for the prediction; point at a picture, or tap it, to see it plain."
+HEAT_NOTE = "Pink is what spoke for the prediction; point at a picture, or tap it, to see it plain."
 NO_HEATS: Mapping[int, Heat | None] = {}
 MAX_RIGHT = 6
 MAX_CELL_FILES = 6  # whose names the page has for a cell of the matrix

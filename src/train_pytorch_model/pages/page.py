@@ -26,6 +26,7 @@ THUMBNAIL_SIDE = 160  # px
 THUMBNAIL_QUALITY = 75
 HEAT_SIDE = 32  # px; browsers smooth it
 HEAT_LEVELS = 16
+HEAT_COLOUR = (255, 0, 170)  # which photographs hardly have
 MAX_HEAT = 0.75  # opacity: the picture can still be recognized
 
 
@@ -76,13 +77,13 @@ def picture(pixels: np.ndarray) -> str:
 
 
 def heat_picture(heat: np.ndarray) -> str:
-    """A heat map (h, w), float32, from 0 to 1, as a data URI of some hundred bytes: clear to red."""
+    """A heat map (h, w), float32, from 0 to 1, as a data URI of some hundred bytes: clear to pink."""
     image = Image.fromarray(heat)
     image.thumbnail((HEAT_SIDE, HEAT_SIDE), Image.Resampling.BOX)
-    shares = np.sqrt(np.asarray(image) / np.asarray(image).max())  # or only the hottest spot is seen
+    shares = np.cbrt(np.asarray(image) / np.asarray(image).max())  # or only the hottest spot is seen
     levels = Image.fromarray(np.rint(shares * (HEAT_LEVELS - 1)).astype(np.uint8)).convert("P")
     steps = np.linspace(0, 1, HEAT_LEVELS)
-    levels.putpalette([round(value) for step in steps for value in (255, 220 * (1 - step), 0)])
+    levels.putpalette(HEAT_COLOUR * HEAT_LEVELS)
     return encode(levels, transparency=bytes(np.rint(255 * MAX_HEAT * steps).astype(np.uint8)), bits=4)
 
 
