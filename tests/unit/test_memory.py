@@ -106,3 +106,24 @@ print(by_itself, faults_of_ten_rounds())
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     by_itself, kept = map(int, ended.stdout.split())
     assert kept < 100 < by_itself
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc_trim is specific to glibc")
+def test_what_is_kept_between_other_blocks_is_released() -> None:
+    program = """
+from pathlib import Path
+from train_pytorch_model.machine.memory import keep_freed_memory, release_freed_memory
+def resident_mib():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
+keep_freed_memory()
+large, small = [], []
+for _ in range(500):
+    large.append(b"x" * (100 << 10))
+    small.append(b"x" * 1000)
+del large
+kept = resident_mib()
+release_freed_memory()
+print(kept - resident_mib())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(ended.stdout) > 40

@@ -1,9 +1,10 @@
-"""How much memory is available, and how to keep what this process has freed."""
+"""How much memory is available, and what becomes of what this process has freed."""
 
 import ctypes
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 # From glibc's malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -22,10 +23,24 @@ def keep_freed_memory() -> None:
     200 ms of a step of 16 images on a CPU, 7 % of it on one core, more where the rest is faster. Peak usage
     stays the same. With a C library other than glibc nothing happens.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
+    if mallopt := _of_glibc("mallopt"):
         mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
         mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def release_freed_memory() -> None:
+    """Have the C library return to the system what it keeps. Takes 20 ms.
+
+    For long runs: up to version 2.37, glibc does not reuse a freed aligned block, as PyTorch's are, where
+    others lie around it. Scoring images of 48 x 64 px, it kept 28 kB more for each.
+    """
+    if malloc_trim := _of_glibc("malloc_trim"):
+        malloc_trim(0)
+
+
+def _of_glibc(name: str) -> Any:
+    """A function of the C library; None if it has no such one."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 def _of_machine(proc: Path) -> int:

@@ -29,11 +29,13 @@ from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, write_ba
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
 from train_pytorch_model.machine.console import logger, progress_bar
+from train_pytorch_model.machine.memory import release_freed_memory
 from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.words.wording import counted
 
 LOG_EVERY_S = 30.0  # a line in the log of a job
+RELEASE_EVERY = 64  # batches: 1 % of the time at 2,000 images/s, less where images are larger
 
 T = TypeVar("T")
 
@@ -105,7 +107,9 @@ def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool = Fals
         started_at = logged_at = time.perf_counter()
         done = 0
         local = _predict_local_images(classifier, images, loader, world, caches)
-        for _ in range(rounds):
+        for number in range(rounds):
+            if number % RELEASE_EVERY == 0:
+                release_freed_memory()
             for predicted in world.gather_on_main(list(islice(local, 1))):
                 _check_finite(predicted, inputs)
                 yield predicted

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torchvision.transforms import v2
 
-from tests.benchmarks.accuracy import ours, tiny
+from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from tests.benchmarks.accuracy.ours import Prepare
 from tests.trainings import Training
@@ -228,7 +228,6 @@ def trivial_augment() -> Prepare:
     return prepare
 
 
-assert tiny.NAMES  # networks that timm knows now
 CONTENDERS = (
     Contender("defaults", ours.train),
     Contender("no crop", by_recipe(augmentation="none")),

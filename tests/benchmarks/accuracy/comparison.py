@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.benchmarks.accuracy import images as sources
+from tests.benchmarks.accuracy import tiny
 from tests.benchmarks.accuracy.images import Images
 from tests.benchmarks.timing import machine
 from train_pytorch_model.formats.image_directory import open_image_directory
@@ -30,6 +31,7 @@ from train_pytorch_model.stories.init_model import initialize
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.recipe import Recipe
 
+assert tiny.NAMES  # networks that timm knows now
 Keep = Literal["last", "lowest loss", "highest top-1"]
 JUDGED_AT_ONCE = 100
 
