@@ -8,6 +8,7 @@ import pytest
 
 from train_pytorch_model.words.config import TrainConfig, display_name
 from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.wording import name_parameters
 
 
 def test_defaults_are_the_documented_ones() -> None:
@@ -120,3 +121,9 @@ def test_the_parameters_cannot_be_changed() -> None:
 
 def test_an_invalid_parameter_has_exit_status_2() -> None:
     assert ParameterError.exit_status == 2
+
+
+def test_in_python_a_parameter_is_named_without_its_option() -> None:
+    name_parameters("`{}`".format)
+    with pytest.raises(ParameterError, match=r"^Parameter \"Epochs\" value .*: `epochs` is 0\.$"):
+        TrainConfig(epochs=0)

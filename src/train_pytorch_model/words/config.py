@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from train_pytorch_model.words.errors import ParameterError, out_of_range
+from train_pytorch_model.words.wording import parameter
 
 # The component's documented name, kept for the flag and the port, where it differs from the field's.
 WARMUP_FLAG = "warmup-step-number"
@@ -74,4 +75,4 @@ def flag(field_name: str) -> str:
 
 
 def _out_of_range(field_name: str, value: float, rule: str) -> str:
-    return out_of_range(display_name(field_name), rule, flag(field_name), value)
+    return out_of_range(display_name(field_name), rule, parameter(field_name), value)
