@@ -187,14 +187,8 @@ def train_frozen(inputs: TrainingInputs, world: World, is_kept: bool) -> dict[st
     return {"computed": computed, "head": weights.tolist()}
 
 
-def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> list[dict[str, Any]]:
-    """Compare each step's gradients with plain PyTorch's, in one process on the images of all processes.
-
-    Averaged by DDP, and in one tensor, as between the CUDA graphs of several GPUs.
-
-    In evaluation mode, where an image's result does not depend on its batch, and with learning rate 0, so
-    that every step starts from the same weights.
-    """
+def _own_and_all(num_images: int, world: World) -> tuple[list[PlannedBatch], list[PlannedBatch]]:
+    """This process's batches of an epoch, and those that all processes have together."""
     plans = [
         plan_training(num_images, BATCH_SIZE, 1, SEED, 1, rank, world.size) for rank in range(world.size)
     ]
@@ -202,6 +196,16 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
         PlannedBatch(np.concatenate([share.indices for share in shares]), shares[0].global_count)
         for shares in zip(*plans, strict=True)
     ]
+    return list(plans[world.rank]), unions
+
+
+def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> list[dict[str, Any]]:
+    """Compare each step's gradients with plain PyTorch's, in one process on the images of all processes.
+
+    Averaged by DDP, and in one tensor, as between the CUDA graphs of several GPUs. In evaluation mode, where
+    no image's result depends on its batch, and with learning rate 0, so that all start from one state.
+    """
+    planned, unions = _own_and_all(num_images, world)
     torch.manual_seed(SEED)
     network = build_model(inputs.model, inputs.categories).eval()
     model = nn.Sequential(Normalize(inputs.spec.mean, inputs.spec.std), network)
@@ -230,7 +234,7 @@ def compare_gradients(inputs: TrainingInputs, world: World, num_images: int) -> 
             read = read_for_inference(inputs.training, inputs.framing)
             return list(loader.batches(Pass("", plan, read, inputs.training.class_indices, inputs.framing)))
 
-        own, whole = batches(plans[world.rank]), batches(unions)
+        own, whole = batches(planned), batches(unions)
     for batch in own:
         flat(batch, 0.0, Sums(world.device))
     replicated = replace(flat, model=world.replicate(model), gradients=None)
