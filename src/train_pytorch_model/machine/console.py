@@ -245,9 +245,8 @@ class NotebookBar:
         return "" if self.is_over else "  ".join((f"{self.title} {self.done}/{self.total}", *self.facts))
 
     def _repr_html_(self) -> str:
-        if self.is_over:
-            return ""
-        return f'<progress value="{self.done}" max="{self.total}"></progress> {html.escape(repr(self))}'
+        bar = f'<progress value="{self.done}" max="{self.total}"></progress> {html.escape(repr(self))}'
+        return "" if self.is_over else bar
 
 
 class _FileHandler(logging.Handler):
