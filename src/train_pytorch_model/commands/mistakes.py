@@ -7,12 +7,8 @@ from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.errors import ParameterError
 
 _DATA = ("training_dataset", "validation_dataset", "dataset", "input", "folder")
-_OUTPUTS = (
-    "scored_dataset",
-    "output",
-    "output_1",
-    "trained_model",
-)  # a verb has the first of them that it has
+# Of a verb that has several, the first is meant: score and evaluate read a trained model, train writes one.
+_OUTPUTS = ("scored_dataset", "output", "output_1", "trained_model")
 _MODEL = ("untrained_model", "trained_model", "architecture")
 NAMES: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("lr", "lr0", "base_lr", "init_lr", "max_lr"), ("learning_rate",)),

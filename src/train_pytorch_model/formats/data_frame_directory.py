@@ -43,9 +43,8 @@ META_CONTENT: Mapping[str, Any] = {
 CSV = "scores.csv"
 FILE_NAME = "file_name"
 ORIGINAL = "original"
-ROW_GROUP_BYTES = (
-    64 << 20
-)  # with a row group per batch and 1,000 categories, a million images would take 14 GB
+# With a row group per batch and 1,000 categories, a million images would take 14 GB.
+ROW_GROUP_BYTES = 64 << 20
 _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
     pa.int64(): ("Numeric", "int64"),
     pa.float64(): ("Numeric", "float64"),

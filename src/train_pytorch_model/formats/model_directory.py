@@ -72,9 +72,6 @@ MAX_LABEL_MAP_BYTES = 16 << 20
 NORMALIZER_MODULE = "azureml.designer.core.model.model_spec.builtin_model_meta.pre_processor"
 NORMALIZER_CLASS = "ImageNormalizer"
 HINT = "Connect a PyTorch model such as ResNet or DenseNet, as init-model or the designer writes it."
-TRAINED_HINT = (
-    "Name a directory that `train`, `fit` or the designer has written; weights alone have no categories."
-)
 
 
 @dataclass(frozen=True)
@@ -118,21 +115,19 @@ class ModelDirectory:
         return InvalidModelDirectoryError(f"{self.port} {self.root}", reason, hint)
 
 
-def open_model_directory(root: Path, port: str) -> ModelDirectory:
+def open_model_directory(root: Path, port: str, hint: str = "") -> ModelDirectory:
     """Open and check the directory given to the input `port`, except for the content of its weights.
 
-    Raises `InvalidModelDirectoryError`.
+    Raises `InvalidModelDirectoryError`, with the `hint` or how to make an untrained model.
     """
     try:
         return _open(root, port)
     except MalformedFileError as error:
-        raise InvalidModelDirectoryError(f"{port} {root}", str(error), _what_to_do(root, port)) from error
+        raise InvalidModelDirectoryError(f"{port} {root}", str(error), hint or _what_to_do(root)) from error
 
 
-def _what_to_do(root: Path, port: str) -> str:
+def _what_to_do(root: Path) -> str:
     """How to make a model directory of what is not one: a weights file or an architecture's name."""
-    if port.startswith("Trained"):
-        return TRAINED_HINT
     if root.is_file():
         options = f"--architecture NAME --weights-file {root}"
     elif not root.exists() and is_known(str(root)):

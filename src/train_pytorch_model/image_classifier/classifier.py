@@ -1,6 +1,7 @@
 """A trained network and every step from an image to its probabilities."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -55,9 +56,7 @@ class ImageClassifier:
     def predict_with_features(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What the last linear layer gets, (B, F), float32, beside what `predict` returns."""
         network = self._model[1]
-        features: list[Tensor] = []
-        head = network.get_submodule(head_of(self.spec.architecture, network))
-        with head.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0])):
+        with recording_inputs(network.get_submodule(head_of(self.spec.architecture, network))) as features:
             probabilities, energies = self.predict(pixels)
         return features[0].numpy(force=True), probabilities, energies
 
@@ -81,6 +80,14 @@ class ImageClassifier:
                 predicted = self.predict(torch.from_numpy(np.stack(pixels)))
                 probabilities[-1][is_image], energies[-1][is_image] = predicted
         return np.concatenate(probabilities), np.concatenate(energies), reasons
+
+
+@contextmanager
+def recording_inputs(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect what a layer gets in each forward pass, for a `with`."""
+    found: list[Tensor] = []
+    with layer.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])):
+        yield found
 
 
 def max_bytes(network: nn.Module) -> int:

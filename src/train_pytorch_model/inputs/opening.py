@@ -43,6 +43,9 @@ DATASET = "Dataset"
 
 # Entries that say what every run of earlier versions did: its fingerprint must stay the same.
 AS_EVER = (("framing", "crop"), ("background", AS_USUAL.background), ("optimizer", "auto"))
+TRAINED_HINT = (
+    "Name a directory that `train`, `fit` or the designer has written; weights alone have no categories."
+)
 EVALUATION_LABELS_HINT = (
     "Evaluation needs a category for every image: one folder per category, or a labelled ImageDirectory."
 )
@@ -268,7 +271,7 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
 
 
 def open_trained(path: Path) -> ModelDirectory:
-    model = open_model_directory(path, TRAINED_MODEL)
+    model = open_model_directory(path, TRAINED_MODEL, TRAINED_HINT)
     if not model.is_trained:
         raise model.error(
             f"it is not trained: {SPEC} names no label_map_file.", "Train it first, with `train`."

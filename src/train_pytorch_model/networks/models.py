@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier.architectures import UnsupportedArchitectureError, build, head_of
+from train_pytorch_model.image_classifier.classifier import recording_inputs
 from train_pytorch_model.image_classifier.weights import WeightsError
 from train_pytorch_model.networks.weights import load_weights
 
@@ -65,13 +66,9 @@ class OnFrozenBackbone(nn.Module):
     @torch.no_grad()
     def features(self, images: Tensor) -> Tensor:
         """The features (B, D) of uint8 images (B, 3, H, W)."""
-        seen: list[Tensor] = []
-        hook = self.head.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-        try:
+        with recording_inputs(self.head) as found:
             self.model(images)
-        finally:
-            hook.remove()
-        return seen[0]
+        return found[0]
 
 
 def divide_head(weights: Mapping[str, Tensor], head: str, temperature: float) -> dict[str, Tensor]:

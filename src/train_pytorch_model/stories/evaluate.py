@@ -22,9 +22,8 @@ from train_pytorch_model.measures.evaluation_directory import (
     write_numbers,
 )
 from train_pytorch_model.measures.twins import compare_with_training
-from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of, render, rows_to_explain
-from train_pytorch_model.stories.explain import explain
+from train_pytorch_model.stories.explain import explain_trained
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 
 OUTPUT = "output"
@@ -62,8 +61,7 @@ def _write(
         mistakes = prediction_rows(outcomes, evaluated.mistakes, inputs.images, indices)
         write_numbers(root, evaluated, categories, mistakes, left_out, familiar)
         rows = rows_to_explain(evaluated, outcomes)
-        network = build_model(inputs.model, categories).to(device)
-        heats = explain(network, inputs.spec, inputs.images, indices[rows])
+        heats = explain_trained(inputs, indices[rows], device)
         galleries = galleries_of(
             evaluated,
             outcomes,

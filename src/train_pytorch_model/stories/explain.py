@@ -13,8 +13,10 @@ from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.heat_maps import heat_map
+from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.pages.gallery import Heat
 from train_pytorch_model.pages.page import heat_picture
 from train_pytorch_model.words.wording import reason_of
@@ -38,6 +40,12 @@ def explain(
     except RuntimeError as error:  # the page is good without
         logger.warning(f"The page has no heat maps: {reason_of(error)}.")
         return [None] * len(paths)
+
+
+def explain_trained(inputs: ScoringInputs, indices: np.ndarray, device: torch.device) -> list[Heat | None]:
+    """`explain` the trained model of these inputs, for its images at `indices`."""
+    network = build_model(inputs.model, inputs.spec.categories).to(device)
+    return explain(network, inputs.spec, inputs.images, indices)
 
 
 def _explain(

@@ -82,9 +82,8 @@ def export(
     """Write the file after a check against PyTorch, and return the largest difference of a probability.
 
     For ONNX it is also compared with the served model, on `images` or painted ones. That difference is
-    before a `reduction`. Raises `ExportError`,
-    `ParameterError` if the ONNX packages are missing, `OutputDirectoryError`, and
-    `InvalidModelDirectoryError` for weights that do not fit.
+    before a `reduction`. Raises `ExportError`, `ParameterError` if the ONNX packages are missing,
+    `OutputDirectoryError`, and `InvalidModelDirectoryError` for weights that do not fit.
     """
     if kind == "onnx":
         _require_onnx(input_kind)
@@ -125,8 +124,9 @@ def _reduce(
     """The network in the other precision, and its cost as JSON. Raises `ExportError` if it is too high."""
     from train_pytorch_model.stories.export_precision import Float16, calibrated, measure, quantize
 
-    seen = calibrated(reduction.images) if reduction.precision == "int8" else np.empty(0, np.int64)
+    seen = np.empty(0, np.int64)
     if reduction.precision == "int8":
+        seen = calibrated(reduction.images)
         reduced = quantize(exported, reduction.images, seen, spec)
     else:
         program = nn.Sequential(Normalize(spec.mean, spec.std), Float16(network), nn.Softmax(dim=1))

@@ -21,9 +21,8 @@ from train_pytorch_model.formats.row_groups import writing_row_groups
 from train_pytorch_model.image_classifier.unknown import UNKNOWN_LABEL
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.measures.uncertainty import Candidate, MostUncertain, write_to_label
-from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.pages.explained_page import PAGE, render_explained
-from train_pytorch_model.stories.explain import explain
+from train_pytorch_model.stories.explain import explain_trained
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.words.wording import parameter
@@ -147,9 +146,8 @@ def _write(
 def _write_explained(
     root: Path, inputs: ScoringInputs, candidates: Sequence[Candidate], device: torch.device
 ) -> None:
-    network = build_model(inputs.model, inputs.spec.categories).to(device)
     indices = np.array([each.index for each in candidates], np.int64)
-    heats = explain(network, inputs.spec, inputs.images, indices)
+    heats = explain_trained(inputs, indices, device)
     page = render_explained(inputs.spec, inputs.images, candidates, heats)
     (root / PAGE).write_text(page, encoding="utf-8")
 
