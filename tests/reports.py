@@ -14,8 +14,7 @@ from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.measures.time_budget import EpochTimes, budget_of
-from train_pytorch_model.pages.gallery import Card, Fact, Gallery
-from train_pytorch_model.pages.page import encode
+from train_pytorch_model.pages.page import Card, Fact, Gallery, encode
 from train_pytorch_model.pages.report_page import DataSet, Report
 from train_pytorch_model.words.config import TrainConfig
 

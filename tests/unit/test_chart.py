@@ -9,48 +9,42 @@ from train_pytorch_model.pages.chart import (
     LEFT,
     MAX_MARKED,
     MAX_POINTS,
-    NUMBER,
-    PERCENT,
     RIGHT,
     WIDTH,
     Chart,
-    Series,
-    Unit,
     line_chart,
 )
 
 NAN, INF = math.nan, math.inf
 
 
-def chart(
-    values: Sequence[float], unit: Unit = NUMBER, from_zero: bool = True, mark: int | None = None
-) -> Chart:
+def chart(values: Sequence[float], is_percent: bool = False, mark: int | None = None) -> Chart:
     """A chart of one series over the epochs."""
-    return line_chart("Loss", range(1, len(values) + 1), [Series("it", values)], unit, from_zero, mark=mark)
+    return line_chart("Loss", range(1, len(values) + 1), {"it": values}, is_percent=is_percent, mark=mark)
 
 
 @pytest.mark.parametrize(
-    ("values", "unit", "from_zero", "ticks"),
+    ("values", "is_percent", "ticks"),
     [
-        ([2.3, 1.0, 0.5], NUMBER, True, ["0", "1", "2", "3"]),
-        ([0.95, 0.97, 0.99], PERCENT, False, ["95%", "96%", "97%", "98%", "99%"]),
-        ([0.62, 1.0], PERCENT, False, ["60%", "70%", "80%", "90%", "100%"]),
-        ([1.0], PERCENT, False, ["0%", "50%", "100%"]),
-        ([0.001, 0.0005, 0.00001], NUMBER, True, ["0", "0.0005", "0.0010"]),
-        ([4000.0, 5230.0], NUMBER, True, ["0", "2,000", "4,000", "6,000"]),
-        ([2e-7, 1e-7], NUMBER, True, ["0", "5e-08", "1e-07", "1.5e-07", "2e-07"]),
-        ([1e30, 5.0], NUMBER, True, ["0", "5e+29", "1e+30"]),
-        ([0.0, 0.0], NUMBER, True, ["0", "0.5", "1.0"]),
-        ([NAN, INF], NUMBER, True, ["0", "0.5", "1.0"]),
-        ([-3.0, -3.0], NUMBER, False, ["-3", "-2", "-1", "0"]),
+        ([2.3, 1.0, 0.5], False, ["0", "1", "2", "3"]),
+        ([0.95, 0.97, 0.99], True, ["95%", "96%", "97%", "98%", "99%"]),
+        ([0.62, 1.0], True, ["60%", "70%", "80%", "90%", "100%"]),
+        ([1.0], True, ["0%", "50%", "100%"]),
+        ([0.001, 0.0005, 0.00001], False, ["0", "0.0005", "0.0010"]),
+        ([4000.0, 5230.0], False, ["0", "2,000", "4,000", "6,000"]),
+        ([2e-7, 1e-7], False, ["0", "5e-08", "1e-07", "1.5e-07", "2e-07"]),
+        ([1e30, 5.0], False, ["0", "5e+29", "1e+30"]),
+        ([0.0, 0.0], False, ["0", "0.5", "1.0"]),
+        ([NAN, INF], False, ["0", "0.5", "1.0"]),
+        ([-3.0, -3.0], False, ["-3", "-2", "-1", "0"]),
     ],
 )
 def test_ticks_are_round_numbers_around_the_values(
-    values: Sequence[float], unit: Unit, from_zero: bool, ticks: list[str]
+    values: Sequence[float], is_percent: bool, ticks: list[str]
 ) -> None:
-    drawn = chart(values, unit, from_zero)
+    drawn = chart(values, is_percent)
     assert [tick.text for tick in drawn.y_ticks] == ticks
-    places = [tick.at for tick in drawn.y_ticks]
+    places = [tick.y for tick in drawn.y_ticks]
     assert places == sorted(places, reverse=True)
     assert all(drawn.top - 1e-6 <= point.y <= drawn.bottom + 1e-6 for point in drawn.lines[0].points)
 
@@ -104,6 +98,6 @@ def test_long_lines_are_thinned_and_isolated_points_stay_visible() -> None:
 
 
 def test_several_lines_share_their_axes() -> None:
-    drawn = line_chart("Loss", [1, 2], [Series("a", [1, 2]), Series("b", [4, 3])], NUMBER, from_zero=True)
+    drawn = line_chart("Loss", [1, 2], {"a": [1, 2], "b": [4, 3]})
     assert [line.name for line in drawn.lines] == ["a", "b"]
     assert [[point.y for point in line.points] for line in drawn.lines] == [[138, 96], [12, 54]]

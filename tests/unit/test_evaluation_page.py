@@ -26,8 +26,7 @@ from train_pytorch_model.pages.evaluation_page import (
     MISTAKE_COLOUR,
     render,
 )
-from train_pytorch_model.pages.gallery import Card, Fact, Gallery
-from train_pytorch_model.pages.page import MAX_NAME, thumbnail
+from train_pytorch_model.pages.page import MAX_NAME, Card, Fact, Gallery, thumbnail
 
 
 def page_of(

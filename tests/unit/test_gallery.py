@@ -12,16 +12,19 @@ from tests.painting import paint
 from tests.reports import make_report
 
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.image_classifier.decoding import AS_USUAL
 from train_pytorch_model.measures.evaluation import Outcomes, evaluate, outcomes_of
-from train_pytorch_model.pages.evaluation_page import (
-    MAX_CELL_FILES,
+from train_pytorch_model.pages.evaluation_page import MAX_CELL_FILES, files_of_cells
+from train_pytorch_model.pages.page import (
     MAX_MISTAKES,
-    files_of_cells,
+    THUMBNAIL_SIDE,
+    Card,
+    Fact,
+    Gallery,
+    Heat,
     galleries_of,
-    rows_to_explain,
+    thumbnail,
 )
-from train_pytorch_model.pages.gallery import Card, Fact, Gallery, Heat
-from train_pytorch_model.pages.page import THUMBNAIL_SIDE, thumbnail
 from train_pytorch_model.pages.report_page import render_report
 
 
@@ -40,7 +43,10 @@ def shown_of(tmp_path: Path, targets: Sequence[int], probabilities: np.ndarray) 
     """The galleries of an evaluation of such images, of which the last one is deleted."""
     outcomes, images, indices = painted(tmp_path, targets, probabilities)
     images.path(len(targets) - 1).unlink()
-    return galleries_of(evaluate(outcomes, 2), outcomes, images, indices, "; see the table")
+    evaluation = evaluate(outcomes, 2)
+    return galleries_of(
+        evaluation, outcomes, images, indices, AS_USUAL, lambda rows: [None] * len(rows), "; see the table"
+    )
 
 
 def test_predictions_are_shown_with_their_pictures(tmp_path: Path) -> None:
@@ -112,10 +118,16 @@ def test_a_thumbnail_is_small_and_keeps_the_aspect_ratio(tmp_path: Path, size: t
 
 def test_heat_lies_over_mistakes_and_uncertain_images(tmp_path: Path) -> None:
     outcomes, images, indices = painted(tmp_path, [0, 0, 1], np.array([[0.1, 0.9], [0.51, 0.49], [0.0, 1.0]]))
-    evaluated = evaluate(outcomes, 2)
-    assert set(rows_to_explain(evaluated, outcomes)) == {0, 1, 2}
     heat = Heat("data:image/png;base64,", (0.25, 0, 0.5, 1))
-    shown = galleries_of(evaluated, outcomes, images, indices, heats={0: heat, 1: heat, 2: None})
+    heats = {0: heat, 1: heat, 2: None}
+    shown = galleries_of(
+        evaluate(outcomes, 2),
+        outcomes,
+        images,
+        indices,
+        AS_USUAL,
+        lambda chosen: [heats[index] for index in chosen.tolist()],
+    )
     assert "Pink is what" in shown[0].text
     assert [[card.heat for card in gallery.cards] for gallery in shown] == [
         [heat],

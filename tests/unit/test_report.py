@@ -258,19 +258,20 @@ def test_a_training_loss_that_differs_from_the_validation_loss_is_noted(
 
 def test_few_categories_are_all_listed_ordered_by_their_images() -> None:
     balance = balance_of(np.array([5, 20, 10]), np.array([1, 40, 0]), ("a", "b", "c"))
-    assert balance.rows == [("b", 20, 40), ("c", 10, 0), ("a", 5, 1)]
-    assert balance.most == 40
-    assert (balance.smallest, balance.largest, balance.rest, balance.profile) == (5, 20, 0, None)
+    assert balance["rows"] == [("b", 20, 40), ("c", 10, 0), ("a", 5, 1)]
+    assert balance["most"] == 40
+    assert (balance["smallest"], balance["largest"], balance["rest"], balance["profile"]) == (5, 20, 0, None)
 
 
 def test_only_the_largest_and_smallest_of_many_categories_are_listed() -> None:
     count = MAX_BALANCE + 1
     balance = balance_of(np.arange(count), np.ones(count, int), [str(index) for index in range(count)])
-    assert [training for _, training, _ in balance.rows] == list(range(count - 1, count - 1 - MAX_ENDS, -1))
-    assert [training for _, training, _ in balance.last_rows] == list(range(MAX_ENDS - 1, -1, -1))
-    assert balance.rest == count - 2 * MAX_ENDS
-    assert balance.smallest == 1
-    assert balance.profile is not None
+    shown = [training for _, training, _ in balance["rows"]]
+    assert shown == list(range(count - 1, count - 1 - MAX_ENDS, -1))
+    assert [training for _, training, _ in balance["last_rows"]] == list(range(MAX_ENDS - 1, -1, -1))
+    assert balance["rest"] == count - 2 * MAX_ENDS
+    assert balance["smallest"] == 1
+    assert balance["profile"] is not None
 
 
 def test_a_budget_of_zero_seconds_is_rendered() -> None:

@@ -1,63 +1,29 @@
 """Line charts, laid out as coordinates of lines, ticks and points that a template draws as SVG."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from train_pytorch_model.formats.listing import evenly_spaced
 
 WIDTH, HEIGHT = 360, 222
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 42  # margins, for the axis labels and the title below
 MAX_POINTS = 1000  # per line; no screen shows more
 MAX_MARKED = 60  # points; a line with no more has a dot with a tooltip at each
 NUM_TICKS = 4
-NICE_STEPS = (1, 2, 5, 10)
 MAX_DECIMALS = 4  # of a tick label; smaller steps are written with an exponent
 MAX_PLAIN = 1e6
 
 
-@dataclass(frozen=True)
-class Unit:
-    """How a chart formats its numbers."""
-
-    scale: float = 1.0
-    suffix: str = ""
-
-    def value(self, value: float) -> str:
-        """Format a single value."""
-        return f"{value * self.scale:.4g}{self.suffix}"
-
-    def tick(self, value: float, step: float) -> str:
-        """Format the label of a tick; neighbouring ticks are `step` apart."""
-        scaled, step = value * self.scale, step * self.scale
-        decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-        if scaled == 0:
-            return f"0{self.suffix}"
-        if decimals > MAX_DECIMALS or abs(scaled) >= MAX_PLAIN:
-            return f"{scaled:.2g}{self.suffix}"
-        return f"{scaled:,.{decimals}f}{self.suffix}"
-
-
-NUMBER, PERCENT = Unit(), Unit(100, "%")
-
-
-@dataclass(frozen=True)
-class Series:
-    """Values to draw, one per x; those that are not finite leave a gap."""
-
-    name: str
-    values: Sequence[float]
-
-
-@dataclass(frozen=True)
-class Point:
-    """A value at its position."""
+class Point(NamedTuple):
+    """A text at its position: a value, or the label of a tick."""
 
     x: float
     y: float
     text: str
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A series as a path and its marked points."""
 
     name: str
@@ -67,23 +33,14 @@ class Line:
     """Points to mark: all if there are few, otherwise only isolated ones, which the path does not show."""
 
 
-@dataclass(frozen=True)
-class Tick:
-    """A label on an axis."""
-
-    at: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """One or more series over the same x. All coordinates are in a picture of `WIDTH` by `HEIGHT` units."""
 
     title: str
     x_name: str
     lines: Sequence[Line]
-    x_ticks: Sequence[Tick]
-    y_ticks: Sequence[Tick]
+    x_ticks: Sequence[Point]
+    y_ticks: Sequence[Point]
     mark: float | None
     """The x of a vertical line."""
     width: int = WIDTH
@@ -97,47 +54,60 @@ class Chart:
 def line_chart(
     title: str,
     xs: Sequence[int],
-    series: Sequence[Series],
-    unit: Unit,
-    from_zero: bool,
+    series: Mapping[str, Sequence[float]],
+    *,
+    is_percent: bool = False,
     x_name: str = "epoch",
     mark: int | None = None,
 ) -> Chart:
     """Lay out a chart of series over increasing integers; a vertical line marks the value `mark` of them.
 
-    `from_zero` makes the y axis include 0, for quantities of which a cut-off axis would mislead.
+    A series has a value per x; those that are not finite leave a gap. Fractions `is_percent` shows as
+    percentages; the y axis of other quantities, of which a cut-off one would mislead, includes 0.
     """
-    y_ticks, y_step = _y_ticks([y for each in series for y in each.values if math.isfinite(y)], from_zero)
-    x_span = max(xs[-1] - xs[0], 1)
+    scale, suffix = (100, "%") if is_percent else (1, "")
+    values = {name: [scale * y for y in ys] for name, ys in series.items()}
+    finite = [y for ys in values.values() for y in ys if math.isfinite(y)]
+    y_ticks, y_step = _y_ticks(finite, from_zero=not is_percent)
+    x_step = max(1, math.ceil(_round_up(max(xs[-1] - xs[0], 1) / 6)))
+    x_ticks = [xs[0], *range((xs[0] // x_step + 1) * x_step, xs[-1] + 1, x_step)]
     x_left = LEFT if len(xs) > 1 else (LEFT + WIDTH - RIGHT) / 2
 
     def x_at(x: float) -> float:
-        return x_left + (x - xs[0]) / x_span * (WIDTH - LEFT - RIGHT)
+        return x_left + (x - xs[0]) / max(xs[-1] - xs[0], 1) * (WIDTH - LEFT - RIGHT)
 
     def y_at(y: float) -> float:
         return HEIGHT - BOTTOM - (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (HEIGHT - TOP - BOTTOM)
 
-    def point(each: Series, index: int) -> Point | None:
-        x, y = xs[index], each.values[index]
-        text = f"{x_name.capitalize()} {x:,}: {each.name} {unit.value(y)}"
+    def point(name: str, x: int, y: float) -> Point | None:
+        text = f"{x_name.capitalize()} {x:,}: {name} {y:.4g}{suffix}"
         return Point(x_at(x), y_at(y), text) if math.isfinite(y) else None
 
-    drawn = _thin_out(len(xs))
+    drawn = evenly_spaced(len(xs), MAX_POINTS).tolist()
     return Chart(
         title=title,
         x_name=x_name,
-        lines=[_line(each.name, [point(each, index) for index in drawn]) for each in series],
-        x_ticks=[Tick(x_at(x), f"{x:,}") for x in _x_ticks(xs[0], xs[-1])],
-        y_ticks=[Tick(y_at(y), unit.tick(y, y_step)) for y in y_ticks],
+        lines=[_line(name, [point(name, xs[i], ys[i]) for i in drawn]) for name, ys in values.items()],
+        x_ticks=[Point(x_at(x), HEIGHT - BOTTOM, f"{x:,}") for x in x_ticks],
+        y_ticks=[Point(LEFT, y_at(y), _label(y, y_step) + suffix) for y in y_ticks],
         mark=None if mark is None else x_at(mark),
     )
+
+
+def _label(value: float, step: float) -> str:
+    """Format the label of a tick; neighbouring ticks are `step` apart."""
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    if value == 0:
+        return "0"
+    if decimals > MAX_DECIMALS or abs(value) >= MAX_PLAIN:
+        return f"{value:.2g}"
+    return f"{value:,.{decimals}f}"
 
 
 def _y_ticks(values: Sequence[float], from_zero: bool) -> tuple[Sequence[float], float]:
     """Round numbers around the values, at least two, and their spacing."""
     low, high = min(values, default=0.0), max(values, default=1.0)
-    is_flat = high - low <= 1e-9 * abs(high)
-    if from_zero or is_flat:
+    if from_zero or high - low <= 1e-9 * abs(high):
         low, high = min(low, 0.0), max(high, 0.0)
     if low == high:
         high = 1.0
@@ -146,23 +116,10 @@ def _y_ticks(values: Sequence[float], from_zero: bool) -> tuple[Sequence[float],
     return [step * number for number in range(first, last + 1)], step
 
 
-def _x_ticks(low: int, high: int) -> Iterator[int]:
-    step = max(1, math.ceil(_round_up(max(high - low, 1) / 6)))
-    yield low
-    yield from range((low // step + 1) * step, high + 1, step)
-
-
 def _round_up(step: float) -> float:
     """The next number that is 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(step))
-    return next(nice * power for nice in NICE_STEPS if nice * power >= step * (1 - 1e-9))
-
-
-def _thin_out(count: int) -> Sequence[int]:
-    """At most `MAX_POINTS` indices below `count`, evenly spaced, with the first and the last."""
-    if count <= MAX_POINTS:
-        return range(count)
-    return [round(number * (count - 1) / (MAX_POINTS - 1)) for number in range(MAX_POINTS)]
+    return next(nice * power for nice in (1, 2, 5, 10) if nice * power >= step * (1 - 1e-9))
 
 
 def _line(name: str, points: Sequence[Point | None]) -> Line:

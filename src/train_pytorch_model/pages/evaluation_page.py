@@ -2,34 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.image_classifier.decoding import AS_USUAL, Colours
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.measures.coverage import PERCENTS, Coverage
+from train_pytorch_model.measures.coverage import PERCENTS
 from train_pytorch_model.measures.evaluation import Confusion, Evaluation, Outcomes, accuracy_in_images
-from train_pytorch_model.measures.evaluation_directory import (
-    Prediction,
-    confused_rows,
-    prediction_rows,
-    worst_first,
-)
+from train_pytorch_model.measures.evaluation_directory import confused_rows, worst_first
 from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
-from train_pytorch_model.pages.chart import PERCENT, Chart, Series, line_chart
-from train_pytorch_model.pages.gallery import Card, Fact, Gallery, Heat
-from train_pytorch_model.pages.page import encode, render_page, shorten, thumbnail
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.pages.chart import line_chart
+from train_pytorch_model.pages.page import Gallery, encode, render_page, shorten
 
-MAX_MISTAKES = 24  # with their pictures, about 4 kB each
-MAX_UNCERTAIN = 6
-HEAT_NOTE = "Pink is what spoke for the prediction; point at a picture, or tap it, to see it plain."
-NO_HEATS: Mapping[int, Heat | None] = {}
-MAX_RIGHT = 6
 MAX_CELL_FILES = 6  # whose names the page has for a cell of the matrix
 MAX_FILES = 200  # right and wrong each, about 40 bytes
 MAX_ROWS = 1000  # of the table of categories, with 8 elements each
@@ -71,85 +57,30 @@ def render(
 
 def common_values(evaluation: Evaluation, spec: ClassifierSpec) -> dict[str, Any]:
     """What the pages of an evaluation and of a training both show, by the names in their templates."""
+    answers = line_chart(
+        "Accuracy of the most confident",
+        PERCENTS,
+        {"accuracy": evaluation.coverage.accuracies},
+        is_percent=True,
+        x_name="percent of images answered",
+    )
     return {
         "evaluation": evaluation,
         "spec": spec,
         "accuracy_in_images": accuracy_in_images(evaluation),
         "verdict": verdict(evaluation, spec.categories),
         "baseline": (baseline_of(evaluation), describe_baseline(evaluation, spec.categories)),
-        "confusion": confusion_view(evaluation, spec.categories),
+        "confusion": _confusion_view(evaluation, spec.categories),
         "pairs": confused_rows(evaluation, spec.categories, MAX_PAIRS),
         "rows": worst_first(evaluation, spec.categories)[:MAX_ROWS],
         "bins": evaluation.calibration.bins,
-        "answers": coverage_chart(evaluation.coverage),
+        "answers": answers,
     }
-
-
-def coverage_chart(coverage: Coverage) -> Chart:
-    """Accuracy against the share of images that are answered, the most confident first."""
-    series = [Series("accuracy", coverage.accuracies)]
-    name = "percent of images answered"
-    return line_chart(
-        "Accuracy of the most confident", PERCENTS, series, PERCENT, from_zero=False, x_name=name
-    )
 
 
 def without_images(counts: np.ndarray, categories: Sequence[str]) -> list[str]:
     """The categories with a count of 0 in `counts`, (C,), int64."""
     return [name for name, count in zip(categories, counts, strict=True) if not count]
-
-
-def rows_to_explain(evaluation: Evaluation, outcomes: Outcomes) -> np.ndarray:
-    """The rows of the mistakes and of the least certain predictions that `galleries_of` shows."""
-    return np.unique(np.concatenate([evaluation.mistakes[:MAX_MISTAKES], _least_certain(outcomes)]))
-
-
-def galleries_of(
-    evaluation: Evaluation,
-    outcomes: Outcomes,
-    images: ImageDirectory,
-    indices: np.ndarray,
-    rest: str = "",
-    colours: Colours = AS_USUAL,
-    heats: Mapping[int, Heat | None] = NO_HEATS,
-) -> list[Gallery]:
-    """The most confident mistakes, the least certain predictions and some right ones, with their pictures.
-
-    `indices` (N,) are those of the images of the outcomes; `rest` says where all mistakes are. `heats` are
-    shown over the mistakes and the least certain ones, by the rows of the outcomes.
-    """
-    count, total = len(evaluation.mistakes), counted(evaluation.images, "image", "images")
-    if not count:
-        text = "None: every image was classified correctly."
-    else:
-        text = f"{count:,} of {total} {'was' if count == 1 else 'were'} misclassified."
-        if count > MAX_MISTAKES:
-            text += f" Shown are the {MAX_MISTAKES} with the highest confidence{rest}."
-        text += " The percentages are predicted probabilities. Check for wrong labels too."
-        text += f" {HEAT_NOTE}" if any(heats.values()) else ""
-    chosen = {
-        ("mistakes", "Most confident mistakes", text): evaluation.mistakes[:MAX_MISTAKES],
-        (
-            "uncertain",
-            "Least certain predictions",
-            "The images with the lowest confidence, right or wrong. More training images that look like these"
-            " would teach the model most.",
-        ): _least_certain(outcomes),
-        (
-            "right",
-            "Right predictions",
-            "The most confident one of each category, as examples of what the model has learned.",
-        ): _surest_hits(outcomes)[:MAX_RIGHT],
-    }
-    galleries = []
-    for (id_, title, text), rows in chosen.items():
-        predictions = prediction_rows(outcomes, rows, images, indices)
-        cards = [
-            _card(each, images.root, colours, None if id_ == "right" else heats.get(row))
-            for each, row in zip(predictions, rows.tolist(), strict=True)
-        ]
-        galleries.append(Gallery(id_, title, text, cards))
-    return [gallery for gallery in galleries if gallery.cards or gallery.id == "mistakes"]
 
 
 def files_of_cells(outcomes: Outcomes, images: ImageDirectory, indices: np.ndarray) -> dict[str, list[str]]:
@@ -158,70 +89,41 @@ def files_of_cells(outcomes: Outcomes, images: ImageDirectory, indices: np.ndarr
     At most `MAX_CELL_FILES` of a cell, from the `MAX_FILES` most confident mistakes and as many right
     predictions. `indices` (N,) are those of the images of the outcomes.
     """
-    is_hit = outcomes.target_ranks == 0
     order = np.argsort(-outcomes.confidences, kind="stable")
+    is_hit = outcomes.target_ranks[order] == 0
+    rows = np.concatenate([order[~is_hit][:MAX_FILES], order[is_hit][:MAX_FILES]])
     files: dict[str, list[str]] = {}
-    for rows in (order[~is_hit[order]][:MAX_FILES], order[is_hit[order]][:MAX_FILES]):
-        originals = images.original_names(indices[rows])
-        for row, original in zip(rows.tolist(), originals, strict=True):
-            cell = files.setdefault(f"{outcomes.targets[row]},{outcomes.predicted[row]}", [])
-            if len(cell) < MAX_CELL_FILES:
-                cell.append(shorten(original or images.file_names[indices[row]]))
+    for row, original in zip(rows.tolist(), images.original_names(indices[rows]), strict=True):
+        cell = files.setdefault(f"{outcomes.targets[row]},{outcomes.predicted[row]}", [])
+        if len(cell) < MAX_CELL_FILES:
+            cell.append(shorten(original or images.file_names[indices[row]]))
     return files
 
 
-def _least_certain(outcomes: Outcomes) -> np.ndarray:
-    return np.argsort(outcomes.confidences, kind="stable")[:MAX_UNCERTAIN]
-
-
-def _surest_hits(outcomes: Outcomes) -> np.ndarray:
-    """The right prediction of each category with the highest confidence, the highest first."""
-    order = np.argsort(-outcomes.confidences, kind="stable")
-    hits = order[outcomes.target_ranks[order] == 0]
-    _, firsts = np.unique(outcomes.targets[hits], return_index=True)
-    surest: np.ndarray = hits[np.sort(firsts)]
-    return surest
-
-
-def _card(prediction: Prediction, root: Path, colours: Colours, heat: Heat | None) -> Card:
-    facts = [
-        Fact("true", prediction.category, f"{prediction.category_probability:.1%}"),
-        Fact("predicted", prediction.predicted, f"{prediction.confidence:.1%}"),
-    ]
-    if prediction.category == prediction.predicted:
-        facts = [Fact("right", prediction.category, f"{prediction.confidence:.1%}")]
-    return Card(
-        [thumbnail(root / prediction.file_name, colours)],
-        facts,
-        [prediction.original or prediction.file_name],
-        heat,
-    )
-
-
-def confusion_view(evaluation: Evaluation, categories: Sequence[str]) -> dict[str, Any]:
+def _confusion_view(evaluation: Evaluation, categories: Sequence[str]) -> dict[str, Any]:
     """The confusion matrix as a table of counts, or as a heat map of more than `MAX_TABLE` categories."""
     names, support = [shorten(name) for name in categories], evaluation.per_class.support
+    confusion = evaluation.confusion
     view: dict[str, Any] = {"names": names, "support": support.tolist()}
     if len(names) <= MAX_TABLE:
         return view | {
-            "rows": [row.tolist() for row in evaluation.confusion.rows()],  # (C, C), true by predicted
+            "rows": [row.tolist() for row in confusion.rows()],  # (C, C), true by predicted
             "is_upright": len(names) * max(map(len, names)) <= MAX_UPRIGHT,  # the names fit above the columns
         }
-    confusion = evaluation.confusion
     order = np.argsort(-confusion.images, kind="stable")
-    shown, rest = order[:MAX_MAP_CELLS], order[MAX_MAP_CELLS:]
-    columns = (
-        values[shown].tolist() for values in (confusion.targets, confusion.predicted, confusion.images)
-    )
+    cells = np.stack([confusion.targets, confusion.predicted, confusion.images], axis=1)[order]
     per_pixel = math.ceil(len(names) / MAX_MAP_SIDE)  # categories
-    return view | {
-        "picture": _picture(confusion, support, per_pixel),
-        "per_pixel": per_pixel,
-        "side": math.ceil(len(names) / per_pixel) * per_pixel,  # of the picture, in categories
-        "labelled": range(0, len(names), math.ceil(len(names) / MAX_LABELS)),
-        "cells": list(zip(*columns, strict=True)),  # (true, predicted, images), to show on hover
-        "rest": int(confusion.images[rest[0]]) if len(rest) else 0,  # the largest count that is not shown
-    }
+    return (
+        view
+        | {
+            "picture": _picture(confusion, support, per_pixel),
+            "per_pixel": per_pixel,
+            "side": math.ceil(len(names) / per_pixel) * per_pixel,  # of the picture, in categories
+            "labelled": range(0, len(names), math.ceil(len(names) / MAX_LABELS)),
+            "cells": cells[:MAX_MAP_CELLS].tolist(),  # (true, predicted, images), to show on hover
+            "rest": max(cells[MAX_MAP_CELLS:, 2].tolist(), default=0),  # the largest count that is not shown
+        }
+    )
 
 
 def _picture(confusion: Confusion, support: np.ndarray, per_pixel: int) -> str:

@@ -22,7 +22,8 @@ from train_pytorch_model.measures.evaluation_directory import (
     write_numbers,
 )
 from train_pytorch_model.measures.twins import compare_with_training
-from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of, render, rows_to_explain
+from train_pytorch_model.pages.evaluation_page import files_of_cells, render
+from train_pytorch_model.pages.page import galleries_of
 from train_pytorch_model.stories.explain import explain_trained
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 
@@ -60,16 +61,14 @@ def _write(
             logger.warning(seen)
         mistakes = prediction_rows(outcomes, evaluated.mistakes, inputs.images, indices)
         write_numbers(root, evaluated, categories, mistakes, left_out, familiar)
-        rows = rows_to_explain(evaluated, outcomes)
-        heats = explain_trained(inputs, indices[rows], device)
         galleries = galleries_of(
             evaluated,
             outcomes,
             inputs.images,
             indices,
-            f"; all are in {MISTAKES}",
             inputs.spec.framing.colours,
-            dict(zip(rows.tolist(), heats, strict=True)),
+            functools.partial(explain_trained, inputs, device),
+            f"; all are in {MISTAKES}",
         )
         files = files_of_cells(outcomes, inputs.images, indices)
         page = render(

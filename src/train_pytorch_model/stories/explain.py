@@ -17,8 +17,7 @@ from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.heat_maps import heat_map
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.pages.gallery import Heat
-from train_pytorch_model.pages.page import heat_picture
+from train_pytorch_model.pages.page import Heat, heat_picture
 from train_pytorch_model.words.wording import reason_of
 
 
@@ -42,7 +41,7 @@ def explain(
         return [None] * len(paths)
 
 
-def explain_trained(inputs: ScoringInputs, indices: np.ndarray, device: torch.device) -> list[Heat | None]:
+def explain_trained(inputs: ScoringInputs, device: torch.device, indices: np.ndarray) -> list[Heat | None]:
     """`explain` the trained model of these inputs, for its images at `indices`."""
     network = build_model(inputs.model, inputs.spec.categories).to(device)
     return explain(network, inputs.spec, inputs.images, indices)

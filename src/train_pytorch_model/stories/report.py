@@ -3,6 +3,7 @@
 import platform
 import shlex
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,10 +26,9 @@ from train_pytorch_model.measures.evaluation_directory import (
 )
 from train_pytorch_model.measures.suspects import SUSPECTS, suspects_csv
 from train_pytorch_model.measures.twins import TWINS, describe_seen, twins_csv
-from train_pytorch_model.pages.evaluation_page import files_of_cells, galleries_of, rows_to_explain
+from train_pytorch_model.pages.evaluation_page import files_of_cells
+from train_pytorch_model.pages.page import galleries_of, suspects_gallery, twins_gallery
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
-from train_pytorch_model.pages.suspects_gallery import suspects_gallery
-from train_pytorch_model.pages.twins_gallery import twins_gallery
 from train_pytorch_model.stories.examine import Examined
 from train_pytorch_model.stories.explain import explain
 from train_pytorch_model.stories.training_batch import training_gallery
@@ -77,8 +77,7 @@ def _attachments(engine: Engine, state: State, output: Path, examined: Examined)
     _, lost = readable_images(validation, examined.rejected)
     evaluated, outcomes, indices = examined.evaluation, examined.outcomes, examined.indices
     engine.network.load_state_dict(state.best.weights)
-    rows = rows_to_explain(evaluated, outcomes)
-    heats = explain(engine.network, inputs.spec, inputs.validation, indices[rows])
+    data_sets, colours = (inputs.training, inputs.validation), inputs.framing.colours
     page = render_report(
         Report(
             spec=inputs.spec,
@@ -86,20 +85,16 @@ def _attachments(engine: Engine, state: State, output: Path, examined: Examined)
             calibrated=calibration.describe(examined.temperature),
             seen=describe_seen(examined.twins, evaluated.accuracy, examined.accuracy_without_twins),
             galleries=[
-                *suspects_gallery(
-                    examined.suspects, (inputs.training, inputs.validation), inputs.framing.colours
-                ),
+                *suspects_gallery(examined.suspects, data_sets, colours),
                 *galleries_of(
                     evaluated,
                     outcomes,
                     inputs.validation,
                     indices,
-                    colours=inputs.framing.colours,
-                    heats=dict(zip(rows.tolist(), heats, strict=True)),
+                    colours,
+                    partial(explain, engine.network, inputs.spec, inputs.validation),
                 ),
-                *twins_gallery(
-                    examined.twins.rows, (inputs.training, inputs.validation), inputs.framing.colours
-                ),
+                *twins_gallery(examined.twins.rows, data_sets, colours),
                 training_gallery(plan, training),
             ],
             files=files_of_cells(outcomes, inputs.validation, indices),

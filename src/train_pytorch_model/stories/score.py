@@ -21,7 +21,7 @@ from train_pytorch_model.formats.row_groups import writing_row_groups
 from train_pytorch_model.image_classifier.unknown import UNKNOWN_LABEL
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.measures.uncertainty import Candidate, MostUncertain, write_to_label
-from train_pytorch_model.pages.explained_page import PAGE, render_explained
+from train_pytorch_model.pages.page import EXPLAINED, render_explained
 from train_pytorch_model.stories.explain import explain_trained
 from train_pytorch_model.stories.predict import Predicted, predict_and_write, report_bad_images
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
@@ -147,9 +147,9 @@ def _write_explained(
     root: Path, inputs: ScoringInputs, candidates: Sequence[Candidate], device: torch.device
 ) -> None:
     indices = np.array([each.index for each in candidates], np.int64)
-    heats = explain_trained(inputs, indices, device)
+    heats = explain_trained(inputs, device, indices)
     page = render_explained(inputs.spec, inputs.images, candidates, heats)
-    (root / PAGE).write_text(page, encoding="utf-8")
+    (root / EXPLAINED).write_text(page, encoding="utf-8")
 
 
 def _targets(images: ImageDirectory, categories: tuple[str, ...]) -> np.ndarray:

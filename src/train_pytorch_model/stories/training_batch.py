@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import numpy as np
 import torch
+from PIL import Image
 
 from train_pytorch_model.data.cutmix import with_cutmix
 from train_pytorch_model.data.loader import Batch, read_for_training
@@ -13,8 +14,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import decode_pixels
 from train_pytorch_model.loop.plan import Plan
-from train_pytorch_model.pages.gallery import Card, Fact, Gallery
-from train_pytorch_model.pages.page import picture
+from train_pytorch_model.pages.page import Card, Fact, Gallery, small_picture
 
 TITLE = "A batch as training sees it"
 MAX_IMAGES = 8
@@ -39,7 +39,7 @@ def training_gallery(plan: Plan, images: ImageDirectory) -> Gallery:
     originals = images.original_names(batch.indices)
     cards = [
         Card(
-            [picture(pixels[row])],
+            [small_picture(Image.fromarray(pixels[row]))],
             _facts(batch.targets[row].numpy(), images),
             [original or images.file_names[index]],
         )
