@@ -20,8 +20,8 @@ from tests.painting import encode, paint, paint_folders
 
 from train_pytorch_model.datasets import conversion
 from train_pytorch_model.datasets.conversion import Labels, convert, open_source
-from train_pytorch_model.formats.copying import AHEAD, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.writing import AHEAD, copy_threads, in_order
 from train_pytorch_model.machine.console import Bar
 from train_pytorch_model.words.errors import InvalidDatasetError, UnfinishedOutputError
 

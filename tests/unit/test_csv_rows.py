@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from train_pytorch_model.formats.csv_rows import write_rows
+from train_pytorch_model.formats.writing import write_rows
 
 STRANGE = ["\r", "a\rb", "a\r\nb", "\n", "b\r\n", 'a "b", c', "", "plain"]
 

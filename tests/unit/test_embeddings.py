@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from train_pytorch_model.formats.embeddings import EMBEDDINGS, write_embeddings
-from train_pytorch_model.formats.row_groups import writing_row_groups
+from train_pytorch_model.formats.data_frame_directory import EMBEDDINGS, RowGroups, write_embeddings
 
 FEATURES = np.array([[0.5, -2.0, 0.0], [1e-3, 1e6, -1e6], [3.0, 4.0, 5.0]], dtype=np.float32)
 NAMES = ["a.png", "größe/b.png", "not utf-8 \udcff.png"]
@@ -16,7 +15,7 @@ NAMES = ["a.png", "größe/b.png", "not utf-8 \udcff.png"]
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_each_image_has_a_list_of_fixed_size(dtype: str, tmp_path: Path) -> None:
-    with writing_row_groups(tmp_path / EMBEDDINGS, num_bytes=1) as groups:
+    with RowGroups(tmp_path / EMBEDDINGS, num_bytes=1) as groups:
         for start, end in ((0, 2), (2, 3)):
             write_embeddings(groups, NAMES[start:end], FEATURES[start:end], dtype)
     table = pq.read_table(tmp_path / EMBEDDINGS)
@@ -28,6 +27,6 @@ def test_each_image_has_a_list_of_fixed_size(dtype: str, tmp_path: Path) -> None
 
 
 def test_no_file_is_left_if_nothing_is_written(tmp_path: Path) -> None:
-    with writing_row_groups(tmp_path / EMBEDDINGS, num_bytes=1):
+    with RowGroups(tmp_path / EMBEDDINGS, num_bytes=1):
         pass
     assert not list(tmp_path.iterdir())

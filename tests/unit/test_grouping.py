@@ -16,8 +16,7 @@ from tests.painting import paint_scene
 from train_pytorch_model.datasets.grouping import connect, group_images
 from train_pytorch_model.datasets.splitting import split
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
-from train_pytorch_model.formats.listing import Listing
-from train_pytorch_model.formats.packed import PackedNames
+from train_pytorch_model.formats.listing import Listing, PackedNames
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
 
 PORT = "Input image directory"

@@ -21,7 +21,7 @@ FINGERPRINT = {"parameters": "--epochs 5 --batch-size 16", "training_dataset": "
 def run(tmp_path: Path) -> RunFolder:
     """The folder of a started run with a checkpoint; its output does not exist yet."""
     folder = RunFolder.beside(tmp_path / "trained")
-    folder.make()
+    folder.root.mkdir()
     folder.begin(FINGERPRINT, fresh=False)
     folder.checkpoints.mkdir()
     (folder.checkpoints / "000001-00000000.json").touch()
@@ -135,15 +135,6 @@ def test_a_failure_is_recorded_with_the_last_checkpoint(run: RunFolder) -> None:
     assert json.loads((run.root / "status.json").read_text())["message"] == "Rank 0 knows better."
     run.begin(FINGERPRINT, fresh=False)
     assert not (run.root / "status.json").exists()
-
-
-def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
-    (tmp_path / "trained.run").touch()
-    with pytest.raises(OutputDirectoryError) as raised:
-        RunFolder.beside(tmp_path / "trained").make()
-    assert str(raised.value) == (
-        f"--trained-model: the folder of the run, {tmp_path / 'trained.run'}, cannot be written: File exists."
-    )
 
 
 def test_checkpoints_that_cannot_be_listed_are_an_error_not_a_new_start(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The run lock: one run at a time, and no lock outlives its holder."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -32,6 +33,7 @@ def leave_lock(folder: Path, **changes: object) -> None:
     """Leave the lock of a run that this process would have started, but for some changes."""
     with run_lock(folder):
         content = (folder / LOCK).read_text()
+    folder.mkdir()
     for name, value in changes.items():
         (line,) = [line for line in content.splitlines() if line.startswith(f"{name}=")]
         content = content.replace(line, f"{name}={value}")
@@ -42,7 +44,7 @@ def take(folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
     """Take and release the lock."""
     with run_lock(folder, say):
         assert f"\npid={os.getpid()}\n" in (folder / LOCK).read_text()
-    assert list(folder.iterdir()) == []
+    assert not folder.exists()
 
 
 def test_a_second_run_is_refused_and_leaves_the_lock(tmp_path: Path) -> None:
@@ -157,13 +159,28 @@ def test_only_one_of_many_contenders_gets_a_stale_lock(tmp_path: Path) -> None:
     assert (len(got), len(refused)) == (1, 7)
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
+    with pytest.raises(OutputDirectoryError) as raised, run_lock(tmp_path / "file"):
+        pass
+    assert str(raised.value) == (
+        f"--trained-model: the folder of the run, {tmp_path / 'file'}, cannot be written: File exists."
+    )
+
+
+def test_a_lock_that_cannot_be_written_is_named_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(SoftFileLease, "acquire", fail)
     with (
-        pytest.raises(OutputDirectoryError, match=r"file/lock cannot be written: File exists\.$"),
-        run_lock(tmp_path / "file"),
+        pytest.raises(OutputDirectoryError, match=r"new/lock cannot be written: Read-only file system\.$"),
+        run_lock(tmp_path / "new"),
     ):
         pass
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_is_locked_while_a_process_of_this_host_lives_or_another_host_holds_it(

@@ -20,8 +20,7 @@ from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     open_image_directory,
 )
-from train_pytorch_model.formats.listing import UNLABELLED, Listing
-from train_pytorch_model.formats.packed import PackedNames
+from train_pytorch_model.formats.listing import UNLABELLED, Listing, PackedNames
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.words.errors import InvalidDatasetError, OutputDirectoryError
 

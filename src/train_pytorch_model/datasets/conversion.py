@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.archive import KINDS, extract, unpack
 from train_pytorch_model.formats.automl import MLTABLE, SUFFIX, annotations_of, read_annotations
-from train_pytorch_model.formats.copying import UnreadableFileError, copy_file, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     images_of,
@@ -29,6 +28,7 @@ from train_pytorch_model.formats.label_table import (
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.plain_folders import NestedDataSetError
 from train_pytorch_model.formats.reading import META, MalformedFileError
+from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, copy_threads, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, readable_images, write_bad_images
 from train_pytorch_model.machine.console import logger, progress_bar

@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.formats.copying import in_order
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import first_rows
+from train_pytorch_model.formats.writing import in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES, find_pairs, perceptual_hash
 from train_pytorch_model.inputs.twins import identical_files

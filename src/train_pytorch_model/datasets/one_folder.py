@@ -14,10 +14,10 @@ from pathlib import Path
 
 from train_pytorch_model.datasets.grouping import group_images
 from train_pytorch_model.datasets.splitting import split
-from train_pytorch_model.formats.csv_rows import write_csv
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.label_table import open_labelled, table_in
 from train_pytorch_model.formats.reading import META
+from train_pytorch_model.formats.writing import write_csv
 from train_pytorch_model.inputs.opening import DATASET, TRAINING_DATASET, VALIDATION_DATASET
 from train_pytorch_model.inputs.twins import MAX_COMPARED
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from train_pytorch_model.datasets.grouping import group_images
-from train_pytorch_model.formats.copying import UnreadableFileError, copy_file, copy_threads, in_order
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     ImageDirectoryWriter,
     writing_image_directory,
 )
-from train_pytorch_model.formats.outputs import missing_directories, remove_output
+from train_pytorch_model.formats.outputs import empty_directory, missing_directories, remove_empty
+from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, copy_threads, in_order
 from train_pytorch_model.machine.console import Bar, progress_bar
 from train_pytorch_model.words.errors import InvalidDatasetError
 from train_pytorch_model.words.seeds import derive_seed
@@ -144,7 +144,8 @@ def _write(jobs: Sequence[tuple[ImageDirectory, Path, str]], bar: Bar) -> None:
                 made = [missing_directories(other) for _, other, _ in others]
                 _write(others, bar)
                 for (_, other, _), directories in zip(others, made, strict=True):
-                    undo.callback(remove_output, other, directories)  # complete, but this one is not yet
+                    undo.callback(remove_empty, directories)
+                    undo.callback(empty_directory, other)  # complete, but this one is not yet
             _fill(writer, part, bar)
         undo.pop_all()
 

@@ -1,4 +1,4 @@
-"""DataFrameDirectory: a table, as written by Score Image Model.
+"""Tables as Parquet files: DataFrameDirectory, as written by Score Image Model, and embeddings.
 
     _meta.yaml             type: DataFrameDirectory
                            extension: {}
@@ -12,6 +12,10 @@
 
 Columns of a scored dataset: those of the input rows, alphabetically; `Scored Probabilities_<category>` for
 each category in the order of class indices, float64; `Scored Labels`.
+
+    embeddings.parquet     the features of images before the last layer of a network
+                           file_name    string, as in scores.csv
+                           embedding    fixed_size_list<float32 or float16>, one size for all rows
 """
 
 import json
@@ -19,16 +23,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from train_pytorch_model.formats import schema
-from train_pytorch_model.formats.csv_rows import write_rows
 from train_pytorch_model.formats.reading import MalformedFileError
-from train_pytorch_model.formats.row_groups import RowGroups, writing_row_groups
-from train_pytorch_model.formats.writing import write_json
+from train_pytorch_model.formats.writing import write_json, write_rows
 from train_pytorch_model.image_classifier.scored_columns import LABEL_COLUMN, PROBABILITY_PREFIX
 from train_pytorch_model.image_classifier.unknown import UNKNOWN_LABEL
 
@@ -41,16 +44,57 @@ META_CONTENT: Mapping[str, Any] = {
     "schema": "schema/_schema.json",
 }
 CSV = "scores.csv"
+EMBEDDINGS = "embeddings.parquet"
 FILE_NAME = "file_name"
 ORIGINAL = "original"
 # With a row group per batch and 1,000 categories, a million images would take 14 GB.
 ROW_GROUP_BYTES = 64 << 20
+EMBEDDINGS_GROUP_BYTES = 8 << 20  # which wait in memory; two columns cost little in each of many
 _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
     pa.int64(): ("Numeric", "int64"),
     pa.float64(): ("Numeric", "float64"),
     pa.bool_(): ("Binary", "bool"),
     pa.string(): ("String", "str"),
 }
+
+
+class RowGroups:
+    """A Parquet file for a `with`, with row groups of a size in bytes; there is none if nothing is written.
+
+    Each costs a kilobyte of memory per column until the file is closed. The first table has the schema.
+    """
+
+    def __init__(self, path: Path, num_bytes: int) -> None:
+        self._path, self._num_bytes = path, num_bytes
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        if self._waiting_bytes >= self._num_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._writer is None:
+            schema = self._waiting[0].schema
+            # Numbers that hardly repeat would fill a dictionary first.
+            texts = [field.name for field in schema if field.type == pa.string()]
+            self._writer = pq.ParquetWriter(self._path, schema, use_dictionary=texts)
+        self._writer.write_table(pa.concat_tables(self._waiting))
+        self._waiting, self._waiting_bytes = [], 0
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        try:
+            if self._waiting and error is None:
+                self._flush()
+        finally:
+            if self._writer is not None:
+                self._writer.close()
 
 
 @contextmanager
@@ -69,7 +113,7 @@ def writing_scores(
     """
     with (
         (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape") as csv_file,
-        writing_row_groups(root / META_CONTENT["data"], ROW_GROUP_BYTES) as row_groups,
+        RowGroups(root / META_CONTENT["data"], ROW_GROUP_BYTES) as row_groups,
     ):
         writer = ScoreWriter(columns, categories, top_k, has_originals, csv_file, row_groups)
         yield writer
@@ -94,13 +138,10 @@ class ScoreWriter:
         self._columns = sorted(
             name for name in columns if name != LABEL_COLUMN and not name.startswith(PROBABILITY_PREFIX)
         )
-        self._categories = categories
-        self._probabilities = [PROBABILITY_PREFIX + name for name in categories]
-        self._top_k = top_k
-        self._has_originals = has_originals
+        self._categories, self._top_k, self._has_originals = categories, top_k, has_originals
         self._csv_file, self._row_groups = csv_file, row_groups
-        self._schema: pa.Schema | None = None  # of the first rows, which have the types
-        scores = self._probabilities
+        self._schema = pa.schema([])  # of the first rows, which have the types
+        scores = self._probabilities = [PROBABILITY_PREFIX + name for name in categories]
         if top_k is not None:
             places = range(1, min(top_k, len(categories)) + 1)
             scores = [name for place in places for name in (f"Top {place}", f"Top {place} Probability")]
@@ -122,12 +163,10 @@ class ScoreWriter:
         Raises `MalformedFileError` if a column starts with numbers or booleans and later has another type.
         """
         labels = [self._categories[index] for index in probabilities.argmax(axis=1)]
-        if is_unknown is not None:
-            labels = [
-                UNKNOWN_LABEL if unknown else label for label, unknown in zip(labels, is_unknown, strict=True)
-            ]
+        for place in () if is_unknown is None else np.flatnonzero(is_unknown):
+            labels[place] = UNKNOWN_LABEL
         values = {name: [row.get(name) for row in rows] for name in self._columns}
-        if self._schema is None:
+        if not len(self._schema):
             kinds = [(name, _type_of(column)) for name, column in values.items()]
             kinds += [(name, pa.float64()) for name in self._probabilities]
             self._schema = pa.schema([*kinds, (LABEL_COLUMN, pa.string())])
@@ -153,14 +192,13 @@ class ScoreWriter:
 
     def describe(self) -> dict[str, Any]:
         """Return the content of `_schema.json`."""
-        attributes = [
-            schema.column(field.name, *_KINDS[field.type], is_feature=field.name == "id")
-            for field in (self._schema if self._schema is not None else ())
-        ]
         has_label = schema.CATEGORY_COLUMN in self._columns
         scores = {name: name for name in self._probabilities}
         return {
-            "columnAttributes": attributes,
+            "columnAttributes": [
+                schema.column(field.name, *_KINDS[field.type], is_feature=field.name == "id")
+                for field in self._schema
+            ],
             "featureChannels": [],
             "labelColumns": {"True Labels": schema.CATEGORY_COLUMN} if has_label else {},
             "scoreColumns": scores | {"Multi Class Assigned Labels": LABEL_COLUMN},
@@ -190,3 +228,17 @@ def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     except (pa.ArrowException, OverflowError):
         stranger = "a number too large"
     raise MalformedFileError(f"column {name!r} starts as {kind} but has {stranger!r} later.")
+
+
+def write_embeddings(
+    row_groups: RowGroups, file_names: Sequence[str], features: np.ndarray, dtype: str
+) -> None:
+    """Write the features (B, F), float32, of a batch; those beyond the range of the dtype as its ends.
+
+    A byte of a name that is not valid UTF-8, which text in Parquet is, becomes U+FFFD.
+    """
+    names = [name.encode(errors="surrogateescape").decode(errors="replace") for name in file_names]
+    largest = np.finfo(dtype).max
+    values = pa.array(features.clip(-largest, largest).astype(dtype).ravel())
+    embeddings = pa.FixedSizeListArray.from_arrays(values, features.shape[1])
+    row_groups.write(pa.table({"file_name": names, "embedding": embeddings}))

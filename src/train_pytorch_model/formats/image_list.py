@@ -15,11 +15,11 @@ from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.listing import (
     UNLABELLED,
     Listing,
+    Packer,
     UnlabelledRowsError,
     check_category_names,
     first_rows,
 )
-from train_pytorch_model.formats.packed import Packer
 from train_pytorch_model.formats.present_files import PresentFiles, hashes_of_files
 from train_pytorch_model.formats.reading import (
     MalformedFileError,

@@ -4,8 +4,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from train_pytorch_model.formats.listing import UNLABELLED, Listing, check_category_names, natural_order
-from train_pytorch_model.formats.packed import PackedNames
+from train_pytorch_model.formats.listing import (
+    UNLABELLED,
+    Listing,
+    PackedNames,
+    check_category_names,
+    natural_order,
+)
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.words.errors import bulleted
 

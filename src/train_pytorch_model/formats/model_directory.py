@@ -41,7 +41,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from train_pytorch_model.formats.csv_rows import write_csv
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.reading import (
     MalformedFileError,
@@ -52,7 +51,7 @@ from train_pytorch_model.formats.reading import (
     read_yaml,
     sha256_of,
 )
-from train_pytorch_model.formats.writing import write_yaml
+from train_pytorch_model.formats.writing import write_csv, write_yaml
 from train_pytorch_model.image_classifier.architectures import (
     FAMILIES,
     INSTALL_TIMM,

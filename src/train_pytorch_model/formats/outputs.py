@@ -1,12 +1,12 @@
 """Output directories: checked before the work, marked while they are filled, complete or gone at the end."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gethostname
-from stat import S_ISDIR
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -30,41 +30,40 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
     `name` is the parameter that names it. Of several processes, one tests it `by_writing` and the others only
     inspect it. An unfinished output of a writer with the same `token` is accepted.
     """
+    it = f"{parameter(name)} {path}"
     try:
-        mode = _mode(path)
-        if mode and not S_ISDIR(mode):
-            raise OutputDirectoryError(
-                f"{parameter(name)} {path} is a file. Name a directory that is new or empty."
-            )
+        if path.exists() and not path.is_dir():
+            raise OutputDirectoryError(f"{it} is a file. Name a directory that is new or empty.")
         if is_unfinished(path, token):
             return
-        if not mode and path.suffix.lower() in FILE_SUFFIXES:
-            raise OutputDirectoryError(
-                f"{parameter(name)} {path} will be a directory, but is named like a file. Name it"
-                f" {path.with_suffix('')}."
-            )
         entries = _entries(path)
-        if INCOMPLETE in entries:
-            sign = f"{INCOMPLETE} is present{_writer(path)}"
+        if not path.exists() and path.suffix.lower() in FILE_SUFFIXES:
             raise OutputDirectoryError(
-                f"{parameter(name)} {path} holds an unfinished result ({sign})"
-                " of a program that is running, or was stopped. Wait for it, delete the directory, or name"
-                " another."
+                f"{it} will be a directory, but is named like a file. Name it {path.with_suffix('')}."
+            )
+        if INCOMPLETE in entries:
+            writer = ""
+            with suppress(OSError):
+                writer = (path / INCOMPLETE).read_text(errors="replace")[:MAX_WRITER]
+            by = f", by {writer}" if writer.startswith("process ") else ""
+            raise OutputDirectoryError(
+                f"{it} holds an unfinished result ({INCOMPLETE} is present{by}) of a program that is running,"
+                " or was stopped. Wait for it, delete the directory, or name another."
             )
         if entries:
             raise OutputDirectoryError(
-                f"{parameter(name)} {path} is not empty: it holds {', '.join(entries[:3])}"
-                f"{' …' if len(entries) > 3 else ''}. Nothing is ever overwritten;"
-                " name a directory that is new or empty."
+                f"{it} is not empty: it holds {', '.join(entries[:3])}{' …' if len(entries) > 3 else ''}."
+                " Nothing is ever overwritten; name a directory that is new or empty."
             )
         if not token:
             _check_no_training(path, name)
         if by_writing:
-            _try_writing(path)
+            where = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+            with TemporaryFile(prefix=PROBE, dir=where):
+                pass
     except OSError as error:
         raise OutputDirectoryError(
-            f"{parameter(name)} {path} cannot be written: {error.strerror or error}."
-            " Name a directory that is new or empty."
+            f"{it} cannot be written: {error.strerror or error}. Name a directory that is new or empty."
         ) from error
 
 
@@ -105,7 +104,7 @@ def writing_directory(path: Path, meta: Mapping[str, Any], name: str, token: str
     with owning_directory(path, name, token):
         yield path
         write_yaml(path / META, meta)
-        read_back(path / META, lambda: (path / META).read_text() == yaml_text(meta))
+        read_back(path / META, hashlib.sha256(yaml_text(meta).encode()).hexdigest())
 
 
 @contextmanager
@@ -117,29 +116,23 @@ def owning_directory(path: Path, name: str, token: str = "") -> Iterator[None]:
     not empty or has an owner, and its subclass `UnfinishedOutputError` if it cannot be created or filled.
     """
     made = missing_directories(path)
+    is_ours = False
     try:
         if is_unfinished(path, token):
             empty_directory(path)
         _mark(path, name, token)
-    except BaseException as error:
-        _remove_empty(made)
-        if isinstance(error, OSError):
-            raise _unfinished(path, name, error) from error
-        raise
-    try:
+        is_ours = True
         yield
         (path / INCOMPLETE).unlink()
     except BaseException as error:
-        remove_output(path, made)
+        if is_ours:
+            empty_directory(path)
+        remove_empty(made)
         if isinstance(error, OSError):
-            raise _unfinished(path, name, error) from error
+            raise UnfinishedOutputError(
+                f"{parameter(name)} {path} cannot be finished, and nothing is left of it: {error}."
+            ) from error
         raise
-
-
-def _unfinished(path: Path, name: str, error: OSError) -> UnfinishedOutputError:
-    return UnfinishedOutputError(
-        f"{parameter(name)} {path} cannot be finished, and nothing is left of it: {error}."
-    )
 
 
 def _mark(path: Path, name: str, token: str) -> None:
@@ -173,22 +166,6 @@ def _entries(path: Path) -> list[str]:
     return []
 
 
-def _mode(path: Path) -> int:
-    """What a path is, as in `stat`; 0 if it does not exist."""
-    try:
-        return path.stat().st_mode
-    except FileNotFoundError:
-        return 0
-
-
-def _writer(path: Path) -> str:
-    """Which process writes an unfinished directory, for a message; empty if it does not say."""
-    with suppress(OSError), (path / INCOMPLETE).open(errors="replace") as file:
-        text = file.read(MAX_WRITER)
-        return f", by {text}" if text.startswith("process ") else ""
-    return ""
-
-
 def _check_no_training(path: Path, name: str) -> None:
     """Raise `OutputDirectoryError` if a training will write its model to this output."""
     if name != TRAINED_MODEL and (lock := RunFolder.beside(path).root / LOCK).exists():
@@ -198,28 +175,12 @@ def _check_no_training(path: Path, name: str) -> None:
         )
 
 
-def _try_writing(path: Path) -> None:
-    """Create and remove a file in the directory, or in the one that it would be created in."""
-    for directory in (path, *path.parents):
-        with suppress(FileNotFoundError):
-            directory.lstat()
-            break
-    with TemporaryFile(prefix=PROBE, dir=directory):
-        pass
-
-
 def missing_directories(path: Path) -> list[Path]:
-    """The directories to create for `path` to exist, the innermost first: for `remove_output`."""
+    """The directories to create for `path` to exist, the innermost first: for `remove_empty`."""
     return [directory for directory in (path, *path.parents) if not directory.exists()]
 
 
-def remove_output(path: Path, made: Sequence[Path]) -> None:
-    """Empty an output that cannot be finished, and remove the directories `made` for it."""
-    empty_directory(path)
-    _remove_empty(made)
-
-
-def _remove_empty(directories: Sequence[Path]) -> None:
+def remove_empty(directories: Sequence[Path]) -> None:
     with suppress(OSError):  # a directory that another process writes to stays
         for directory in directories:
             directory.rmdir()

@@ -14,10 +14,11 @@ from train_pytorch_model.formats.listing import (
     NESTED,
     UNLABELLED,
     Listing,
+    PackedNames,
+    Packer,
     check_category_names,
     natural_order,
 )
-from train_pytorch_model.formats.packed import PackedNames, Packer
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_really_inside
 from train_pytorch_model.words.errors import bulleted
 

@@ -5,7 +5,7 @@
                             metrics.jsonl   one JSON object per epoch
                             mlflow_run      the id of the run in MLflow
                             micro_batch     how many images fit into memory at once, after running out of it
-                            lock            who is writing, see `run_lock`
+                            lock            filelock's marker: who is writing, see `run_lock`
                             status.json     how a failed run ended
                             untrained-…/    the untrained model that `fit` has made
 
@@ -56,7 +56,7 @@ class _Config(msgspec.Struct):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run; it exists after `make`."""
+    """The folder of one run; it exists within `run_lock`."""
 
     root: Path
     output: Path | None = None
@@ -83,9 +83,24 @@ class RunFolder:
         return self.root / "mlflow_run"
 
     @property
+    def _micro_batch(self) -> Path:
+        return self.root / "micro_batch"
+
+    @property
+    def _config(self) -> _Config:
+        for folder in (self.root, *([self.output / COPY] if self.output else [])):
+            with suppress(MalformedFileError):
+                return read_json(folder / CONFIG, _Config)
+        return _Config()
+
+    @property
     def token(self) -> str:
         """Identifies this run in what it leaves elsewhere; empty if no run was started."""
-        return self._config().token
+        return self._config.token
+
+    def is_of(self, fingerprint: Mapping[str, str]) -> bool:
+        """Whether the folder was left by an earlier start of this run."""
+        return self._config.fingerprint == dict(fingerprint)
 
     @property
     def has_checkpoints(self) -> bool:
@@ -102,10 +117,12 @@ class RunFolder:
 
     def check_resumable(self, fingerprint: Mapping[str, str]) -> None:
         """Raise `OutputDirectoryError` if the checkpoints are of another run, listing what differs."""
-        earlier = self._config().fingerprint
-        if not self.has_checkpoints or earlier == dict(fingerprint):
+        if not self.has_checkpoints or self.is_of(fingerprint):
             return
-        differences = _differences(earlier, fingerprint)
+        differences = [
+            f"{option} was {before} and is {after}" if after else f"{option} has other content"
+            for option, before, after in differing_options(self._config.fingerprint, fingerprint)
+        ] or ["it was started by another version of this program"]
         raise OutputDirectoryError(
             f"{parameter(TRAINED_MODEL)}: an unfinished run for this output ({self.root}) differs from"
             " this one:"
@@ -113,18 +130,6 @@ class RunFolder:
             + "\nRepeat its command on the same inputs to resume it, start over with"
             f" {parameter('fresh')}, or name another output."
         )
-
-    def make(self) -> None:
-        """Create the folder, to be locked before anything in it is touched. Raises `OutputDirectoryError`."""
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def remove_if_empty(self) -> None:
-        """Remove the folder of a run that could not begin."""
-        with suppress(OSError):
-            self.root.rmdir()
 
     def begin(self, fingerprint: Mapping[str, str], fresh: bool) -> str:
         """Remove the leftovers of a run without checkpoints, or all if `fresh`; the caller holds the lock.
@@ -139,14 +144,14 @@ class RunFolder:
             if fresh or not self.has_checkpoints:
                 self.metrics_path.unlink(missing_ok=True)
                 if fresh or not self.is_of(fingerprint):
-                    for path in (self.mlflow_run, self._micro_batch):
-                        path.unlink(missing_ok=True)
+                    self.mlflow_run.unlink(missing_ok=True)
+                    self._micro_batch.unlink(missing_ok=True)
                 if self.checkpoints.exists():
                     shutil.rmtree(self.checkpoints)
                 self._write_config(fingerprint, token)
             (self.root / STATUS).unlink(missing_ok=True)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise unwritable(self.root, error) from error
         return token
 
     def copy_to_output(self, token: str) -> None:
@@ -163,7 +168,7 @@ class RunFolder:
         try:
             copy_run(self.output / COPY, self.root)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise unwritable(self.root, error) from error
         return True
 
     def keep(
@@ -175,14 +180,16 @@ class RunFolder:
             self._write_config(fingerprint, token)
         write_metrics(self.metrics_path, history)
 
+    def _write_config(self, fingerprint: Mapping[str, str], token: str) -> None:
+        config = {"token": token, "fingerprint": dict(fingerprint)}
+        write_durably(self.root / CONFIG, json.dumps(config, indent=2).encode("ascii"))
+
     def read_micro_batch(self, fingerprint: Mapping[str, str], fresh: bool) -> int | None:
         """How many images at once fit into memory, if this run has run out of it before; else None."""
-        if fresh or not self.is_of(fingerprint):
-            return None
-        try:
-            return max(1, int(self._micro_batch.read_text()))
-        except (OSError, ValueError):
-            return None
+        if not fresh and self.is_of(fingerprint):
+            with suppress(OSError, ValueError):
+                return max(1, int(self._micro_batch.read_text()))
+        return None
 
     def write_micro_batch(self, images: int) -> None:
         """Record it for the next start, which has to find out by itself if this fails."""
@@ -191,14 +198,8 @@ class RunFolder:
 
     def fail(self, error: UserError, rank: int) -> None:
         """Record how the run failed, for anyone who cannot see its exit status."""
-        manifests = sorted(self.checkpoints.glob("*.json"))
-        status = {
-            **_cause(error),
-            "rank": rank,
-            "host": socket.gethostname(),
-            "last_checkpoint": str(manifests[-1]) if manifests else None,
-        }
-        _tell(self.root / STATUS, status, rank)
+        last = max(map(str, self.checkpoints.glob("*.json")), default=None)
+        _tell(self.root / STATUS, error, rank, rank=rank, host=socket.gethostname(), last_checkpoint=last)
 
     def remove(self) -> None:
         """Remove the folder, once the output is complete. Files that are not ours stay.
@@ -208,34 +209,22 @@ class RunFolder:
         for folder in (self.checkpoints, *self.root.glob(f"{UNTRAINED}*")):
             shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
-            for path in (self.metrics_path, self.mlflow_run, self._micro_batch, self.root / STATUS):
+            paths = (
+                self.metrics_path,
+                self.mlflow_run,
+                self._micro_batch,
+                self.root / STATUS,
+                self.root / CONFIG,
+            )
+            for path in paths:
                 path.unlink(missing_ok=True)
-            (self.root / CONFIG).unlink(missing_ok=True)
             self.root.rmdir()
 
-    def is_of(self, fingerprint: Mapping[str, str]) -> bool:
-        """Whether the folder was left by an earlier start of this run."""
-        return self._config().fingerprint == dict(fingerprint)
 
-    def _write_config(self, fingerprint: Mapping[str, str], token: str) -> None:
-        config = {"token": token, "fingerprint": dict(fingerprint)}
-        write_durably(self.root / CONFIG, json.dumps(config, indent=2).encode("ascii"))
-
-    def _unwritable(self, error: OSError) -> OutputDirectoryError:
-        return OutputDirectoryError(
-            f"{parameter(TRAINED_MODEL)}: the folder of the run, {self.root}, cannot be written:"
-            f" {error.strerror}."
-        )
-
-    @property
-    def _micro_batch(self) -> Path:
-        return self.root / "micro_batch"
-
-    def _config(self) -> _Config:
-        for folder in (self.root, *([self.output / COPY] if self.output else [])):
-            with suppress(MalformedFileError):
-                return read_json(folder / CONFIG, _Config)
-        return _Config()
+def unwritable(folder: Path, error: OSError) -> OutputDirectoryError:
+    return OutputDirectoryError(
+        f"{parameter(TRAINED_MODEL)}: the folder of the run, {folder}, cannot be written: {error.strerror}."
+    )
 
 
 def copy_run(source: Path, target: Path) -> None:
@@ -266,7 +255,7 @@ def write_metrics(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
 
 def leave_error_info(error: UserError, rank: int) -> None:
     """Report to an Azure ML job what went wrong."""
-    _tell(OUTPUTS / ERROR_INFO, _cause(error), rank)
+    _tell(OUTPUTS / ERROR_INFO, error, rank)
 
 
 def remove_error_info() -> None:
@@ -275,21 +264,18 @@ def remove_error_info() -> None:
         (OUTPUTS / ERROR_INFO).unlink(missing_ok=True)
 
 
-def _tell(path: Path, record: Mapping[str, Any], rank: int) -> None:
+def _tell(path: Path, error: UserError, by_rank: int, **more: object) -> None:
     """Write a record if possible. All ranks report the same error; rank 0's record takes precedence."""
-    with suppress(OSError):
-        if rank == 0 or not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(record, indent=2))
-
-
-def _cause(error: UserError) -> dict[str, str | int]:
-    return {
+    cause = {
         "class": type(error).__name__,
         "code": error.code,
         "message": str(error),
         "exit_status": error.exit_status,
     }
+    with suppress(OSError):
+        if by_rank == 0 or not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(cause | more, indent=2))
 
 
 def is_azure_job() -> bool:
@@ -308,22 +294,10 @@ def differing_options(
     for name in other:
         before, after = fingerprint.get(name, ""), other[name]
         if name in ("parameters", "recipe"):
-            was, now = _by_flag(before), _by_flag(after)
+            words = before.split(), after.split()
+            was, now = (dict(zip(each[::2], each[1::2], strict=False)) for each in words)
             yield from (
                 (flag, was.get(flag, "not set"), now[flag]) for flag in now if was.get(flag) != now[flag]
             )
         elif before != after:
             yield f"--{name.replace('_', '-')}", "", ""
-
-
-def _differences(earlier: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    lines = [
-        f"{option} was {before} and is {after}" if after else f"{option} has other content"
-        for option, before, after in differing_options(earlier, now)
-    ]
-    return lines or ["it was started by another version of this program"]
-
-
-def _by_flag(parameters: str) -> dict[str, str]:
-    words = parameters.split()
-    return dict(zip(words[::2], words[1::2], strict=False))

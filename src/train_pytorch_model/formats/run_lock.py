@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
-from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL
+from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL, unwritable
 from train_pytorch_model.machine.process_table import start_of
 from train_pytorch_model.words.errors import OutputDirectoryError
 from train_pytorch_model.words.wording import parameter
@@ -27,13 +27,17 @@ TRY_S = 0.1  # two attempts: another contender may be replacing the lease of a d
 
 @contextmanager
 def run_lock(folder: Path, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """Hold the lock of an existing folder, for a `with`.
+    """Make a run's folder and hold its lock, for a `with`; an empty folder is removed at the end.
 
     Waits up to `SILENCE_S` to find out whether a holder on another host is alive, and says so. Raises
-    `OutputDirectoryError` if another run holds the lock, or it cannot be written.
+    `OutputDirectoryError` if another run holds the lock, or the folder cannot be written.
     """
     path = folder / LOCK
     lease = SoftFileLease(path, lease_duration=SILENCE_S)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
     try:
         _acquire(lease, say)
     except (Timeout, LeaseSettingsMismatch) as error:
@@ -43,6 +47,8 @@ def run_lock(folder: Path, say: Callable[[str], None] = lambda _: None) -> Itera
             f" ({path}). Wait for it, end it, or name another output."
         ) from error
     except OSError as error:
+        with suppress(OSError):
+            folder.rmdir()
         raise OutputDirectoryError(
             f"{parameter(TRAINED_MODEL)}: {path} cannot be written: {error.strerror}."
         ) from error
@@ -51,6 +57,8 @@ def run_lock(folder: Path, say: Callable[[str], None] = lambda _: None) -> Itera
     finally:
         with suppress(OSError):
             lease.release()
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def is_locked(folder: Path) -> bool:
@@ -100,7 +108,6 @@ def _holder(lease: SoftFileLease) -> tuple[int | str, str]:
 
 def _renewed_at(lease: SoftFileLease) -> int | None:
     """When the lease was last renewed, by the clock of its storage, in nanoseconds; None if it is free."""
-    try:
+    with suppress(FileNotFoundError):
         return Path(lease.lock_file).lstat().st_mtime_ns
-    except FileNotFoundError:
-        return None
+    return None

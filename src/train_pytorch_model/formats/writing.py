@@ -1,14 +1,19 @@
-"""Writing of files that are complete or absent, whatever interrupts it."""
+"""Writing of files that are complete or absent, whatever interrupts it; CSV; copying in threads."""
 
+import csv
 import errno
+import io
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, TypeVar
 
 import yaml
 
@@ -16,6 +21,15 @@ from train_pytorch_model.formats.reading import sha256_of
 
 CHUNK_BYTES = 1 << 20  # read or copied at a time
 READ_BACK_AFTER_S = (0.0, 0.2, 0.8, 4.0, 10.0, 15.0)  # pauses; half a minute in all, after hours of training
+COPY_THREADS = 16  # copying is bound by storage, not by CPU
+AHEAD = 64  # copies submitted and not yet consumed
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class UnreadableFileError(Exception):
+    """A file to be copied cannot be read; the text is the reason, without the file's name."""
 
 
 def write_json(path: Path, value: object) -> None:
@@ -32,6 +46,39 @@ def yaml_text(value: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=False, width=1000)
 
 
+def write_rows(file: TextIO, rows: Iterable[Iterable[object]]) -> None:
+    """Write CSV with Unix line ends to a file opened with `newline=""`; cells may hold any text.
+
+    Readers take a lone carriage return for the end of a row. Python 3.11 quotes it only if the line
+    terminator contains one, so rows are formatted with CR LF, which becomes LF here.
+    """
+    line = io.StringIO(newline="")
+    writer = csv.writer(line, lineterminator="\r\n")
+    for row in rows:
+        line.seek(0)
+        line.truncate(writer.writerow(row))
+        file.write(line.getvalue().removesuffix("\r\n") + "\n")
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows to a file; undecodable bytes in names are kept. Raises `OSError`."""
+    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        write_rows(file, rows)
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Return the content of such a file; undecodable bytes in names are escaped."""
+    text = io.StringIO(newline="")
+    write_rows(text, rows)
+    return text.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def table_of(row_type: type, rows: Iterable[Any]) -> Iterator[Iterable[object]]:
+    """Yield the names of a dataclass's fields, and the values of each row."""
+    yield [field.name for field in fields(row_type)]
+    yield from map(astuple, rows)
+
+
 def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
     """Write a file atomically: complete or absent, even after a power loss. Raises `OSError`.
 
@@ -40,8 +87,7 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         if not _holds(part, pieces):  # some mounts report failed writes only later, or never
@@ -53,47 +99,25 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
         raise
 
 
-def sync_tree(root: Path) -> None:
-    """Flush all files of a directory to storage, to survive a power loss. Raises `OSError`."""
-    for path in root.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        else:
-            sync_folder(path)
-    sync_folder(root)
+def _holds(path: Path, pieces: Iterable[bytes | memoryview]) -> bool:
+    """Whether a file consists of these pieces. Read in parts: a second copy might not fit in memory."""
+    found = bytearray(CHUNK_BYTES)  # compares with a memoryview by memcmp, where `bytes` is slower
+    with path.open("rb") as file:
+        for piece in pieces:
+            for start in range(0, len(piece), CHUNK_BYTES):
+                expected = memoryview(piece)[start : start + CHUNK_BYTES]
+                size = file.readinto(memoryview(found)[: len(expected)])
+                if found[:size] != expected:
+                    return False
+        return not file.read(1)
 
 
-def copy_tree(source: Path, target: Path, last: str) -> None:
-    """Copy a directory's files, one by one, into an existing directory; the file named `last` comes last.
-
-    Uses plain writes, which are read back: a mounted output supports no renames and no permissions, and may
-    show writes, or report failed ones, with a delay. Raises `OSError`.
-    """
-    paths = sorted(source.rglob("*"), key=lambda path: (path.name == last, path))
-    for path in paths:
-        copy = target / path.relative_to(source)
-        if path.is_dir():
-            copy.mkdir(exist_ok=True)
-        else:
-            _copy_file(path, copy)
-
-
-def _copy_file(source: Path, target: Path) -> None:
-    with source.open("rb") as original, target.open("wb") as copy:
-        shutil.copyfileobj(original, copy, CHUNK_BYTES)
-        copy.flush()
-        os.fsync(copy.fileno())
-    expected = sha256_of(source)
-    read_back(target, lambda: sha256_of(target) == expected)
-
-
-def read_back(path: Path, is_right: Callable[[], bool]) -> None:
+def read_back(path: Path, sha256: str) -> None:
     """Wait until a file reads back as written; a mount may show it late. Raises `OSError` otherwise."""
     for pause_s in READ_BACK_AFTER_S:
         time.sleep(pause_s)
         with suppress(FileNotFoundError):
-            if is_right():
+            if sha256_of(path) == sha256:
                 return
     raise OSError(errno.EIO, "the file reads back differently from what was written", str(path))
 
@@ -108,14 +132,68 @@ def sync_folder(path: Path) -> None:
             os.close(descriptor)
 
 
-def _holds(path: Path, pieces: Sequence[bytes | memoryview]) -> bool:
-    """Whether a file consists of these pieces. Read in parts: a second copy might not fit in memory."""
-    found = bytearray(CHUNK_BYTES)  # compares with a memoryview by memcmp, where `bytes` is slower
-    with path.open("rb") as file:
-        for piece in pieces:
-            for start in range(0, len(piece), CHUNK_BYTES):
-                expected = memoryview(piece)[start : start + CHUNK_BYTES]
-                size = file.readinto(memoryview(found)[: len(expected)])
-                if found[:size] != expected:
-                    return False
-        return not file.read(1)
+def sync_tree(root: Path) -> None:
+    """Flush all files of a directory to storage, to survive a power loss. Raises `OSError`."""
+    for path in (root, *root.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        else:
+            sync_folder(path)
+
+
+def copy_tree(source: Path, target: Path, last: str) -> None:
+    """Copy a directory's files, one by one, into an existing directory; the file named `last` comes last.
+
+    Uses plain writes, which are read back: a mounted output supports no renames and no permissions, and may
+    show writes, or report failed ones, with a delay. Raises `OSError`.
+    """
+    for path in sorted(source.rglob("*"), key=lambda path: (path.name == last, path)):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir(exist_ok=True)
+            continue
+        with path.open("rb") as original, copy.open("wb") as file:
+            shutil.copyfileobj(original, file, CHUNK_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+        read_back(copy, sha256_of(path))
+
+
+@contextmanager
+def copy_threads(count: int = COPY_THREADS) -> Iterator[ThreadPoolExecutor]:
+    """A thread pool for copying; on an error, tasks that have not started are cancelled."""
+    pool = ThreadPoolExecutor(count, thread_name_prefix="copy")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def in_order(
+    pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item], ahead: int = AHEAD
+) -> Iterator[Result]:
+    """Yield `function(item)` for each item, computed in the pool; at most `ahead` results wait in memory."""
+    pending: deque[Future[Result]] = deque()
+    for item in items:
+        pending.append(pool.submit(function, item))
+        if len(pending) > ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file into a new one. Raises `UnreadableFileError`, and `OSError` if writing fails."""
+    with target.open("xb") as file:  # names that differ only in case collide on some file systems
+        for chunk in _read_chunks(source):
+            file.write(chunk)
+
+
+def _read_chunks(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+    except OSError as error:
+        raise UnreadableFileError(f"the file cannot be read: {error.strerror}") from error

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import table_of, write_csv
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import evenly_spaced
+from train_pytorch_model.formats.writing import table_of, write_csv
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.words.errors import InvalidDatasetError, bulleted

@@ -48,9 +48,8 @@ from typing import Any
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import csv_text, table_of, write_csv
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.writing import write_json
+from train_pytorch_model.formats.writing import csv_text, table_of, write_csv, write_json
 from train_pytorch_model.measures.coverage import Answered
 from train_pytorch_model.measures.evaluation import Averages, CalibrationBin, Evaluation, Outcomes, PerClass
 from train_pytorch_model.measures.twins import Familiar

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import csv_text, table_of
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.writing import csv_text, table_of
 
 SUSPECTS = "suspects.csv"
 MAX_MARGIN = 0.4  # of a suspect: on clean digits, one image in two hundred is below

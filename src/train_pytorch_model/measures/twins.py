@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import csv_text, table_of
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.inputs.perceptual_hash import Pairs, find_pairs
 from train_pytorch_model.words.wording import counted
 

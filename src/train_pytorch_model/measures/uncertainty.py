@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.formats.csv_rows import write_csv
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.writing import write_csv
 
 TO_LABEL = "to_label.csv"
 COLUMNS = ("file_name", "original", "margin", "Top 1", "Top 1 Probability", "Top 2", "Top 2 Probability")

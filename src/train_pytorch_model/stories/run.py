@@ -79,8 +79,6 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
     folder, token = RunFolder.beside(output), ""
     with ExitStack() as stack:
         if plan.world.is_main:
-            folder.make()
-            stack.callback(folder.remove_if_empty)
             stack.enter_context(run_lock(folder.root, logger.info))
             if is_azure_job() and not fresh and not folder.has_checkpoints:
                 _recover(folder, plan.fingerprint)

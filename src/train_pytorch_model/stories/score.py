@@ -11,13 +11,18 @@ import numpy as np
 import torch
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.formats.data_frame_directory import META_CONTENT, writing_scores
-from train_pytorch_model.formats.embeddings import EMBEDDINGS, ROW_GROUP_BYTES, write_embeddings
+from train_pytorch_model.formats.data_frame_directory import (
+    EMBEDDINGS,
+    EMBEDDINGS_GROUP_BYTES,
+    META_CONTENT,
+    RowGroups,
+    write_embeddings,
+    writing_scores,
+)
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import UNLABELLED, comparable
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
-from train_pytorch_model.formats.row_groups import writing_row_groups
 from train_pytorch_model.image_classifier.unknown import UNKNOWN_LABEL
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.measures.uncertainty import Candidate, MostUncertain, write_to_label
@@ -99,7 +104,7 @@ def _write(
     with (
         writing_directory(output, META_CONTENT, OUTPUT) as root,
         writing_scores(root, images.columns, categories, options.top_k, has_originals) as writer,
-        writing_row_groups(root / EMBEDDINGS, ROW_GROUP_BYTES) as embeddings,
+        RowGroups(root / EMBEDDINGS, EMBEDDINGS_GROUP_BYTES) as embeddings,
     ):
         for batch in predictions:
             rejected |= batch.rejected

@@ -10,10 +10,10 @@ import torch
 from train_pytorch_model.data.white_level import find_white_level
 from train_pytorch_model.datasets.transformation import Apply, MisfitError
 from train_pytorch_model.formats import schema
-from train_pytorch_model.formats.copying import copy_threads, in_order
 from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
 from train_pytorch_model.formats.transformed_rows import transformed_rows
+from train_pytorch_model.formats.writing import copy_threads, in_order
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours, UnreadableImageError, decode
 from train_pytorch_model.inputs.bad_images import (
     BAD_IMAGES,
