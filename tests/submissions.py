@@ -2,18 +2,12 @@
 
 from typing import Any
 
-from train_pytorch_model.submission.cluster import Nodes
-from train_pytorch_model.submission.request import Reference, Submission
+from train_pytorch_model.submission.request import Submission
 
-CLOUD = Reference("azureml:flowers:1")
+CLOUD = "azureml:flowers:1"
 
 
 def submission(**changes: Any) -> Submission:
-    """A valid submission with some fields replaced."""
-    values: dict[str, Any] = {
-        "untrained_model": CLOUD,
-        "training_dataset": CLOUD,
-        "validation_dataset": CLOUD,
-        "nodes": Nodes(cluster="gpu-cluster"),
-    }
-    return Submission(**(values | changes))
+    """A valid submission with some options replaced."""
+    data = dict.fromkeys(("untrained_model", "training_dataset", "validation_dataset"), CLOUD)
+    return Submission(**(data | changes))

@@ -20,7 +20,7 @@ from tests.programs.azure_service import (
 from tests.programs.program import assert_refused, run_process
 from tests.programs.submitting import DATA, FOUR_T4, MODEL, ON_A_WORKSTATION, T4, submit
 from train_pytorch_model.submission.job_folder import components_version, copy_project, environment_yaml
-from train_pytorch_model.submission.request import Environment
+from train_pytorch_model.submission.request import Submission
 
 pytestmark = ON_A_WORKSTATION
 ENVIRONMENT_FILES = ("Dockerfile", "environment.yaml", "requirements.txt", "constraints.txt")
@@ -206,8 +206,8 @@ def test_exactly_the_program_the_environment_and_the_data_are_uploaded(
 
 @pytest.mark.parametrize("job", [(*DATA, *MODEL, "--wait-limit", "0"), ()], ids=["with a job", "alone"])
 def test_components_are_registered_once(job: tuple[str, ...], service: AzureService, tmp_path: Path) -> None:
-    copy_project(tmp_path, Environment())
-    version, own = components_version(tmp_path), environment_yaml(Environment(), tmp_path)
+    copy_project(Submission(), tmp_path)
+    version, own = components_version(tmp_path), environment_yaml(Submission(), tmp_path)
     service.components = {f"train_pytorch_model:{version}"}
     ended = submit(*job, "--register-components")
     assert (ended.status, ended.stderr) == (0, "")
@@ -223,8 +223,8 @@ def test_components_are_registered_once(job: tuple[str, ...], service: AzureServ
 
 
 def test_the_environment_is_registered_once_and_then_named(service: AzureService, tmp_path: Path) -> None:
-    copy_project(tmp_path, Environment())
-    name = str(environment_yaml(Environment(), tmp_path)).removeprefix("azureml:")
+    copy_project(Submission(), tmp_path)
+    name = str(environment_yaml(Submission(), tmp_path)).removeprefix("azureml:")
     known = f"{ID}/environments/{name.replace(':', '/versions/')}"
     ended = submit(*DATA, *MODEL, "--wait-limit", "0")
     assert (ended.status, ended.stderr) == (0, "")
@@ -252,7 +252,7 @@ def test_components_of_another_environment_need_no_image_to_be_built(service: Az
 
 
 def test_a_component_has_the_version_of_its_content(tmp_path: Path) -> None:
-    copy_project(tmp_path, Environment())
+    copy_project(Submission(), tmp_path)
     version = components_version(tmp_path)
     assert version.startswith("0.1.0-")
     assert components_version(tmp_path) == version

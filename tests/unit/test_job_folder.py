@@ -11,9 +11,8 @@ from tests.submissions import submission
 
 from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.submission import job_folder
-from train_pytorch_model.submission.cluster import Nodes
 from train_pytorch_model.submission.job_folder import component_files, environment_yaml, write_job_folder
-from train_pytorch_model.submission.request import Environment
+from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import UnfinishedOutputError
 
@@ -52,8 +51,8 @@ def test_a_full_disk_leaves_no_folder(tmp_path: Path) -> None:
 def test_the_job_has_the_components_command_and_every_parameter(tmp_path: Path) -> None:
     component = yaml.safe_load((ROOT / "component.yaml").read_text())
     parameters = TrainConfig(epochs=3, learning_rate=1e-5, random_seed=-7)
-    nodes = Nodes(cluster="gpu", instance_count=2, process_count=4)
-    job = written(tmp_path / "job", parameters=parameters, nodes=nodes)
+    nodes = {"instance_count": 2, "process_count_per_instance": 4}
+    job = written(tmp_path / "job", parameters=parameters, **nodes)
     assert job["command"] == component["command"]
     assert list(job["inputs"]) == list(component["inputs"])
     assert {name: job["inputs"][name] for name in parameters.as_params()} == parameters.as_params()
@@ -69,8 +68,8 @@ def test_the_pipeline_passes_every_parameter_and_the_limit_to_training(tmp_path:
         untrained_model=None,
         architecture="resnet50",
         register="flowers",
-        time_limit_min=2,
-        nodes=Nodes(cluster="gpu", instance_count=2),
+        time_limit=2,
+        instance_count=2,
     )
     assert job["outputs"]["trained_model"]["name"] == "flowers"
     train = job["jobs"]["train"]
@@ -113,32 +112,31 @@ def test_jobs_and_components_name_the_projects_environment_in_the_version_of_its
 def test_another_environment_is_that_of_every_step_and_component(tmp_path: Path) -> None:
     conda_file = tmp_path / "mine.yaml"
     conda_file.write_text("dependencies: [python=3.12]\n")
-    environment = Environment(image="registry/image:1", conda_file=conda_file)
+    environment = {"image": "registry/image:1", "conda_file": conda_file}
     expected = {"image": "registry/image:1", "conda_file": {"dependencies": ["python=3.12"]}}
-    assert written(tmp_path / "job", environment=environment)["environment"] == expected
+    assert written(tmp_path / "job", **environment)["environment"] == expected
     assert all(found == expected for found in environments_in(tmp_path / "job"))
-    steps = written(
-        tmp_path / "pipeline", untrained_model=None, architecture="resnet50", environment=environment
-    )
+    steps = written(tmp_path / "pipeline", untrained_model=None, architecture="resnet50", **environment)
     assert all("environment" not in step for step in steps["jobs"].values())  # the component's own
     assert all(found == expected for found in environments_in(tmp_path / "pipeline"))
 
 
 @pytest.mark.parametrize("name", ["mine:1", "azureml:mine:1"])
 def test_an_environment_of_the_workspace_is_referenced(name: str) -> None:
-    assert environment_yaml(Environment(name), ROOT) == "azureml:mine:1"
+    assert environment_yaml(Submission(environment=name), ROOT) == "azureml:mine:1"
 
 
 def test_an_environment_of_a_registry_is_referenced() -> None:
     registered = "azureml://registries/ours/environments/mine/versions/1"
-    assert list(Environment(registered).problems()) == []
-    assert environment_yaml(Environment(registered), ROOT) == registered
+    submission = Submission(environment=registered)
+    assert list(submission.problems_of_environment()) == []
+    assert environment_yaml(submission, ROOT) == registered
 
 
 def test_a_conda_file_alone_uses_the_projects_base_image(tmp_path: Path) -> None:
     conda_file = tmp_path / "mine.yaml"
     conda_file.write_text("dependencies: []\n")
-    found = environment_yaml(Environment(conda_file=conda_file), ROOT)
+    found = environment_yaml(Submission(conda_file=conda_file), ROOT)
     assert isinstance(found, dict)
     assert found["conda_file"] == {"dependencies": []}
     assert f"FROM {found['image']}\n" in (ROOT / "environment" / "Dockerfile").read_text()

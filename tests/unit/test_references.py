@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.submission.request import Reference
+from train_pytorch_model.submission.request import parse_data
 from train_pytorch_model.words.errors import ParameterError
 
 T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
@@ -27,14 +27,12 @@ T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
     ],
 )
 def test_cloud_references_are_passed_unchanged(text: str) -> None:
-    assert Reference.parse(text, "data") == Reference(text, None)
+    assert parse_data(text, "data") == text
 
 
 def test_a_local_folder_becomes_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Reference.parse("flowers/training", "data") == Reference(
-        f"{tmp_path}/flowers/training", tmp_path / "flowers" / "training"
-    )
+    assert parse_data("flowers/training", "data") == tmp_path / "flowers" / "training"
 
 
 @pytest.mark.parametrize(
@@ -62,6 +60,6 @@ def test_a_local_folder_becomes_an_absolute_path(tmp_path: Path, monkeypatch: py
 )
 def test_invalid_references_are_refused(text: str, message: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        Reference.parse(text, "data")
+        parse_data(text, "data")
     assert str(caught.value).startswith(message)
     assert "secret" not in str(caught.value)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.submissions import submission
 
-from train_pytorch_model.submission.cluster import DEFAULT_VM_SIZE, Cluster, Nodes
-from train_pytorch_model.submission.request import Environment, parse_assignments
+from train_pytorch_model.submission.request import DEFAULT_VM_SIZE, Submission, parse_assignments
+from train_pytorch_model.submission.workspace import Cluster
 from train_pytorch_model.words.errors import ParameterError
 
 T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
@@ -21,7 +21,7 @@ T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
             'Parameter "Node count" value should be greater than 0: --instance-count is 0.',
         ),
         (
-            {"process_count": -1},
+            {"process_count_per_instance": -1},
             'Parameter "Process count per node" value should be greater than 0:'
             " --process-count-per-instance is -1.",
         ),
@@ -34,21 +34,21 @@ T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"
             "Node count should be at most the cluster's maximum: --instance-count is 3, --max-nodes 2.",
         ),
         (
-            {"cluster": "-gpu"},
+            {"compute": "-gpu"},
             "--compute '-gpu' is not a cluster name: expected a letter, then letters, digits and hyphens,"
             " and not local; or serverless.",
         ),
-        ({"cluster": "Local"}, "--compute 'Local' is not a cluster name: "),
+        ({"compute": "Local"}, "--compute 'Local' is not a cluster name: "),
         (
-            {"cluster": "serverless", "max_nodes": 2},
+            {"compute": "serverless", "max_nodes": 2},
             "--max-nodes is for a new cluster, and serverless compute has none.",
         ),
-        ({"cluster": "azureml:gpu"}, "--compute 'azureml:gpu' is not a cluster name: "),
+        ({"compute": "azureml:gpu"}, "--compute 'azureml:gpu' is not a cluster name: "),
     ],
 )
 def test_invalid_nodes_are_refused(nodes: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        submission(nodes=Nodes(**({"cluster": "gpu-cluster"} | nodes)))
+        submission(**nodes).check()
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -69,36 +69,36 @@ def test_invalid_nodes_are_refused(nodes: dict[str, Any], message: str) -> None:
             " digits, _, - and ., up to 255 characters in all.",
         ),
         ({"register": "-"}, "--register '-' is not a valid name: "),
-        ({"time_limit_min": 0}, "The time limit should be at least a minute: --time-limit is 0."),
+        ({"time_limit": 0}, "The time limit should be at least a minute: --time-limit is 0."),
         (
-            {"environment": Environment("AzureML-acpt-pytorch:3")},
+            {"environment": "AzureML-acpt-pytorch:3"},
             "--environment AzureML-acpt-pytorch:3: Azure's curated environments lack packages that training"
             " needs. Leave it out to use the project's own, or give the image with --image and the packages",
         ),
-        ({"environment": Environment("azureml:azureml-x:3")}, "--environment azureml-x:3: Azure's curated"),
+        ({"environment": "azureml:azureml-x:3"}, "--environment azureml-x:3: Azure's curated"),
         (
-            {"environment": Environment("azureml://registries/azureml/environments/acpt/labels/latest")},
+            {"environment": "azureml://registries/azureml/environments/acpt/labels/latest"},
             "--environment //registries/azureml/environments/acpt/labels/latest: Azure's curated",
         ),
         (
-            {"environment": Environment("azureml://registries/ours/mine")},
+            {"environment": "azureml://registries/ours/mine"},
             "--environment //registries/ours/mine: expected azureml://registries/REGISTRY/environments/",
         ),
         (
-            {"environment": Environment("mine")},
+            {"environment": "mine"},
             "--environment mine names no version: expected NAME:VERSION or NAME@latest.",
         ),
         (
-            {"environment": Environment("mine:1", "image")},
+            {"environment": "mine:1", "image": "image"},
             "--environment names a complete environment: --image and --conda-file cannot be combined with",
         ),
-        ({"environment": Environment(image="")}, "--image '' is not an image name."),
-        ({"environment": Environment(image="my image")}, "--image 'my image' is not an image name."),
+        ({"image": ""}, "--image '' is not an image name."),
+        ({"image": "my image"}, "--image 'my image' is not an image name."),
     ],
 )
 def test_a_submission_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        submission(**changes)
+        submission(**changes).check()
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -116,16 +116,14 @@ def test_an_invalid_conda_file_is_refused(content: str | None, message: str, tmp
     if content is not None:
         path.write_text(content)
     with pytest.raises(ParameterError) as caught:
-        submission(environment=Environment(conda_file=path))
+        submission(conda_file=path).check()
     assert str(caught.value).startswith(f"--conda-file {path}")
     assert str(caught.value).endswith(message)
 
 
 def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ParameterError) as caught:
-        submission(
-            pretrained=True, nodes=Nodes(cluster="gpu", instance_count=0), environment=Environment("mine")
-        )
+        submission(pretrained=True, instance_count=0, environment="mine").check()
     assert str(caught.value).count("\n") == 2
 
 
@@ -161,7 +159,7 @@ def test_all_problems_are_reported_at_once() -> None:
         ),
         (
             Cluster("gpu", "amlcompute", FOUR_T4, 2),
-            {"process_count": 5},
+            {"process_count_per_instance": 5},
             4,
             "Process count per node should be at most the GPUs of a node: --process-count-per-instance is 5,"
             f" and {FOUR_T4} has 4.",
@@ -171,29 +169,20 @@ def test_all_problems_are_reported_at_once() -> None:
 def test_requests_beyond_a_cluster_are_reported(
     cluster: Cluster, nodes: dict[str, Any], gpus: int | None, message: str
 ) -> None:
-    assert list(cluster.problems(Nodes(cluster=cluster.name, **nodes), gpus)) == [message]
+    assert list(cluster.problems(Submission(**nodes), gpus)) == [message]
 
 
 @pytest.mark.parametrize(
     ("cluster", "nodes", "gpus"),
     [
         (Cluster("gpu", "amlcompute", T4, 2), {"instance_count": 2, "vm_size": T4.upper()}, 1),
-        (Cluster("gpu", "amlcompute", FOUR_T4, 1), {"process_count": 4}, 4),
-        (Cluster("cpu", "amlcompute", "Standard_D2_v2", 1), {"process_count": 1}, 0),
-        (Cluster("k8s", "kubernetes"), {"process_count": 4}, None),
+        (Cluster("gpu", "amlcompute", FOUR_T4, 1), {"process_count_per_instance": 4}, 4),
+        (Cluster("cpu", "amlcompute", "Standard_D2_v2", 1), {"process_count_per_instance": 1}, 0),
+        (Cluster("k8s", "kubernetes"), {"process_count_per_instance": 4}, None),
     ],
 )
 def test_requests_within_a_cluster_pass(cluster: Cluster, nodes: dict[str, Any], gpus: int | None) -> None:
-    assert list(cluster.problems(Nodes(cluster=cluster.name, **nodes), gpus)) == []
-
-
-def test_max_nodes_of_an_existing_cluster_is_ignored_with_a_warning() -> None:
-    cluster = Cluster("gpu", "amlcompute", T4, 2)
-    assert cluster.ignored(Nodes(cluster="gpu", max_nodes=3)) == (
-        "gpu exists and has at most 2 nodes; --max-nodes is ignored."
-    )
-    assert cluster.ignored(Nodes(cluster="gpu", max_nodes=2)) == ""
-    assert cluster.ignored(Nodes(cluster="gpu")) == ""
+    assert list(cluster.problems(Submission(**nodes), gpus)) == []
 
 
 def test_assignments_are_parsed() -> None:
@@ -204,5 +193,5 @@ def test_assignments_are_parsed() -> None:
 
 
 def test_a_new_cluster_has_gpus_and_enough_nodes_for_the_job() -> None:
-    nodes = Nodes(cluster="gpu", instance_count=4)
+    nodes = Submission(instance_count=4)
     assert (nodes.new_vm_size, nodes.new_max_nodes) == (DEFAULT_VM_SIZE, 4)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from train_pytorch_model.commands.processes import options_of, run_on_images
-from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.inputs.opening import ScoringInputs, open_evaluation_inputs
 from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.measures.evaluation import TOP_K, Evaluation
 from train_pytorch_model.measures.evaluation_directory import PAGE, worst_first
 from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
+from train_pytorch_model.words.config import Switch
 from train_pytorch_model.words.wording import counted
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from train_pytorch_model import __version__
 from train_pytorch_model.commands.evaluate import summary
 from train_pytorch_model.commands.init_model import ModelOptions
 from train_pytorch_model.commands.processes import options_of, run_in_processes
-from train_pytorch_model.commands.program import OptionalPath, Switch
 from train_pytorch_model.commands.train import check_run, is_complete, recorded_failures, scoring_commands
 from train_pytorch_model.datasets.conversion import convert, is_archive, keep_unpacked, open_source
 from train_pytorch_model.datasets.one_folder import open_parts
@@ -34,7 +33,7 @@ from train_pytorch_model.machine.stop_requests import StopRequests, stop_request
 from train_pytorch_model.measures.evaluation import Evaluation
 from train_pytorch_model.measures.evaluation_directory import PAGE
 from train_pytorch_model.measures.verdict import verdict
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.config import OptionalPath, Switch, TrainConfig
 from train_pytorch_model.words.errors import FailedToDownloadFilesError
 
 if TYPE_CHECKING:

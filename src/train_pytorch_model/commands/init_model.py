@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 
 import tyro
 
-from train_pytorch_model.commands.program import OptionalName, OptionalPath, Switch
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.image_classifier.architectures import (
@@ -18,6 +17,7 @@ from train_pytorch_model.image_classifier.architectures import (
 )
 from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
 from train_pytorch_model.machine.console import logger, set_up
+from train_pytorch_model.words.config import OptionalName, OptionalPath, Switch
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.recipe import Recipe, sides
 from train_pytorch_model.words.wording import parameter

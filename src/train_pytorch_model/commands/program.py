@@ -40,13 +40,6 @@ from train_pytorch_model.words.errors import (
 )
 from train_pytorch_model.words.wording import name_parameters
 
-Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
-"""A flag that is off unless given: `--quiet`, without a `--no-quiet`."""
-
-OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
-OptionalInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
-OptionalName = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-
 # torchrun ends all processes as soon as one exits. The other ranks give rank 0 this long to exit first: it
 # has files to close and the message to print.
 GRACE_S = 10.0

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from train_pytorch_model.commands.program import Switch
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.transformation_directory import open_transformation
 from train_pytorch_model.inputs.bad_images import read_headers, without_bad_images
 from train_pytorch_model.machine.console import logger, set_up
+from train_pytorch_model.words.config import Switch
 
 OUTPUT = "output"
 TRANSFORMATION = "Input image transformation"  # the ports' names in the designer

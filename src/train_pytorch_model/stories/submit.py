@@ -3,7 +3,6 @@
 import shlex
 import tempfile
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.formats.reading import META, MalformedFileError, read_yaml
 from train_pytorch_model.formats.run_folder import AZUREML_MODEL
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.submission.cluster import Cluster, Nodes
 from train_pytorch_model.submission.job_folder import (
     ENVIRONMENT_FILE,
     JOB,
@@ -22,9 +20,9 @@ from train_pytorch_model.submission.job_folder import (
     copy_project,
     write_job_folder,
 )
-from train_pytorch_model.submission.request import Environment, Submission
+from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.submission.service import Job, LogStream, Service, ServiceError, load_valid_job
-from train_pytorch_model.submission.workspace import Workspace
+from train_pytorch_model.submission.workspace import Cluster, Workspace
 from train_pytorch_model.words.errors import ParameterError, UserError, bulleted
 from train_pytorch_model.words.wording import parameter
 
@@ -59,44 +57,36 @@ def write(submission: Submission, folder: Path) -> None:
     with owning_directory(folder, "dry_run"):
         write_job_folder(submission, folder)
         load_valid_job(folder / JOB)
-    nodes = submission.nodes
     logger.info(f"Nothing was sent. The job is in {folder}; to submit it:")
-    if not nodes.is_serverless:
-        tier = " --tier low_priority" if nodes.low_priority else ""
+    if not submission.is_serverless:
+        tier = " --tier low_priority" if submission.low_priority else ""
         logger.info(
-            f"  az ml compute create --type AmlCompute --name {nodes.cluster} --size {nodes.new_vm_size}"
-            f" --min-instances 0 --max-instances {nodes.new_max_nodes}{tier}   # if it does not exist"
+            f"  az ml compute create --type AmlCompute --name {submission.compute}"
+            f" --size {submission.new_vm_size} --min-instances 0"
+            f" --max-instances {submission.new_max_nodes}{tier}   # if it does not exist"
         )
-    if submission.environment == Environment():
+    if submission.has_own_environment:
         file = shlex.quote(str(folder / ENVIRONMENT_FILE))
         logger.info(f"  az ml environment create --file {file}   # the same")
     logger.info(f"  az ml job create --file {shlex.quote(str(folder / JOB))}")
 
 
-def submit(
-    submission: Submission,
-    workspace: Workspace,
-    register_components: bool,
-    wait_limit_min: int | None,
-    target: Path | None,
-) -> None:
-    """Send the job, watch it, and download the trained model to `target`.
+def submit(submission: Submission, workspace: Workspace) -> None:
+    """Send the job, watch it, and download the trained model.
 
-    It is watched for `wait_limit_min` minutes; 0 only sends it. Raises `ParameterError`, `ServiceError`,
-    `JobFailedError`, `OutputDirectoryError`.
+    Raises `ParameterError`, `ServiceError`, `JobFailedError`, `OutputDirectoryError`.
     """
     with tempfile.TemporaryDirectory() as folder:
         write_job_folder(submission, Path(folder))
         service = Service.connect(workspace)
-        job = send(submission, Path(folder), register_components, service)
-    if wait_limit_min == 0:
+        job = send(submission, Path(folder), service)
+    limit, target = submission.wait_limit, submission.download
+    if limit == 0:
         _say_how_to_follow(job, workspace)
         return
     try:
-        if not follow(service, job, None if wait_limit_min is None else 60.0 * wait_limit_min):
-            raise ServiceError(
-                f"Job {job.name} was not complete after {wait_limit_min} minutes. It continues."
-            )
+        if not follow(service, job, None if limit is None else 60.0 * limit):
+            raise ServiceError(f"Job {job.name} was not complete after {limit} minutes. It continues.")
     except (KeyboardInterrupt, SystemExit, ServiceError):
         _say_how_to_follow(job, workspace)
         raise
@@ -113,32 +103,32 @@ def submit(
         describe_model(service, job, submission.register, target)
 
 
-def register(environment: Environment, workspace: Workspace) -> None:
+def register(submission: Submission, workspace: Workspace) -> None:
     """Register the components that have changed, without a job. Raises `ParameterError`, `ServiceError`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        copy_project(folder, environment)
+        copy_project(submission, folder)
         service = Service.connect(workspace)
-        if environment == Environment():
+        if submission.has_own_environment:
             service.register_environment(folder / ENVIRONMENT_FILE)
         service.register_components(component_files(folder), components_version(folder))
 
 
-def send(submission: Submission, folder: Path, register_components: bool, service: Service) -> Job:
+def send(submission: Submission, folder: Path, service: Service) -> Job:
     """Create what is missing, upload and submit. Every check comes before anything is created.
 
     Raises `ParameterError`, `ServiceError`.
     """
-    job, nodes = load_valid_job(folder / JOB), submission.nodes
-    if nodes.is_serverless:
-        check_vm_size(service, nodes)
-    elif find_cluster(service, nodes) is None:
-        maximum = nodes.new_max_nodes
-        logger.info(f"Creating the cluster {nodes.cluster}: 0 to {maximum} nodes of {nodes.new_vm_size}")
-        service.create_cluster(nodes)
-    if submission.environment == Environment():
+    job = load_valid_job(folder / JOB)
+    if submission.is_serverless:
+        check_vm_size(service, submission)
+    elif find_cluster(service, submission) is None:
+        nodes = f"0 to {submission.new_max_nodes} nodes of {submission.new_vm_size}"
+        logger.info(f"Creating the cluster {submission.compute}: {nodes}")
+        service.create_cluster(submission)
+    if submission.has_own_environment:
         service.register_environment(folder / ENVIRONMENT_FILE)
-    if register_components:
+    if submission.register_components:
         service.register_components(component_files(folder), components_version(folder))
     logger.info("Uploading what the workspace does not have yet")
     sent = service.submit(job)
@@ -146,35 +136,35 @@ def send(submission: Submission, folder: Path, register_components: bool, servic
     return sent
 
 
-def find_cluster(service: Service, nodes: Nodes) -> Cluster | None:
+def find_cluster(service: Service, wanted: Submission) -> Cluster | None:
     """Return the cluster; None if it must be created. Raises `ParameterError` if the nodes do not fit it."""
-    cluster = service.find_cluster(nodes.cluster)
+    cluster = service.find_cluster(wanted.compute)
     if cluster is None:
-        check_vm_size(service, nodes)
+        check_vm_size(service, wanted)
         return None
-    asks = nodes.process_count > 1 and cluster.vm_size  # one process fits any node
+    asks = wanted.process_count_per_instance > 1 and cluster.vm_size  # one process fits any node
     gpus = service.gpus_by_vm_size().get(str(cluster.vm_size).lower()) if asks else None
-    if ignored := cluster.ignored(nodes):
-        logger.warning(ignored)
-    _raise_problems(cluster.problems(nodes, gpus))
+    if wanted.max_nodes not in (None, cluster.max_nodes):
+        logger.warning(
+            f"{cluster.name} exists and has at most {cluster.max_nodes} nodes;"
+            f" {parameter('max_nodes')} is ignored."
+        )
+    if problems := "\n".join(cluster.problems(wanted, gpus)):
+        raise ParameterError(problems)
     return cluster
 
 
-def check_vm_size(service: Service, nodes: Nodes) -> None:
+def check_vm_size(service: Service, wanted: Submission) -> None:
     """Raise `ParameterError` if there are no nodes of this size, or they have too few GPUs."""
-    size, offered = nodes.new_vm_size, service.gpus_by_vm_size()
+    size, offered = wanted.new_vm_size, service.gpus_by_vm_size()
     if size.lower() not in offered:
         with_gpus = sorted(name for name, gpus in offered.items() if gpus)
         raise ParameterError(
             f"{parameter('vm_size')} {size} is not offered in the region of the workspace. Sizes with GPUs"
             f" there:{bulleted(with_gpus)}"
         )
-    _raise_problems(nodes.too_many_processes(size, offered[size.lower()]))
-
-
-def _raise_problems(problems: Iterator[str]) -> None:
-    if text := "\n".join(problems):
-        raise ParameterError(text)
+    if problems := "\n".join(wanted.too_many_processes(size, offered[size.lower()])):
+        raise ParameterError(problems)
 
 
 def follow(service: Service, job: Job, wait_limit_s: float | None) -> bool:
@@ -205,7 +195,7 @@ def follow(service: Service, job: Job, wait_limit_s: float | None) -> bool:
         shown |= phases
         status = shown.get("", "NotStarted")
         if log is None and status not in WAITING:
-            log = service.stream_log(job)
+            log = LogStream(service, job)
         if log is not None:
             is_over = status not in ACTIVE
             log.warn_of_problem(within_s=LAST_LINES_S if is_over else 0.0)

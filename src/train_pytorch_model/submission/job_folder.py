@@ -21,7 +21,7 @@ import yaml
 
 import train_pytorch_model
 from train_pytorch_model.formats.reading import read_yaml
-from train_pytorch_model.submission.request import Environment, Submission
+from train_pytorch_model.submission.request import Submission, parse_assignments
 from train_pytorch_model.words.errors import UnfinishedOutputError
 
 JOB = "job.yaml"
@@ -36,13 +36,14 @@ INIT_MODEL = f"{COMPONENTS}/init_model.yaml"
 SCHEMAS = "https://azuremlschemas.azureedge.net/latest"
 DIGITS = 8  # of a version's digest
 IDENTITIES = {"user": "user_identity", "managed": "managed"}
-_BASE_IMAGE = re.compile(r"^FROM (\S+)$", re.MULTILINE)
 
 
 def write_job_folder(submission: Submission, folder: Path) -> None:
     """Fill an empty folder. Raises `UnfinishedOutputError`."""
     try:
-        _fill(submission, folder)
+        copy_project(submission, folder)
+        make_job = _command_job if submission.untrained_model else _pipeline
+        _write(folder / JOB, make_job(submission, read_yaml(folder / COMPONENT)))
     except OSError as error:
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # the first file's
         raise UnfinishedOutputError(f"The job cannot be written to {folder}: {reason}.") from error
@@ -59,39 +60,38 @@ def components_version(folder: Path) -> str:
     return _version(folder, SOURCE, ENVIRONMENT, COMPONENT)
 
 
-def copy_project(folder: Path, environment: Environment) -> None:
-    """Copy the program, its environment and its components, which name `environment`. Raises `OSError`."""
-    shutil.copytree(PROGRAM, folder / SOURCE / PROGRAM.name, ignore=_not_ours)
-    shutil.copytree(_beside(ENVIRONMENT), folder / ENVIRONMENT)
-    shutil.copyfile(_beside(COMPONENT), folder / COMPONENT)
-    _change(folder / ENVIRONMENT_FILE, version=_version(folder, ENVIRONMENT))
+def copy_project(submission: Submission, folder: Path) -> None:
+    """Copy the program, its environment and its components, which name the job's. Raises `OSError`."""
+    beside = {  # `src` in a checkout, within the package when installed
+        name: PROGRAM / name if (PROGRAM / name).exists() else PROGRAM.parents[1] / name
+        for name in (ENVIRONMENT, COMPONENT)
+    }
+
+    def not_ours(directory: str, names: list[str]) -> set[str]:
+        separate = beside if Path(directory) == PROGRAM else ()
+        return {name for name in names if name in separate or name == "__pycache__" or name.startswith(".")}
+
+    shutil.copytree(PROGRAM, folder / SOURCE / PROGRAM.name, ignore=not_ours)
+    shutil.copytree(beside[ENVIRONMENT], folder / ENVIRONMENT)
+    shutil.copyfile(beside[COMPONENT], folder / COMPONENT)
+    own = read_yaml(folder / ENVIRONMENT_FILE)
+    _write(folder / ENVIRONMENT_FILE, own | {"version": _version(folder, ENVIRONMENT)})
     for path in component_files(folder):
-        _change(path, environment=environment_yaml(environment, folder))
+        if "environment" in (component := read_yaml(path)):
+            _write(path, component | {"environment": environment_yaml(submission, folder)})
 
 
-def environment_yaml(environment: Environment, folder: Path) -> dict[str, Any] | str:
+def environment_yaml(submission: Submission, folder: Path) -> dict[str, Any] | str:
     """Return the `environment` of a job or a component in a job folder."""
-    if environment == Environment():
+    if submission.has_own_environment:
         own = read_yaml(folder / ENVIRONMENT_FILE)
         return f"azureml:{own['name']}:{own['version']}"
-    if environment.name:
-        return "azureml:" + environment.name.removeprefix("azureml:")
-    image = environment.image or _base_image(folder / ENVIRONMENT / "Dockerfile")
-    conda = {"conda_file": read_yaml(environment.conda_file)} if environment.conda_file else {}
-    return {"image": image, **conda}
-
-
-def _fill(submission: Submission, folder: Path) -> None:
-    copy_project(folder, submission.environment)
-    component = read_yaml(folder / COMPONENT)
-    make = _pipeline if submission.is_pipeline else _command_job
-    _write(folder / JOB, make(submission, component))
-
-
-def _change(path: Path, **entries: Any) -> None:
-    """Change entries that a YAML file has; others are left out."""
-    document = read_yaml(path)
-    _write(path, document | {key: value for key, value in entries.items() if key in document})
+    if submission.environment:
+        return "azureml:" + submission.environment.removeprefix("azureml:")
+    dockerfile = (folder / ENVIRONMENT / "Dockerfile").read_text()
+    (base,) = re.findall(r"^FROM (\S+)$", dockerfile, re.MULTILINE)
+    conda_file = submission.conda_file
+    return _given(image=submission.image or base, conda_file=conda_file and read_yaml(conda_file))
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
@@ -115,23 +115,22 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _given(**entries: Any) -> dict[str, Any]:
+    """Return the entries that are not empty."""
+    return {name: value for name, value in entries.items() if value}
+
+
 def _command_job(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
-    assert submission.untrained_model is not None
+    # Unlike the component's port, a custom_model takes a registered model too.
+    model = {"type": "custom_model", "path": str(submission.data()["untrained_model"])}
     return {
         "$schema": f"{SCHEMAS}/commandJob.schema.json",
         "type": "command",
         **_titles(submission, component),
         **_context(submission),
-        "inputs": {
-            "untrained_model": {
-                "type": "custom_model",  # unlike the component's port, it takes a registered model too
-                "path": submission.untrained_model.path,
-            },
-            **_datasets(submission),
-            **submission.parameters.as_params(),
-        },
+        "inputs": {"untrained_model": model, **_datasets(submission), **submission.parameters.as_params()},
         "outputs": _outputs(submission),
-        **({} if submission.nodes.is_serverless else {"compute": f"azureml:{submission.nodes.cluster}"}),
+        **({} if submission.is_serverless else {"compute": f"azureml:{submission.compute}"}),
         **_running(submission, component),
         "code": f"./{SOURCE}",
         "environment": component["environment"],
@@ -140,22 +139,20 @@ def _command_job(submission: Submission, component: dict[str, Any]) -> dict[str,
 
 
 def _pipeline(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
+    datasets = _datasets(submission)
     return {
         "$schema": f"{SCHEMAS}/pipelineJob.schema.json",
         "type": "pipeline",
         **_titles(submission, component),
-        "settings": {"default_compute": f"azureml:{submission.nodes.cluster}"},
-        "inputs": _datasets(submission),
+        "settings": {"default_compute": f"azureml:{submission.compute}"},
+        "inputs": datasets,
         "outputs": _outputs(submission),
         "jobs": {
             "init_model": {
                 "type": "command",
                 "component": f"./{INIT_MODEL}",
                 **_context(submission),
-                "inputs": {
-                    "architecture": submission.architecture,
-                    "pretrained": submission.pretrained,
-                },
+                "inputs": {"architecture": submission.architecture, "pretrained": submission.pretrained},
             },
             "train": {
                 "type": "command",
@@ -164,7 +161,7 @@ def _pipeline(submission: Submission, component: dict[str, Any]) -> dict[str, An
                 **_running(submission, component),
                 "inputs": {
                     "untrained_model": "${{parent.jobs.init_model.outputs.untrained_model}}",
-                    **{name: f"${{{{parent.inputs.{name}}}}}" for name in _datasets(submission)},
+                    **{name: f"${{{{parent.inputs.{name}}}}}" for name in datasets},
                     **submission.parameters.as_params(),
                 },
                 "outputs": {TRAINED_MODEL: f"${{{{parent.outputs.{TRAINED_MODEL}}}}}"},
@@ -174,66 +171,41 @@ def _pipeline(submission: Submission, component: dict[str, Any]) -> dict[str, An
 
 
 def _titles(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "display_name": submission.display_name or component["display_name"],
-        "description": component["description"],
-        "experiment_name": submission.experiment_name,
-        **({"tags": dict(submission.tags)} if submission.tags else {}),
-    }
+    return _given(
+        display_name=submission.display_name or component["display_name"],
+        description=component["description"],
+        experiment_name=submission.experiment_name,
+        tags=parse_assignments(submission.tags, "tags"),
+    )
 
 
 def _context(submission: Submission) -> dict[str, Any]:
     """What a job, or each step of a pipeline, runs with, whatever it does."""
-    variables, identity = dict(submission.environment_variables), submission.identity
-    return {
-        **({"environment_variables": variables} if variables else {}),
-        **({"identity": {"type": IDENTITIES[identity]}} if identity else {}),
-    }
+    return _given(
+        environment_variables=parse_assignments(submission.environment_variables, "environment_variables"),
+        identity=submission.identity and {"type": IDENTITIES[submission.identity]},
+    )
 
 
 def _datasets(submission: Submission) -> dict[str, Any]:
-    references = {
-        "training_dataset": submission.training_dataset,
-        "validation_dataset": submission.validation_dataset,
-    }
     return {
-        name: {"type": "uri_folder", "path": reference.path, "mode": submission.data_mode}
-        for name, reference in references.items()
+        name: {"type": "uri_folder", "path": str(place), "mode": submission.data_mode}
+        for name, place in submission.data().items()
+        if name != "untrained_model"
     }
 
 
 def _outputs(submission: Submission) -> dict[str, Any]:
-    name = {"name": submission.register} if submission.register else {}
-    return {TRAINED_MODEL: {"type": "mlflow_model", **name}}
+    return {TRAINED_MODEL: _given(type="mlflow_model", name=submission.register)}
 
 
 def _running(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
-    nodes, minutes = submission.nodes, submission.time_limit_min
-    return {
-        "resources": {
-            **component["resources"],
-            "instance_count": nodes.instance_count,
-            **({"instance_type": nodes.new_vm_size} if nodes.is_serverless else {}),
-        },
-        "distribution": {**component["distribution"], "process_count_per_instance": nodes.process_count},
-        **({"queue_settings": {"job_tier": "Spot"}} if nodes.is_serverless and nodes.low_priority else {}),
-        **({} if minutes is None else {"limits": {"timeout": 60 * minutes}}),
-    }
-
-
-def _beside(name: str) -> Path:
-    """Return the path of a project file: beside `src` in a checkout, within the package when installed."""
-    installed = PROGRAM / name
-    return installed if installed.exists() else PROGRAM.parents[1] / name
-
-
-def _not_ours(directory: str, names: list[str]) -> set[str]:
-    """Return the names not to copy: caches, hidden files, and installed files that are copied separately."""
-    beside = {COMPONENT, ENVIRONMENT} if Path(directory) == PROGRAM else set()
-    return {name for name in names if name in beside or name == "__pycache__" or name.startswith(".")}
-
-
-def _base_image(dockerfile: Path) -> str:
-    match = _BASE_IMAGE.search(dockerfile.read_text())
-    assert match is not None
-    return match[1]
+    count, minutes, is_serverless = submission.instance_count, submission.time_limit, submission.is_serverless
+    size = _given(instance_type=is_serverless and submission.new_vm_size)
+    processes = {"process_count_per_instance": submission.process_count_per_instance}
+    return _given(
+        resources={**component["resources"], "instance_count": count, **size},
+        distribution={**component["distribution"], **processes},
+        queue_settings=is_serverless and submission.low_priority and {"job_tier": "Spot"},
+        limits=minutes and {"timeout": 60 * minutes},
+    )

@@ -1,24 +1,34 @@
-"""What a job is asked for: its data, its environment and all that the user requested, checked."""
+"""What `submit` is asked for: its options, and what is wrong with them as far as that needs no request."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal
+
+import tyro
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_yaml
 from train_pytorch_model.image_classifier.architectures import is_known, unknown_architecture_message
-from train_pytorch_model.submission.cluster import Nodes
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.config import (
+    OptionalInt,
+    OptionalName,
+    OptionalPath,
+    Switch,
+    TrainConfig,
+    shown_as,
+)
+from train_pytorch_model.words.errors import ParameterError, out_of_range
 from train_pytorch_model.words.wording import parameter
 
+DATA = ("untrained_model", "training_dataset", "validation_dataset")
 EXPERIMENT = "train_pytorch_model"
+DEFAULT_VM_SIZE = "Standard_NC4as_T4_v3"  # the cheapest size with a whole GPU
+SERVERLESS = "serverless"  # nodes that Azure ML provides for a job, without a cluster
 SCHEMES = ("azureml", "https", "wasbs", "abfss", "adl")
 FORMS = "a folder, azureml:NAME:VERSION, azureml:NAME@LABEL, azureml://…, https://…, wasbs://… or abfss://…"
 CURATED = re.compile(r"azureml-|//registries/azureml/", re.IGNORECASE)
-DataMode = Literal["ro_mount", "download"]
-Identity = Literal["user", "managed"]
+_CLUSTER = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,254}", re.ASCII)
 _VERSION = re.compile(r"[A-Za-z0-9][\w.-]*(:[\w.-]+|@[\w.-]+)")  # of an asset
 _WORKSPACE = r"subscriptions/[^/]+/resource[gG]roups/[^/]+/(providers/[^/]+/)?workspaces/[^/]+"
@@ -30,119 +40,104 @@ _URI = re.compile(
     r"/(data|models|environments)/[^/]+/(versions|labels)/[^/]+/?)"
 )
 
-
-@dataclass(frozen=True)
-class Reference:
-    """A reference to a job's data."""
-
-    path: str
-    """As written in a job's YAML."""
-    local: Path | None = None
-    """The local folder; None for data in the cloud."""
-
-    @classmethod
-    def parse(cls, text: str, name: str) -> Self:
-        """Parse the value of the parameter `name`. Raises `ParameterError`."""
-        given = f"{parameter(name)} {text}"
-        scheme, separator, _ = text.partition("://")
-        if separator:
-            if scheme not in SCHEMES:
-                raise ParameterError(f"{given}: {scheme}:// is not supported by Azure ML. Give {FORMS}.")
-            if "?" in text:
-                # Anyone who can read the job could read the signature.
-                raise ParameterError(
-                    f"{given.partition('?')[0]}?…: a signature does not belong in a job. Register the"
-                    " container as a datastore of the workspace, and give azureml://datastores/NAME/paths/PATH."
-                )
-            if scheme == "azureml" and not _URI.fullmatch(text):
-                raise ParameterError(
-                    f"{given} is no address in Azure ML. Expected azureml://datastores/NAME/paths/PATH or"
-                    " azureml://registries/NAME/data/NAME/versions/VERSION."
-                )
-            return cls(text)
-        if text.startswith("azureml:"):
-            if not _VERSION.fullmatch(text.removeprefix("azureml:")):
-                raise ParameterError(
-                    f"{given} names no version: expected azureml:NAME:VERSION or azureml:NAME@latest."
-                )
-            return cls(text)
-        local = Path(text).absolute()
-        return cls(str(local), local)
-
-
-@dataclass(frozen=True)
-class Environment:
-    """Either `name`, or `image` and `conda_file` or one of them, or nothing for the project's own."""
-
-    name: str | None = None
-    """`NAME:VERSION` or `NAME@LABEL` in the workspace, or `azureml://…` in a registry."""
-    image: str | None = None
-    conda_file: Path | None = None
-
-    def problems(self) -> Iterator[str]:
-        """Yield what is wrong with these options."""
-        if self.name is not None:
-            yield from self._problems_of_name(self.name.removeprefix("azureml:"))
-            if self.image or self.conda_file:
-                yield (
-                    f"{parameter('environment')} names a complete environment: {parameter('image')} and"
-                    f" {parameter('conda_file')} cannot be combined with it."
-                )
-        if self.image is not None and (not self.image or any(letter.isspace() for letter in self.image)):
-            yield f"{parameter('image')} {self.image!r} is not an image name."
-        if self.conda_file is not None:
-            yield from _problems_of_conda_file(self.conda_file)
-
-    def _problems_of_name(self, name: str) -> Iterator[str]:
-        given = f"{parameter('environment')} {name}"
-        if CURATED.match(name):
-            yield (
-                f"{given}: Azure's curated environments lack packages that training needs. Leave it out to"
-                f" use the project's own, or give the image with {parameter('image')} and the packages with"
-                f" {parameter('conda_file')}."
-            )
-        elif name.startswith("//"):
-            if not _URI.fullmatch(f"azureml:{name}"):
-                yield f"{given}: expected azureml://registries/REGISTRY/environments/NAME/versions/VERSION."
-        elif not _VERSION.fullmatch(name):
-            yield f"{given} names no version: expected NAME:VERSION or NAME@latest."
+Name = Annotated[str, tyro.conf.arg(metavar="NAME")]
+OptionalData = Annotated[str | None, shown_as("DATA")]
+Assignments = Annotated[tuple[str, ...], shown_as("NAME=VALUE")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
     """One training run: a single job on a given model, or a pipeline that initializes the model first."""
 
-    untrained_model: Reference | None = None
-    architecture: str | None = None
-    """Architecture of the model that the pipeline initializes; None if a model is given."""
-    pretrained: bool = False
-    training_dataset: Reference
-    validation_dataset: Reference
-    parameters: TrainConfig = field(default_factory=TrainConfig)
-    nodes: Nodes
-    environment: Environment = field(default_factory=Environment)
-    data_mode: DataMode = "ro_mount"
-    """Whether the nodes mount the data sets or download them before the training."""
-    environment_variables: Mapping[str, str] = field(default_factory=dict)
-    identity: Identity | None = None
-    """On whose behalf the job reads data: the user who submits it, or the cluster's managed identity."""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    display_name: str | None = None
-    experiment_name: str = EXPERIMENT
-    register: str | None = None
-    """Name under which Azure ML registers the trained model as soon as the job has written it."""
-    time_limit_min: int | None = None
-    """Minutes after which Azure ML ends the training; None for no limit."""
+    training_dataset: OptionalData = None
+    """Labelled images to train on."""
+    validation_dataset: OptionalData = None
+    """Labelled images to validate on after each epoch, in the same categories as the training images."""
+    untrained_model: OptionalData = None
+    """Model directory to train, in a single job."""
+    architecture: OptionalName = None
+    """Instead of --untrained-model: initialize and train a model of this architecture, in a pipeline."""
+    pretrained: Switch = False
+    """With --architecture: start from torchvision's best ImageNet weights."""
+    parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
 
-    def __post_init__(self) -> None:
-        """Raise `ParameterError` with everything that is wrong."""
-        problems = [*self._problems(), *self.nodes.problems(), *self.environment.problems()]
-        if problems:
-            raise ParameterError("\n".join(problems))
+    compute: Name = "gpu-cluster"
+    """AmlCompute cluster, created if it does not exist; or serverless, for nodes without a cluster."""
+    vm_size: OptionalName = None
+    """VM size of a new cluster or of serverless nodes. By default Standard_NC4as_T4_v3, with one T4."""
+    max_nodes: OptionalInt = None
+    """Maximum number of nodes of a new cluster, which releases idle ones. By default --instance-count."""
+    low_priority: Switch = False
+    """Cheaper nodes that Azure may take away, for a new cluster or serverless; the job then resumes."""
+    instance_count: int = 1
+    """Number of nodes."""
+    process_count_per_instance: int = 1
+    """Processes per node. 1 starts a process for each GPU of the node; more means exactly that many."""
+
+    environment: OptionalName = None
+    """Environment to use instead of the project's own: NAME:VERSION, NAME@latest or azureml://registries/…"""
+    image: OptionalName = None
+    """Docker image to use instead, with everything installed or with --conda-file."""
+    conda_file: OptionalPath = None
+    """Conda environment file to install on top of --image, or of the project's base image."""
+    data_mode: Literal["ro_mount", "download"] = "ro_mount"
+    """Whether the nodes mount data sets, or download them before the training."""
+    environment_variables: Assignments = ()
+    """Environment variables of the job, such as NCCL_DEBUG=INFO."""
+    identity: Annotated[Literal["user", "managed"] | None, shown_as("{user,managed}")] = None
+    """Read data as you, or as the cluster's managed identity. By default with the keys of datastores."""
+
+    tags: Assignments = ()
+    """Tags of the job in the portal."""
+    display_name: OptionalName = None
+    """Name of the job in the portal."""
+    experiment_name: Name = EXPERIMENT
+    """Experiment under which the portal lists the job."""
+    time_limit: OptionalInt = None
+    """Minutes after which Azure ML ends the training. By default there is no limit."""
+    wait_limit: OptionalInt = None
+    """Minutes to watch the job, which continues afterwards; 0 only submits. By default until it ends."""
+    download: OptionalPath = None
+    """Directory to download the trained model to; must be new or empty."""
+    register: OptionalName = None
+    """Register the trained model under this name, even if submit no longer watches the job."""
+    register_components: Switch = False
+    """Register the components that have changed, for the designer; without data sets, submit nothing."""
 
     @property
-    def is_pipeline(self) -> bool:
-        return self.untrained_model is None
+    def is_serverless(self) -> bool:
+        """Whether there is no cluster."""
+        return self.compute == SERVERLESS
+
+    @property
+    def new_vm_size(self) -> str:
+        """The VM size of a cluster to create, or of serverless nodes."""
+        return self.vm_size or DEFAULT_VM_SIZE
+
+    @property
+    def new_max_nodes(self) -> int:
+        """The maximum number of nodes of a cluster to create."""
+        return self.instance_count if self.max_nodes is None else self.max_nodes
+
+    @property
+    def has_own_environment(self) -> bool:
+        """Whether the job runs in the project's own environment."""
+        return not (self.environment or self.image or self.conda_file)
+
+    def data(self) -> dict[str, str | Path]:
+        """Return the address or local folder of each input given, by its port. Raises `ParameterError`."""
+        return {name: parse_data(text, name) for name in DATA if (text := getattr(self, name))}
+
+    def check(self) -> None:
+        """Raise `ParameterError` for what is wrong."""
+        if not (self.training_dataset and self.validation_dataset):
+            training, validation = parameter("training_dataset"), parameter("validation_dataset")
+            raise ParameterError(f"{training} and {validation} are required.")
+        self.data()
+        for name in ("environment_variables", "tags"):
+            parse_assignments(getattr(self, name), name)
+        if problems := [*self._problems(), *self._problems_of_nodes(), *self.problems_of_environment()]:
+            raise ParameterError("\n".join(problems))
 
     def _problems(self) -> Iterator[str]:
         untrained, architecture = parameter("untrained_model"), parameter("architecture")
@@ -161,26 +156,105 @@ class Submission:
                     f"{parameter(parameter_name)} {name!r} is not a valid name: expected a letter or digit,"
                     " then letters, digits, _, - and ., up to 255 characters in all."
                 )
-        if self.time_limit_min is not None and self.time_limit_min < 1:
+        if self.time_limit is not None and self.time_limit < 1:
+            limit = parameter("time_limit")
+            yield f"The time limit should be at least a minute: {limit} is {self.time_limit}."
+
+    def _problems_of_nodes(self) -> Iterator[str]:
+        if not _CLUSTER.fullmatch(self.compute) or self.compute.lower() == "local":
             yield (
-                f"The time limit should be at least a minute: {parameter('time_limit')} is"
-                f" {self.time_limit_min}."
+                f"{parameter('compute')} {self.compute!r} is not a cluster name: expected a letter, then"
+                f" letters, digits and hyphens, and not local; or {SERVERLESS}."
             )
+        for title, name in (
+            ("Node count", "instance_count"),
+            ("Process count per node", "process_count_per_instance"),
+            ("Maximum number of nodes", "max_nodes"),
+        ):
+            if (value := getattr(self, name)) is not None and value < 1:
+                yield out_of_range(title, "greater than 0", parameter(name), value)
+        if self.max_nodes is not None and self.is_serverless:
+            yield f"{parameter('max_nodes')} is for a new cluster, and {SERVERLESS} compute has none."
+        elif 0 < self.new_max_nodes < self.instance_count:
+            yield (
+                f"Node count should be at most the cluster's maximum: {parameter('instance_count')} is"
+                f" {self.instance_count}, {parameter('max_nodes')} {self.max_nodes}."
+            )
+
+    def problems_of_environment(self) -> Iterator[str]:
+        """Yield what is wrong with the options that name an environment."""
+        if self.environment is not None:
+            name = self.environment.removeprefix("azureml:")
+            given = f"{parameter('environment')} {name}"
+            if CURATED.match(name):
+                yield (
+                    f"{given}: Azure's curated environments lack packages that training needs. Leave it out"
+                    f" to use the project's own, or give the image with {parameter('image')} and the packages"
+                    f" with {parameter('conda_file')}."
+                )
+            elif name.startswith("//"):
+                if not _URI.fullmatch(f"azureml:{name}"):
+                    yield f"{given}: expected azureml://registries/REGISTRY/environments/NAME/versions/VERSION."
+            elif not _VERSION.fullmatch(name):
+                yield f"{given} names no version: expected NAME:VERSION or NAME@latest."
+            if self.image or self.conda_file:
+                yield (
+                    f"{parameter('environment')} names a complete environment: {parameter('image')} and"
+                    f" {parameter('conda_file')} cannot be combined with it."
+                )
+        if self.image is not None and (not self.image or any(letter.isspace() for letter in self.image)):
+            yield f"{parameter('image')} {self.image!r} is not an image name."
+        if self.conda_file is not None:
+            given = f"{parameter('conda_file')} {self.conda_file}"
+            try:
+                if not isinstance(read_yaml(self.conda_file).get("dependencies"), list):
+                    yield f"{given} has no list of dependencies."
+            except MalformedFileError as error:
+                yield f"{given}: {error}"
+
+    def too_many_processes(self, vm_size: str, gpus: int) -> Iterator[str]:
+        """Yield a problem if processes would share a GPU, which makes NCCL fail, or a node without GPUs."""
+        if self.process_count_per_instance > max(gpus, 1):
+            yield (
+                "Process count per node should be at most the GPUs of a node:"
+                f" {parameter('process_count_per_instance')} is {self.process_count_per_instance}, and"
+                f" {vm_size} has {gpus}."
+            )
+
+
+def parse_data(text: str, name: str) -> str | Path:
+    """Return an address in the cloud as it is, and another text as an absolute path.
+
+    Raises `ParameterError`, which names the parameter `name`.
+    """
+    given = f"{parameter(name)} {text}"
+    scheme, separator, _ = text.partition("://")
+    if separator:
+        if scheme not in SCHEMES:
+            raise ParameterError(f"{given}: {scheme}:// is not supported by Azure ML. Give {FORMS}.")
+        if "?" in text:  # anyone who can read the job could read the signature
+            raise ParameterError(
+                f"{given.partition('?')[0]}?…: a signature does not belong in a job. Register the"
+                " container as a datastore of the workspace, and give azureml://datastores/NAME/paths/PATH."
+            )
+        if scheme == "azureml" and not _URI.fullmatch(text):
+            raise ParameterError(
+                f"{given} is no address in Azure ML. Expected azureml://datastores/NAME/paths/PATH or"
+                " azureml://registries/NAME/data/NAME/versions/VERSION."
+            )
+        return text
+    if text.startswith("azureml:"):
+        if not _VERSION.fullmatch(text.removeprefix("azureml:")):
+            raise ParameterError(
+                f"{given} names no version: expected azureml:NAME:VERSION or azureml:NAME@latest."
+            )
+        return text
+    return Path(text).absolute()
 
 
 def parse_assignments(texts: Sequence[str], name: str) -> dict[str, str]:
     """Parse the values `NAME=VALUE` of the parameter `name`. Raises `ParameterError`."""
     for text in texts:
-        if not text.partition("=")[0] or "=" not in text:
+        if text.find("=") < 1:
             raise ParameterError(f"{parameter(name)} {text}: expected NAME=VALUE.")
     return {key: value for key, _, value in (text.partition("=") for text in texts)}
-
-
-def _problems_of_conda_file(path: Path) -> Iterator[str]:
-    try:
-        document = read_yaml(path)
-    except MalformedFileError as error:
-        yield f"{parameter('conda_file')} {path}: {error}"
-        return
-    if not isinstance(document.get("dependencies"), list):
-        yield f"{parameter('conda_file')} {path} has no list of dependencies."

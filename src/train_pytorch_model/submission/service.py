@@ -14,19 +14,14 @@ from typing import Any, Self, cast
 from azure.ai.ml import MLClient, load_component, load_environment, load_job
 from azure.ai.ml.entities import AmlCompute, Job
 from azure.ai.ml.exceptions import JobException, MlException
-from azure.core.exceptions import (
-    AzureError,
-    ClientAuthenticationError,
-    HttpResponseError,
-    ResourceNotFoundError,
-    ServiceRequestError,
-    ServiceResponseError,
-)
+from azure.core import exceptions
+from azure.core.exceptions import ResourceNotFoundError
 from azure.identity import DefaultAzureCredential
+from msgspec.structs import astuple
 
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.submission.cluster import Cluster, Nodes
-from train_pytorch_model.submission.workspace import Workspace
+from train_pytorch_model.submission.request import Submission
+from train_pytorch_model.submission.workspace import Cluster, Workspace
 from train_pytorch_model.words.errors import ParameterError, UserError
 
 __all__ = ["Job", "LogStream", "Service", "ServiceError", "load_valid_job"]
@@ -68,34 +63,35 @@ class Service:
     """A workspace. Every method raises `ServiceError` if Azure cannot be reached or refuses."""
 
     def __init__(self, client: MLClient) -> None:
-        self._client = client
+        self.client = client
 
     @classmethod
     def connect(cls, workspace: Workspace) -> Self:
         """Open a workspace and try the credential. Raises `ParameterError` if there is no such workspace."""
-        with _translating_errors(f"Opening workspace {workspace.name}"):
+        subscription, group, name = astuple(workspace)
+        with _translating_errors(f"Opening workspace {name}"):
             client = MLClient(
-                DefaultAzureCredential(),
-                workspace.subscription_id,
-                workspace.resource_group,
-                workspace.name,
+                *(DefaultAzureCredential(), subscription, group, name),
                 enable_telemetry=False,
                 show_progress=sys.stderr.isatty(),
             )
             try:
-                location = client.workspaces.get(workspace.name).location
+                location = client.workspaces.get(name).location
             except ResourceNotFoundError as error:
                 raise ParameterError(
-                    f"There is no workspace {workspace.name} in resource group {workspace.resource_group} of"
-                    f" subscription {workspace.subscription_id}, or you have no access to it."
+                    f"There is no workspace {name} in resource group {group} of subscription {subscription},"
+                    " or you have no access to it."
                 ) from error
-        logger.info(f"Workspace {workspace.name}, {location}")
+        logger.info(f"Workspace {name}, {location}")
         return cls(client)
 
     def find_cluster(self, name: str) -> Cluster | None:
         """Return a cluster; None if there is none of this name."""
-        with _translating_errors(f"Looking for the cluster {name}"), suppress(ResourceNotFoundError):
-            compute = self._client.compute.get(name)
+        with (
+            _translating_errors(f"Looking for the cluster {name}"),
+            suppress(ResourceNotFoundError),
+        ):
+            compute = self.client.compute.get(name)
             size, max_nodes = getattr(compute, "size", None), getattr(compute, "max_instances", None)
             # Azure says LowPriority, and the client takes low_priority.
             tier = str(getattr(compute, "tier", "")).lower().replace("_", "")
@@ -105,30 +101,29 @@ class Service:
     def gpus_by_vm_size(self) -> Mapping[str, int]:
         """VM size in lower case → number of GPUs, for the region of the workspace."""
         with _translating_errors("Looking for VM sizes"):
-            return {str(size.name).lower(): int(size.gpus or 0) for size in self._client.compute.list_sizes()}
+            return {str(size.name).lower(): int(size.gpus or 0) for size in self.client.compute.list_sizes()}
 
-    def create_cluster(self, nodes: Nodes) -> None:
+    def create_cluster(self, wanted: Submission) -> None:
         """Create a cluster. It costs nothing while no job runs: it starts empty and releases idle nodes."""
-        with _translating_errors(f"Creating the cluster {nodes.cluster}"):
-            self._client.compute.begin_create_or_update(
-                AmlCompute(
-                    name=nodes.cluster,
-                    size=nodes.new_vm_size,
-                    min_instances=0,
-                    max_instances=nodes.new_max_nodes,
-                    idle_time_before_scale_down=IDLE_S,
-                    tier="low_priority" if nodes.low_priority else "dedicated",
-                )
-            ).result()
+        cluster = AmlCompute(
+            name=wanted.compute,
+            size=wanted.new_vm_size,
+            min_instances=0,
+            max_instances=wanted.new_max_nodes,
+            idle_time_before_scale_down=IDLE_S,
+            tier="low_priority" if wanted.low_priority else "dedicated",
+        )
+        with _translating_errors(f"Creating the cluster {wanted.compute}"):
+            self.client.compute.begin_create_or_update(cluster).result()
 
     def register_environment(self, path: Path) -> None:
         """Register an environment unless the workspace has this version of it."""
         environment = load_environment(path)
         with _translating_errors(f"Registering environment {environment.name}"):
             try:
-                self._client.environments.get(environment.name, version=environment.version)
+                self.client.environments.get(environment.name, version=environment.version)
             except ResourceNotFoundError:
-                self._client.environments.create_or_update(environment)
+                self.client.environments.create_or_update(environment)
                 logger.info(f"Registered environment {environment.name} {environment.version}")
 
     def register_components(self, paths: Iterable[Path], version: str) -> None:
@@ -136,9 +131,9 @@ class Service:
         for component in map(load_component, paths):
             with _translating_errors(f"Registering component {component.name}"):
                 try:
-                    self._client.components.get(component.name, version=version)
+                    self.client.components.get(component.name, version=version)
                 except ResourceNotFoundError:
-                    self._client.components.create_or_update(component, version=version)
+                    self.client.components.create_or_update(component, version=version)
                     logger.info(f"Registered component {component.name} {version}")
                 else:
                     logger.info(f"Component {component.name} {version} is registered already")
@@ -146,40 +141,36 @@ class Service:
     def describe_model(self, name: str, description: str, tags: Mapping[str, str]) -> None:
         """Give the latest version of a registered model a description, which is Markdown, and tags."""
         with _translating_errors(f"Describing the model {name}"):
-            model = self._client.models.get(name, label="latest")
+            model = self.client.models.get(name, label="latest")
             model.description, model.tags = description, {**(model.tags or {}), **tags}
-            self._client.models.create_or_update(model)
+            self.client.models.create_or_update(model)
 
     def submit(self, job: Job) -> Job:
         """Upload what the workspace lacks, and start the job."""
         with _translating_errors("Submitting the job"):
-            sent: Job = self._client.jobs.create_or_update(job)
+            sent: Job = self.client.jobs.create_or_update(job)
         return sent
 
     def phases(self, job: Job) -> dict[str, str]:
         """Pipeline step, as `step: ` → its phase; the job itself has an empty name."""
         with _translating_errors(f"Watching job {job.name}"):
-            children = self._client.jobs.list(parent_job_name=job.name) if job.type == "pipeline" else ()
+            children = self.client.jobs.list(parent_job_name=job.name) if job.type == "pipeline" else ()
             steps = {f"{child.display_name}: ": _phase(child) for child in children if child}
-            return {**steps, "": _phase(self._client.jobs.get(job.name))}
-
-    def stream_log(self, job: Job) -> "LogStream":
-        """Start to print the log of a job."""
-        return LogStream(self._client, str(job.name))
+            return {**steps, "": _phase(self.client.jobs.get(job.name))}
 
     def download(self, job: Job, output: str, folder: Path) -> Path:
         """Download an output of a job to a new place below `folder`, which is returned."""
         with _translating_errors(f"Downloading the model of job {job.name}"):
-            self._client.jobs.download(job.name, download_path=folder, output_name=output)
+            self.client.jobs.download(job.name, download_path=folder, output_name=output)
         return folder / "named-outputs" / output
 
 
 class LogStream(Thread):
     """Prints the log of a job until it ends. A daemon thread: the client's own loop cannot be stopped."""
 
-    def __init__(self, client: MLClient, name: str) -> None:
+    def __init__(self, service: Service, job: Job) -> None:
         super().__init__(daemon=True)
-        self._client, self._name = client, name
+        self._service, self._job = service, job
         self._problem = ""
         self.failure = ""
         """Why the job failed, in Azure's words."""
@@ -194,7 +185,7 @@ class LogStream(Thread):
 
     def run(self) -> None:
         try:
-            self._client.jobs.stream(self._name)
+            self._service.client.jobs.stream(str(self._job.name))
         except JobException as error:
             text = str(error.message)
             with suppress(ValueError, KeyError, TypeError):  # JSON, after some words
@@ -218,23 +209,23 @@ def _translating_errors(step: str) -> Iterator[None]:
     try:
         with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
             yield
-    except ClientAuthenticationError as error:
+    except exceptions.ClientAuthenticationError as error:
         raise ServiceError(
             f"{step}: no credential works here. Sign in with `az login`, or set AZURE_CLIENT_ID,"
             f" AZURE_TENANT_ID and AZURE_CLIENT_SECRET. {_refusal(error)}".rstrip()
         ) from error
-    except (ServiceRequestError, ServiceResponseError) as error:
+    except (exceptions.ServiceRequestError, exceptions.ServiceResponseError) as error:
         text = f"{step}: Azure cannot be reached. {_message_of(error)}"
         raise ServiceError(text, is_transient=True) from error
-    except HttpResponseError as error:
+    except exceptions.HttpResponseError as error:
         status = error.status_code or 0
         is_transient = status in (408, 429) or status >= 500
         raise ServiceError(f"{step}: Azure answers {status}. {_message_of(error)}", is_transient) from error
-    except (AzureError, MlException, OSError) as error:
+    except (exceptions.AzureError, MlException, OSError) as error:
         raise ServiceError(f"{step}: {_message_of(error)}") from error
 
 
-def _refusal(error: ClientAuthenticationError) -> str:
+def _refusal(error: exceptions.ClientAuthenticationError) -> str:
     """The server's message, or the sign-in code; not the list of credentials that were tried."""
     text = _one_line(str(error))
     if error.response is not None:

@@ -1,6 +1,7 @@
-"""The address of the workspace: from flags, else environment variables, else the portal's config.json.
+"""Where a job runs: the address of the workspace, and a cluster in it, which may not fit the job.
 
-A config.json named with --config takes precedence over the variables, which may name another workspace.
+The address comes from flags, else environment variables, else the portal's config.json. A config.json named
+with --config takes precedence over the variables, which may name another workspace.
 
     config.json    {"subscription_id": "…", "resource_group": "…", "workspace_name": "…"}
 
@@ -17,6 +18,7 @@ from typing import Self
 import msgspec
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_json
+from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.wording import parameter
 
@@ -29,13 +31,12 @@ VARIABLES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Workspace:
-    """The address of a workspace."""
+class Workspace(msgspec.Struct, frozen=True):
+    """The address of a workspace, as in a config.json, which may lack some of it."""
 
-    subscription_id: str
-    resource_group: str
-    name: str
+    subscription_id: str = ""
+    resource_group: str = ""
+    workspace_name: str = ""
 
     @classmethod
     def find(
@@ -45,54 +46,78 @@ class Workspace:
 
         `config` replaces the search from `start` upwards. Raises `ParameterError`, naming what is missing.
         """
-        names = {
-            name: environment[variable] for name, variable in VARIABLES.items() if environment.get(variable)
-        }
+        names = {name: value for name, key in VARIABLES.items() if (value := environment.get(key))}
         if config is not None:
-            names |= _read(config, is_asked_for=True)
+            names |= _read(config, f"{parameter('config')} {config}")
         names |= {name: value for name, value in flags.items() if value}
         if config is None and len(names) < len(VARIABLES):
-            files = (_read(path, is_asked_for=False) for path in _places(start) if path.is_file())
+            folders = (place for each in (start, *start.parents) for place in (each / ".azureml", each))
+            files = (_read(path, str(path)) for each in folders if (path := each / CONFIG).is_file())
             # Many programs have a file of this name; one without any of the three entries belongs to another.
             names = next(filter(None, files), {}) | names
-        missing = [name for name in VARIABLES if name not in names]
-        if missing:
+        if missing := [
+            f"\n  {parameter(name)} or {VARIABLES[name]}" for name in VARIABLES if name not in names
+        ]:
             raise ParameterError(
-                "The workspace is not fully specified. Missing are:"
-                + "".join(f"\n  {parameter(name)} or {VARIABLES[name]}" for name in missing)
-                + f"\nOr download the workspace's {CONFIG} from the portal into this directory."
+                f"The workspace is not fully specified. Missing are:{''.join(missing)}"
+                f"\nOr download the workspace's {CONFIG} from the portal into this directory."
             )
-        return cls(names["subscription_id"], names["resource_group"], names["workspace_name"])
+        return cls(**names)
 
     def flags(self) -> str:
         """Return the workspace options of an `az ml` command, whose default subscription may be another."""
-        return shlex.join(
-            (
-                *("--subscription", self.subscription_id),
-                *("--resource-group", self.resource_group),  # its name may contain brackets
-                *("--workspace-name", self.name),
-            )
+        options = ("--subscription", "--resource-group", "--workspace-name")
+        values = msgspec.structs.astuple(self)  # the name of a resource group may contain brackets
+        return " ".join(
+            f"{option} {shlex.quote(value)}" for option, value in zip(options, values, strict=True)
         )
 
 
-class _Config(msgspec.Struct):
-    subscription_id: str = ""
-    resource_group: str = ""
-    workspace_name: str = ""
+@dataclass(frozen=True)
+class Cluster:
+    """A compute target that exists."""
+
+    name: str
+    kind: str
+    """Azure's type of compute target, in lower case: amlcompute is a cluster."""
+    vm_size: str | None = None
+    max_nodes: int | None = None
+    is_low_priority: bool = False
+
+    def problems(self, wanted: Submission, gpus: int | None) -> Iterator[str]:
+        """Yield why this cluster cannot provide the nodes. `gpus` is the number per node; None if unknown."""
+        count = wanted.instance_count
+        if self.kind != "amlcompute" and count > 1:
+            yield (
+                f"Several nodes need an AmlCompute cluster: {self.name} is of type {self.kind}, and"
+                f" {parameter('instance_count')} is {count}."
+            )
+        if self.max_nodes is not None and count > self.max_nodes:
+            yield (
+                f"Node count should be at most the cluster's maximum: {parameter('instance_count')} is"
+                f" {count}, and {self.name} has at most {self.max_nodes} nodes. Raise it with"
+                f" `az ml compute update --name {self.name} --max-instances {count}`."
+            )
+        if wanted.vm_size and self.vm_size and wanted.vm_size.lower() != self.vm_size.lower():
+            yield (
+                f"{self.name} exists, and its nodes are {self.vm_size}: {parameter('vm_size')}"
+                f" {wanted.vm_size} does not fit. Leave it out, or name another cluster."
+            )
+        if wanted.low_priority and not self.is_low_priority:
+            yield (
+                f"{self.name} exists, and its nodes are not of low priority: {parameter('low_priority')} does"
+                " not fit. Leave it out, or name another cluster."
+            )
+        if gpus is not None and self.vm_size:
+            yield from wanted.too_many_processes(self.vm_size, gpus)
 
 
-def _places(start: Path) -> Iterator[Path]:
-    for directory in (start, *start.parents):
-        yield directory / ".azureml" / CONFIG
-        yield directory / CONFIG
-
-
-def _read(path: Path, is_asked_for: bool) -> dict[str, str]:
+def _read(path: Path, given: str) -> dict[str, str]:
+    """Return the entries of a config.json; an error says what is `given`."""
     try:
-        names = msgspec.structs.asdict(read_json(path, _Config))
+        names = msgspec.structs.asdict(read_json(path, Workspace))
     except MalformedFileError as error:
-        which = f"{parameter('config')} {path}" if is_asked_for else str(path)
         raise ParameterError(
-            f"{which}: {error} It should hold subscription_id, resource_group and workspace_name."
+            f"{given}: {error} It should hold subscription_id, resource_group and workspace_name."
         ) from error
     return {name: value for name, value in names.items() if value}

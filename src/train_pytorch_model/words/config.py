@@ -1,8 +1,9 @@
-"""The seven parameters of the component: names, ranges, defaults and help texts."""
+"""The seven parameters of the component: names, ranges, defaults and help texts; the kinds of options."""
 
 import math
 from dataclasses import dataclass, fields
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
@@ -11,6 +12,18 @@ from train_pytorch_model.words.wording import parameter
 
 # The component's documented name, kept for the flag and the port, where it differs from the field's.
 WARMUP_FLAG = "warmup-step-number"
+
+
+def shown_as(metavar: str) -> Any:
+    """How `--help` shows the value of an option that may be left out."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
+Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
+"""A flag that is off unless given: `--quiet`, without a `--no-quiet`."""
+OptionalPath = Annotated[Path | None, shown_as("PATH")]
+OptionalInt = Annotated[int | None, shown_as("INT")]
+OptionalName = Annotated[str | None, shown_as("NAME")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from train_pytorch_model.image_classifier.preprocessing import FramingMode
+from train_pytorch_model.words.config import shown_as
 from train_pytorch_model.words.errors import ParameterError, bulleted
 
 MAX_IMAGE_SIZE = 4096
@@ -35,11 +36,6 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1, description="from 0 to 1")]
 Byte = Annotated[int, msgspec.Meta(ge=0, le=255, description="from 0 to 255")]
 White = Annotated[int, msgspec.Meta(ge=1, le=65535, description="from 1 to 65535")]
 Smoothing = Annotated[float, msgspec.Meta(ge=0, lt=1, description="at least 0 and below 1")]
-
-
-def _metavar(metavar: str) -> Any:
-    """How `--help` shows an optional value."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
 def _parse_size(words: list[str]) -> int | tuple[int, int] | None:
@@ -82,7 +78,7 @@ class Recipe:
     early_size: Size = None
     """Training size before the last fifth of the epochs. By default the same; in short runs 4/7 of it."""
 
-    crop_fraction: Annotated[Positive | None, _metavar("FLOAT")] = None
+    crop_fraction: Annotated[Positive | None, shown_as("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
 
     framing: Literal["auto"] | FramingMode = "auto"
@@ -97,10 +93,10 @@ class Recipe:
     horizontal_flip: Literal["auto"] | bool = "auto"
     """Mirror half of the training images. auto: unless left and right matter, as in digits and text."""
 
-    label_smoothing: Annotated[Smoothing | None, _metavar("FLOAT")] = None
+    label_smoothing: Annotated[Smoothing | None, shown_as("FLOAT")] = None
     """Label smoothing in training; below 1. By default 0.1 at a common size from 15 epochs up, else 0."""
 
-    cutmix: Annotated[Share | None, _metavar("FLOAT")] = None
+    cutmix: Annotated[Share | None, shown_as("FLOAT")] = None
     """Share of training steps with CutMix. By default 0.5 when fine-tuning for 15 epochs or more, else 0."""
 
     balance_classes: bool = False
@@ -109,10 +105,10 @@ class Recipe:
     freeze_backbone: bool = False
     """Train the last layer only."""
 
-    white_level: Annotated[White | None, _metavar("INT")] = None
+    white_level: Annotated[White | None, shown_as("INT")] = None
     """Value of 16-bit images that is white. By default the highest of 8 to 16 bits that they use."""
 
-    background: Annotated[tuple[Byte, Byte, Byte], _metavar("RED GREEN BLUE")] = (255, 255, 255)
+    background: Annotated[tuple[Byte, Byte, Byte], shown_as("RED GREEN BLUE")] = (255, 255, 255)
     """What is seen through transparent pixels, each 0 to 255. By default white."""
 
     optimizer: OptimizerName = "auto"
@@ -121,10 +117,10 @@ class Recipe:
     precision: PrecisionName = "auto"
     """Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else float32."""
 
-    mean: Annotated[tuple[Share, Share, Share] | None, _metavar("RED GREEN BLUE")] = None
+    mean: Annotated[tuple[Share, Share, Share] | None, shown_as("RED GREEN BLUE")] = None
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
 
-    std: Annotated[tuple[Positive, Positive, Positive] | None, _metavar("RED GREEN BLUE")] = None
+    std: Annotated[tuple[Positive, Positive, Positive] | None, shown_as("RED GREEN BLUE")] = None
     """Divides pixels after the mean is subtracted. Give both --mean and --std, or neither."""
 
     def __post_init__(self) -> None:
