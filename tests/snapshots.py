@@ -17,10 +17,9 @@ from tests.trainings import ALONE, Training
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint
+from train_pytorch_model.loop.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.margins import UNIT
-from train_pytorch_model.loop.metrics import Metrics, Sums
+from train_pytorch_model.loop.metrics import UNIT, Metrics, Sums
 from train_pytorch_model.loop.optimizer import OptimizerName, make_optimizer, momentum_of, set_learning_rate
 from train_pytorch_model.loop.plan import Plan, make_plan
 from train_pytorch_model.loop.snapshot import Snapshot, gather, scatter, take_snapshot

@@ -25,7 +25,7 @@ from train_pytorch_model.data import decoder_process
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import world as distributed
 from train_pytorch_model.loop.batches import Reading
-from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from train_pytorch_model.loop.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.epoch import validate
 from train_pytorch_model.loop.metrics import Sums

@@ -11,8 +11,7 @@ from tests.painting import paint_folders
 from train_pytorch_model.distributed.world import join_world
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.inputs.opening import open_scoring_inputs, open_training_inputs
-from train_pytorch_model.loop.optimizer import make_optimizer
-from train_pytorch_model.loop.precision import choose_precision
+from train_pytorch_model.loop.optimizer import choose_precision, make_optimizer
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.stories.train import train
 from train_pytorch_model.words.config import TrainConfig

@@ -22,10 +22,8 @@ from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inp
 from train_pytorch_model.loop import cuda_graph_step
 from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.cuda_graph_step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep
-from train_pytorch_model.loop.margins import UNIT
-from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import OptimizerName, make_optimizer, momentum_of
-from train_pytorch_model.loop.precision import choose_precision
+from train_pytorch_model.loop.metrics import UNIT, Sums
+from train_pytorch_model.loop.optimizer import OptimizerName, choose_precision, make_optimizer, momentum_of
 from train_pytorch_model.loop.step import FlatGradients, TrainStep
 from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
 from train_pytorch_model.words.config import TrainConfig

@@ -29,8 +29,7 @@ from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inp
 from train_pytorch_model.inputs.twins import find_identical
 from train_pytorch_model.loop.batches import Batches, open_batches
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import LR_FACTOR
-from train_pytorch_model.loop.precision import Precision
+from train_pytorch_model.loop.optimizer import Precision
 from train_pytorch_model.loop.saving import NotFiniteError, Saver
 from train_pytorch_model.loop.step import FlatGradients, TrainStep
 from train_pytorch_model.machine.stop_requests import StopRequests
@@ -134,7 +133,7 @@ def start_fine_tuning(inputs: TrainingInputs, world: World) -> dict[str, Any]:
     return {
         "given": _digest(running_statistics(random.network)),
         "statistics": _digest(running_statistics(fine_tuned.network)),
-        "lr_factors": [group[LR_FACTOR] for group in fine_tuned.optimizer.param_groups],
+        "lr_factors": [group["lr_factor"] for group in fine_tuned.optimizer.param_groups],
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.checkpoints import accept, checkpoint_of, loaded_step
 
-from train_pytorch_model.loop.checkpoints.checkpoint import (
+from train_pytorch_model.loop.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
     load_checkpoint,

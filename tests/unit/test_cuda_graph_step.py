@@ -7,8 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from train_pytorch_model.image_classifier.architectures import FAMILIES, build
 from train_pytorch_model.loop.cuda_graph_step import can_be_captured
-from train_pytorch_model.loop.margins import margins_of
-from train_pytorch_model.loop.metrics import Sums
+from train_pytorch_model.loop.metrics import Sums, margins_of
 
 # Operations whose values or output sizes the CPU would have to wait for.
 SYNCHRONISING = {

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from train_pytorch_model.loop.early_stopping import Patience
+from train_pytorch_model.loop.state import Patience
 
 NAN, INF = math.nan, math.inf
 

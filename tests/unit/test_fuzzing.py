@@ -20,7 +20,7 @@ from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.reading import MalformedFileError, read_json, read_yaml
 from train_pytorch_model.formats.run_folder import RunFolder
 from train_pytorch_model.image_classifier.weights import WeightsError, read_state_dict
-from train_pytorch_model.loop.checkpoints.checkpoint import load_checkpoint
+from train_pytorch_model.loop.checkpoint import load_checkpoint
 from train_pytorch_model.words.errors import CheckpointError, InvalidModelDirectoryError, OutputDirectoryError
 
 META = b"type: ModelDirectory\nextension: {}\nmodel: model_spec.yaml\n"

@@ -14,8 +14,12 @@ from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import choose_optimizer, make_optimizer, set_learning_rate
-from train_pytorch_model.loop.precision import choose_precision
+from train_pytorch_model.loop.optimizer import (
+    choose_optimizer,
+    choose_precision,
+    make_optimizer,
+    set_learning_rate,
+)
 from train_pytorch_model.loop.step import TrainStep
 
 CPU = torch.device("cpu")

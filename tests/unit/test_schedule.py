@@ -2,7 +2,7 @@
 
 import pytest
 
-from train_pytorch_model.loop.schedule import PolynomialSchedule
+from train_pytorch_model.loop.optimizer import PolynomialSchedule
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from torch import nn
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import make_optimizer, momentum_of
-from train_pytorch_model.loop.precision import Precision
+from train_pytorch_model.loop.optimizer import Precision, make_optimizer, momentum_of
 from train_pytorch_model.loop.step import TrainStep
 
 CPU = torch.device("cpu")

@@ -4,8 +4,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from train_pytorch_model.loop.checkpoints import tensor_file as module
-from train_pytorch_model.loop.checkpoints.tensor_file import tensor_file
+from train_pytorch_model.loop import checkpoint as module
+from train_pytorch_model.loop.checkpoint import tensor_file
 
 
 def test_safetensors_reads_a_tensor_file() -> None:

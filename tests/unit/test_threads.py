@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from train_pytorch_model.distributed.world import World, join_world
-from train_pytorch_model.loop import thread_watch
-from train_pytorch_model.loop.thread_watch import ThreadWatch
+from train_pytorch_model.loop import epoch
+from train_pytorch_model.loop.epoch import ThreadWatch
 from train_pytorch_model.machine import cores
 from train_pytorch_model.machine.cores import CoreTimes
 from train_pytorch_model.machine.threads import ONE_THREAD, Threads, choose_threads, fixed_threads
@@ -173,7 +173,7 @@ def test_a_fixed_number_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None
     set_threads(2)
     world = World(0, 1, 0, 1, torch.device("cpu"), threads=ONE_THREAD)
     watch = ThreadWatch(world)
-    tell(monkeypatch, after(2, thread_watch.EVERY_S + 1, others=1.0, own=1.0))
+    tell(monkeypatch, after(2, epoch.THREADS_EVERY_S + 1, others=1.0, own=1.0))
     watch.after_step()
     assert not world.use_threads(1)
     assert set_threads.count == 2

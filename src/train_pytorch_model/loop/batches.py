@@ -3,20 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
-
+from train_pytorch_model.data import loader as loading
 from train_pytorch_model.data.cache_plan import open_caches
 from train_pytorch_model.data.decode_cache import Caches
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.features import Compute, KeptFeatures
-from train_pytorch_model.data.loader import (
-    Batch,
-    Loader,
-    Pass,
-    on_device,
-    read_for_inference,
-    read_for_training,
-)
+from train_pytorch_model.data.loader import Batch, Loader, Pass
 from train_pytorch_model.data.plan import plan_training, plan_validation
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.loop.plan import Plan
@@ -58,15 +50,12 @@ class Batches:
         With `features`, and room for them in the caches, batches have these in place of images.
         """
         self._plan, self._loader, self._caches, self._max_steps = plan, loader, caches, max_steps
+        self.hashes = caches.hashes
+        """The perceptual hashes of the images that have been decoded, as in `Caches`."""
         self._kept = None
         if features and caches.features is not None and plan.cache.views:
             dtype, at_once = plan.precision.dtype, plan.features_at_once
             self._kept = KeptFeatures(caches.features, plan.cache.views, dtype, features, at_once)
-
-    @property
-    def hashes(self) -> np.ndarray:
-        """The perceptual hashes of the images that have been decoded, as in `Caches`."""
-        return self._caches.hashes
 
     def training(self, state: State) -> Reading:
         """Return the batches that are left in the open epoch, before its validation."""
@@ -86,20 +75,12 @@ class Batches:
 
     def _read(self, current: Pass, following: Callable[[], Pass | None]) -> Reading:
         kept = self._kept
-        if kept is None:
-            batches = self._images(current, following)
-        else:
-            to_compute = kept.to_compute
-
-            def following_images() -> Pass | None:
-                after = following()
-                return to_compute(after) if after else None
-
-            batches = kept.batches(current, self._images(to_compute(current), following_images))
-        return Reading(len(current.plan), batches, self._loader)
-
-    def _images(self, current: Pass, following: Callable[[], Pass | None]) -> Iterator[Batch]:
-        return on_device(self._loader.batches(current, following), self._plan.world.device)
+        to_read = kept.to_compute if kept else lambda given: given
+        batches = self._loader.batches(
+            to_read(current), lambda: to_read(after) if (after := following()) else None
+        )
+        batches = loading.on_device(batches, self._plan.world.device)
+        return Reading(len(current.plan), kept.batches(current, batches) if kept else batches, self._loader)
 
     def _training_pass(self, state: State, epoch: int, images_done: int = 0) -> Pass:
         plan, images, seed = self._plan, state.images["training"], self._plan.config.random_seed
@@ -115,7 +96,7 @@ class Batches:
             images_done,
         )[: self._max_steps]
         prepared = for_training(plan.inputs.recipe, framing, plan.inputs.training_framing)
-        read = read_for_training(images, prepared, seed, epoch, self._caches.training)
+        read = loading.read_for_training(images, prepared, seed, epoch, self._caches.training)
         key = f"training {epoch} of {len(images)} images, {len(planned)} batches"
         return Pass(key, planned, read, images.class_indices, framing)
 
@@ -123,17 +104,14 @@ class Batches:
         plan, images, framing = self._plan, state.images["validation"], self._plan.inputs.framing
         planned = plan_validation(len(images), plan.validated_at_once, plan.world.rank, plan.world.size)
         planned = planned[: self._max_steps]
-        read = read_for_inference(images, framing, self._caches.validation)
+        read = loading.read_for_inference(images, framing, self._caches.validation)
         key = f"validation of {len(images)} images, {len(planned)} batches"
         return Pass(key, planned, read, images.class_indices, framing)
 
 
 @contextmanager
 def open_batches(
-    plan: Plan,
-    readers: Decoders | None,
-    max_steps: int | None = None,
-    features: Compute | None = None,
+    plan: Plan, readers: Decoders | None, max_steps: int | None = None, features: Compute | None = None
 ) -> Iterator[Batches]:
     """The batches, for a `with`. `readers` have been started, but have not received a request yet.
 

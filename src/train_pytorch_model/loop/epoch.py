@@ -1,7 +1,7 @@
 """One epoch: training and validation as plain loops, whose caller acts between the steps."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,15 +10,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from train_pytorch_model.data.loader import Batch
+from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.loop.batches import Reading
 from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.memory_probe import explaining_out_of_memory
-from train_pytorch_model.loop.metrics import Metrics, OutcomeRows, Sums
+from train_pytorch_model.loop.metrics import OutcomeRows, Sums
 from train_pytorch_model.loop.state import ImageResults, State, StepReport
+from train_pytorch_model.loop.trials import explaining_out_of_memory
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.machine.cores import CoreTimes
+from train_pytorch_model.machine.threads import choose_threads
+from train_pytorch_model.words.wording import counted
 
 MAX_LOGITS = 1 << 26  # of all validation images, 256 MiB: 67,000 images of 1,000 categories
+THREADS_EVERY_S = 30.0  # a shorter disturbance costs less than other bits are worth
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,7 @@ def validate(engine: Engine, state: State, batches: Reading) -> Iterator[None]:
     """
     started_at = time.perf_counter()
     engine.average_statistics()
-    rows = _Rows(engine)
-    yield from _evaluate(engine, batches, rows)
+    rows = yield from _evaluate(engine, batches)
     metrics = rows.sums.reduce(engine.world)
     state.results[state.progress.epoch] = rows.results(state, rejected={})  # which is recorded below
     _leave_out(engine, state, "validation", rows.rejected)
@@ -100,9 +104,26 @@ def validate_best(engine: Engine, state: State, batches: Reading) -> Iterator[No
     engine.network.load_state_dict(state.best.weights)
     for times in state.progress.times[state.best.epoch - 1 : state.best.epoch]:
         engine.world.use_threads(times.threads)  # for the bits of then
-    rows = _Rows(engine)
-    yield from _evaluate(engine, batches, rows)
+    rows = yield from _evaluate(engine, batches)
     state.results[state.best.epoch] = rows.results(state, rows.rejected)
+
+
+class ThreadWatch:
+    """The number of threads follows what other processes leave of the cores, between two steps."""
+
+    def __init__(self, world: World) -> None:
+        self._cores = world.cores
+        self._since = None if world.threads.is_fixed else CoreTimes.now()
+
+    def after_step(self) -> None:
+        """Every half minute: take as many threads for the next steps as there were free cores in it."""
+        if self._since is None or time.monotonic() - self._since.at_s < THREADS_EVERY_S:
+            return
+        since, self._since = self._since, CoreTimes.now()
+        threads = choose_threads(self._cores, since, self._since)
+        if threads.count != torch.get_num_threads():
+            torch.set_num_threads(threads.count)
+            logger.info(f"From here on {counted(threads.count, 'thread', 'threads')}: {threads.reason}.")
 
 
 class _Rows:
@@ -136,19 +157,21 @@ class _Rows:
     def results(self, state: State, rejected: dict[int, str]) -> ImageResults:
         images, indices = state.images["validation"], np.concatenate(self.indices)
         return ImageResults(
-            images.places_in(state.given("validation"), indices),
+            images.places_in(state.given["validation"], indices),
             self.outcomes.outcomes(),
             torch.cat(self.logits).numpy(force=True),
             rejected,
         )
 
 
-def _evaluate(engine: Engine, batches: Reading, rows: _Rows) -> Iterator[None]:
+def _evaluate(engine: Engine, batches: Reading) -> Generator[None, None, _Rows]:
+    rows = _Rows(engine)
     engine.model.eval()
     with explaining_out_of_memory(engine.plan, engine.plan.validated_at_once):
         for batch in batches:
             rows.add(batch)
             yield
+    return rows
 
 
 def _report_later(engine: Engine, state: State, lr: float, started_at: float) -> Callable[[], StepReport]:
@@ -156,7 +179,7 @@ def _report_later(engine: Engine, state: State, lr: float, started_at: float) ->
     step, read = state.progress.steps_done, state.sums.reduce_later(engine.world)
 
     def report() -> StepReport:
-        metrics: Metrics = read()
+        metrics = read()
         elapsed_s = max(time.perf_counter() - started_at, 1e-9)  # includes the device's time
         return StepReport(step, lr, metrics, metrics.images / elapsed_s)
 
@@ -165,6 +188,5 @@ def _report_later(engine: Engine, state: State, lr: float, started_at: float) ->
 
 def _leave_out(engine: Engine, state: State, role: str, rejected: dict[int, str]) -> None:
     """Leave out what any process could not read, on all of them, and say so."""
-    rejected_by_any = dict(engine.world.gather(list(rejected.items())))
-    if records := state.leave_out(role, rejected_by_any):
+    if records := state.leave_out(role, dict(engine.world.gather(list(rejected.items())))):
         logger.warning(left_out(records))

@@ -1,6 +1,16 @@
-"""Loss and accuracy of a pass over images, as sums that are reduced and divided once; and of each image."""
+"""What a pass over images finds out, kept on the device: loss and accuracy, outcomes and margins of images.
 
-from collections.abc import Callable
+Loss and accuracy are sums that are reduced and divided once.
+
+A margin says how surely the network prefers an image's category to all others. Wrong labels are learned late,
+against what the other images teach: the mean over the epochs of the margin between the given category and the
+best other one finds them, at no extra pass (Pleiss et al. 2020, Identifying Mislabeled Data using the Area
+Under the Margin Ranking). The margin here is squashed to the probability of the given category against the
+other one, so that no epoch outweighs the others.
+"""
+
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +19,33 @@ from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.device import exact_device
-from train_pytorch_model.loop.read_later import read_later
 from train_pytorch_model.measures.evaluation import TOP_K, Outcomes
+
+UNIT = 1 << 16  # integers per 1.0: sums of integers are the same in any order, on any number of processes
+MIXED = -1  # in place of the margin of an image that CutMix has changed
+MAX_CATEGORIES = 1 << 18
+MAX_EPOCH = (1 << 13) - 1
+
+
+def read_later(values: Tensor) -> Callable[[], list[float]]:
+    """Start copying the current values to the host; return a function that returns them.
+
+    Called a step later, it does not wait for the GPU. On a CPU the values are read immediately.
+    """
+    if values.device.type != "cuda":
+        read: list[float] = values.flatten().tolist()
+        return lambda: read
+    copy = torch.empty(values.numel(), dtype=values.dtype, pin_memory=True)
+    copy.copy_(values.flatten(), non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
+
+    def wait() -> list[float]:
+        copied.synchronize()
+        numbers: list[float] = copy.tolist()
+        return numbers
+
+    return wait
 
 
 @dataclass(frozen=True)
@@ -38,14 +73,9 @@ class Sums:
         """Add a batch: the sum of its losses, logits (B, C), targets (B,) or their probabilities (B, C)."""
         ranks = _ranks(logits, targets if targets.ndim == 1 else targets.argmax(dim=1))
         device = self.values.device
-        self.values += torch.stack(
-            [
-                loss_sum.detach().to(device).double(),
-                (ranks == 0).sum().to(device).double(),
-                (ranks < TOP_K).sum().to(device).double(),
-                torch.full((), len(targets), dtype=torch.float64, device=device),
-            ]
-        )
+        count = torch.full((), len(targets), device=device)
+        sums = loss_sum, (ranks == 0).sum(), (ranks < TOP_K).sum(), count
+        self.values += torch.stack([each.to(device).double() for each in sums])
 
     def reduce(self, world: World) -> Metrics:
         """The means over all processes. Waits for the device, and communicates if there are several."""
@@ -53,14 +83,15 @@ class Sums:
 
     def reduce_later(self, world: World) -> Callable[[], Metrics]:
         """`reduce` for the current sums; called a step later, the result does not wait for the device."""
-        sums = read_later(world.sum(self.values))
-        return lambda: _means(*sums())
+        read = read_later(world.sum(self.values))
 
+        def means() -> Metrics:
+            loss_sum, top1_hits, top5_hits, images = read()
+            if images == 0:
+                return Metrics(math.nan, 0.0, 0.0, 0)
+            return Metrics(loss_sum / images, top1_hits / images, top5_hits / images, int(images))
 
-def _means(loss_sum: float, top1_hits: float, top5_hits: float, images: float) -> Metrics:
-    if images == 0:
-        return Metrics(float("nan"), 0.0, 0.0, 0)
-    return Metrics(loss_sum / images, top1_hits / images, top5_hits / images, int(images))
+        return means
 
 
 class OutcomeRows:
@@ -73,23 +104,17 @@ class OutcomeRows:
     def add(self, logits: Tensor, targets: Tensor) -> None:
         """Add a batch of logits (B, C) and targets (B,)."""
         logits, targets = logits.to(self._rows[0].device), targets.to(self._rows[0].device)
-        probabilities = logits.double().softmax(dim=1)  # (B, C)
         predicted = logits.argmax(dim=1)  # the first on ties
         chosen = torch.stack([predicted, targets], dim=1)  # (B, 2)
-        confidences, of_target = probabilities.gather(1, chosen).unbind(dim=1)
+        confidences, of_target = logits.double().softmax(dim=1).gather(1, chosen).unbind(dim=1)
         columns = (targets, predicted, confidences, of_target, _ranks(logits, targets))
         self._rows.append(torch.stack([column.double() for column in columns]))
 
     def outcomes(self) -> Outcomes:
         """The outcomes of all batches, in their order. Waits for the device."""
         targets, predicted, confidences, of_target, ranks = torch.cat(self._rows, dim=1).cpu().numpy()
-        return Outcomes(
-            targets=targets.astype(np.int64),
-            predicted=predicted.astype(np.int64),
-            confidences=confidences,
-            target_probabilities=of_target,
-            target_ranks=ranks.astype(np.int64),
-        )
+        targets, predicted, ranks = (column.astype(np.int64) for column in (targets, predicted, ranks))
+        return Outcomes(targets, predicted, confidences, of_target, ranks)
 
 
 def _ranks(logits: Tensor, targets: Tensor) -> Tensor:
@@ -102,3 +127,72 @@ def _ranks(logits: Tensor, targets: Tensor) -> Tensor:
     is_later = torch.arange(logits.shape[1], device=logits.device) >= targets.unsqueeze(1)  # or itself
     behind = (logits < of_target) | ((logits == of_target) & is_later)
     return logits.shape[1] - behind.sum(dim=1)
+
+
+def margins_of(logits: Tensor, targets: Tensor) -> Tensor:
+    """(2, B), int32: margins from 0 to `UNIT`, or `MIXED`; and the best other categories.
+
+    From logits (B, C), and targets (B,) or their probabilities (B, C). Never waits for the device.
+    """
+    logits, is_mixed = logits.detach().float(), None
+    if targets.ndim == 2:
+        certainty, targets = targets.max(dim=1)
+        is_mixed = certainty < 1
+    given = targets.unsqueeze(1)  # (B, 1)
+    best, others = logits.scatter(1, given, -torch.inf).max(dim=1)
+    margins = (torch.sigmoid(logits.gather(1, given).squeeze(1) - best) * UNIT).round().int()
+    if is_mixed is not None:
+        margins = margins.masked_fill(is_mixed, MIXED)
+    return torch.stack([margins, others.int()])
+
+
+class Margins:
+    """The margins of all training images, 12 bytes each, on the device; adding never waits for it."""
+
+    def __init__(self, num_images: int, device: torch.device) -> None:
+        self._values = torch.zeros(3, num_images, dtype=torch.int32, device=device)
+        self._added: list[tuple[np.ndarray, Tensor]] = []
+
+    def add(self, indices: np.ndarray, epoch: int, margins: Tensor) -> None:
+        """Add a step of an epoch, counted from 1: the indices of its images (B,), and `margins_of` them."""
+        latest = min(epoch, MAX_EPOCH) * MAX_CATEGORIES
+        self._added.append((indices, torch.stack([margins[0], margins[1] + latest])))
+
+    @property
+    def values(self) -> Tensor:
+        """(3, number of images), int32: sums of margins, their counts, and the best other category last seen.
+
+        The latter is the epoch times `MAX_CATEGORIES` plus the category.
+        """
+        if self._added:
+            indices = np.concatenate([indices for indices, _ in self._added])
+            rows = torch.cat([rows for _, rows in self._added], dim=1)
+            is_counted = rows[0] != MIXED
+            margins, latest = rows[:, is_counted]
+            index = torch.from_numpy(indices).to(self._values.device)[is_counted]
+            self._values[0].index_add_(0, index, margins)
+            self._values[1].index_add_(0, index, torch.ones_like(margins))
+            self._values[2].scatter_reduce_(0, index, latest, "amax")
+            self._added.clear()
+        return self._values
+
+    def restore(self, values: Tensor | None) -> None:
+        """Return to earlier values; None for none."""
+        self._added.clear()
+        self._values.copy_(torch.zeros_like(self._values) if values is None else values)
+
+    def reduce(self, world: World) -> tuple[np.ndarray, np.ndarray]:
+        """Mean margins (N,), float64, NaN for none, and best other categories (N,), over all processes.
+
+        Waits for the device, and communicates if there are several.
+        """
+        sums, counts = world.sum(self.values[:2]).numpy(force=True)
+        (latest,) = world.max(self.values[2:]).numpy(force=True)
+        means = np.where(counts > 0, sums / UNIT / np.maximum(counts, 1), np.nan)
+        return means, latest % MAX_CATEGORIES
+
+
+def merge(values: Sequence[Tensor]) -> Tensor:
+    """The values of `Margins` of several processes as those of one."""
+    stacked = torch.stack([*values])  # (processes, 3, number of images)
+    return torch.cat([stacked[:, :2].sum(dim=0, dtype=torch.int32), stacked[:, 2:].amax(dim=0)])

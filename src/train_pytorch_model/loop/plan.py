@@ -20,9 +20,13 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.fine_tuning import STATISTICS_FRACTION, num_sampled
-from train_pytorch_model.loop.optimizer import OptimizerChoice, choose_optimizer
-from train_pytorch_model.loop.precision import Precision, choose_precision
-from train_pytorch_model.loop.schedule import PolynomialSchedule
+from train_pytorch_model.loop.optimizer import (
+    OptimizerChoice,
+    PolynomialSchedule,
+    Precision,
+    choose_optimizer,
+    choose_precision,
+)
 from train_pytorch_model.networks.batch_norms import batch_norms
 from train_pytorch_model.networks.models import build_untrained, freeze_backbone
 from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch, width_of_features
@@ -67,7 +71,7 @@ class Plan:
         """The learning rate of a step: schedule x number of processes x rollback factor.
 
         `epoch` is counted from 1, `step` from 0 in each epoch. The number of processes is in the schedule's
-        peak; the optimizer multiplies the rate by each parameter group's factor, `LR_FACTOR`.
+        peak; the optimizer multiplies the rate by each parameter group's factor.
         """
         return self.schedule((epoch - 1) * self.steps_per_epoch + step) * rollback_factor
 

@@ -1,22 +1,27 @@
-"""When a run is saved, when it stops and how it resumes; the same on all processes."""
+"""When a run is saved, when it stops and how it resumes; decided by all processes together.
 
+After each step each process reports three numbers, and all act on the maximum of each: to continue, save,
+stop or roll back. On a CPU the answer is for the step just taken. On a GPU, reading it at once would stall
+the device, so the answer is for the previous step. All processes get the same one.
+"""
+
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from train_pytorch_model.distributed.world import EXIT_DELAY_S, is_lost_connection
-from train_pytorch_model.loop.agreement import Agreed, Agreement
-from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from train_pytorch_model.distributed.world import EXIT_DELAY_S, World, is_lost_connection
+from train_pytorch_model.loop.checkpoint import Checkpoint, load_checkpoint
 from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.snapshot import Snapshot, check, gather, restore, scatter, take_snapshot
+from train_pytorch_model.loop.metrics import read_later
+from train_pytorch_model.loop.snapshot import check, gather, restore, scatter, take_snapshot
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests
@@ -29,6 +34,63 @@ MAX_ROLLBACKS = 3
 # Writing one slows the concurrent steps by 0.2 s: 6 % of an epoch of 16 small steps.
 EPOCHS_EVERY_S = 30.0
 UPLOADED_EVERY_S = 900.0  # where the folder is uploaded as it changes; applies after epochs as well
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """The outcome of an exchange, the same on all processes."""
+
+    is_finite: bool = True
+    """Whether the step's loss was finite on all processes."""
+    is_due: bool = False
+    """Whether a checkpoint is due."""
+    stop: int = 0
+    """The signal that asks the run to stop, 0 for none."""
+
+
+class Agreement:
+    """Exchanges three numbers between the processes after each step."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._late: Callable[[], Agreed] = Agreed
+
+    def exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Agreed:
+        """Exchange a step's loss and this process's requests; on a GPU, return the previous step's answer.
+
+        If that answer leads to a save, this step's loss is checked as well: the saved weights include it.
+        """
+        now = self._exchange(loss_sum.detach(), is_due, stop)
+        if self._world.device.type != "cuda":
+            return now()
+        before, self._late = self._late, now
+        answer = before()
+        if answer.is_finite and not (answer.is_due or answer.stop):
+            return answer
+        self._late = Agreed  # this step is rolled back or saved with the previous one
+        # Saving waits for the device anyway.
+        return replace(answer, is_finite=answer.is_finite and now().is_finite)
+
+    def finish(self) -> Agreed:
+        """Return the answer that is still pending at the end of an epoch."""
+        before, self._late = self._late, Agreed
+        return before()
+
+    def _exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Callable[[], Agreed]:
+        if self._world.size == 1:  # nothing to communicate
+            loss = read_later(loss_sum)
+            return lambda: Agreed(math.isfinite(*loss()), is_due, stop)
+        requests = torch.tensor([0.0, float(is_due), float(stop)], device="cpu")
+        if self._world.device.type == "cuda":
+            requests = requests.pin_memory().to(self._world.device, non_blocking=True)
+        requests[0] = (~torch.isfinite(loss_sum)).float()
+        maxima = read_later(self._world.max(requests))
+
+        def read() -> Agreed:
+            not_finite, some_due, last_stop = maxima()
+            return Agreed(not_finite == 0, some_due > 0, int(last_stop))
+
+        return read
 
 
 class NotFiniteError(Exception):
@@ -52,13 +114,12 @@ class Saver:
         self._engine, self._state, self._world, self._stop = engine, state, engine.world, stop
         self._agreement = Agreement(self._world)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing: Future[None] | None = None
-        self._in_writing: Checkpoint | None = None
+        self._writing: tuple[Checkpoint, Future[None]] | None = None
         self.unsaved: Checkpoint | None = None
         """The checkpoint that was kept last, unless it is written or being written."""
         self._written_at = time.monotonic()
         self._stepped_at: float | None = None
-        self._good: Snapshot = take_snapshot(engine, state)  # of this process, when it was last finite
+        self._good = take_snapshot(engine, state)  # of this process, when it was last finite
 
     def __enter__(self) -> Self:
         return self
@@ -66,8 +127,10 @@ class Saver:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             if isinstance(error, RuntimeError) and is_lost_connection(error):
-                self._after_lost_connection()
-            elif isinstance(error, Exception):
+                self._world.describe_lost()  # cached now: processes still alive may end while this one saves
+                if self._stop.wait(EXIT_DELAY_S) and self._stop.signal:  # the others have stopped
+                    raise self._stop_error(self._stop.signal)
+            if isinstance(error, Exception):
                 self.write(wait=True)
         finally:
             self._writer.shutdown(wait=True)
@@ -79,7 +142,7 @@ class Saver:
         """
         checkpoint = None
         if self._world.is_main:
-            checkpoint, problems = load_checkpoint(self._folder, partial(check, self._engine))
+            checkpoint, problems = load_checkpoint(self._folder, lambda each: check(self._engine, each))
             for problem in problems:
                 logger.warning(f"Skipping a damaged checkpoint: {problem}")
         snapshot = scatter(checkpoint, self._world)
@@ -156,10 +219,7 @@ class Saver:
         if self._world.max(bad).item():  # on any process: batch norm statistics differ between them
             raise NotFiniteError("A weight is no longer a finite number")
         self._good = take_snapshot(self._engine, self._state)
-        checkpoint = gather(self._good, self._world)
-        if checkpoint is not None:
-            environment = {"environment": self._engine.plan.bit_context()}
-            self.unsaved = replace(checkpoint, values={**checkpoint.values, **environment})
+        self.unsaved = gather(self._good, self._world)
 
     def write(self, wait: bool = False) -> bool:
         """Write the state that was kept last, in the background unless `wait`; False if writing failed.
@@ -169,8 +229,8 @@ class Saver:
         self._written_at = time.monotonic()
         is_written = self._finish_writing(wait)
         if self.unsaved is not None and self._writing is None:
-            self._in_writing, self.unsaved = self.unsaved, None
-            self._writing = self._writer.submit(self._save, self._in_writing)
+            self._writing = self.unsaved, self._writer.submit(self._save, self.unsaved)
+            self.unsaved = None
             is_written = self._finish_writing(wait)
         return is_written
 
@@ -187,27 +247,16 @@ class Saver:
             self._keep()
             self.write()
 
-    def _after_lost_connection(self) -> None:
-        """Save what was kept before the connection to the other processes was lost.
-
-        Raises `StoppedError` if they have stopped and this process is asked to as well, in `EXIT_DELAY_S`.
-        """
-        self._world.describe_lost()  # cached now: processes still alive may end while this one saves
-        if self._stop.wait(EXIT_DELAY_S) and self._stop.signal:
-            raise self._stop_error(self._stop.signal)
-        self.write(wait=True)
-
     def _stop_error(self, number: int) -> StoppedError:
         logger.info("Asked to stop: writing a checkpoint first.")
         return StoppedError(number, self._folder, is_saved=self.write(wait=True))
 
     def _finish_writing(self, wait: bool) -> bool:
-        if self._writing is None or not (wait or self._writing.done()):
+        if self._writing is None or not (wait or self._writing[1].done()):
             return True
-        error = self._writing.exception()
+        checkpoint, writing = self._writing
+        error, self._writing = writing.exception(), None
         if error is not None:
-            self.unsaved = self.unsaved or self._in_writing
-        self._writing = self._in_writing = None
-        if error is not None:
+            self.unsaved = self.unsaved or checkpoint
             logger.warning(f"A checkpoint cannot be written ({error}). The next save tries again.")
         return error is None

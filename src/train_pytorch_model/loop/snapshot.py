@@ -13,13 +13,11 @@ from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
-from train_pytorch_model.loop.best_epoch import copy_to_cpu
-from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
+from train_pytorch_model.loop.checkpoint import Checkpoint, DamagedCheckpointError
 from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.margins import NUM_ROWS, merge
-from train_pytorch_model.loop.metrics import Metrics
+from train_pytorch_model.loop.metrics import Metrics, merge
 from train_pytorch_model.loop.optimizer import momentum_of
-from train_pytorch_model.loop.state import VERSION, Progress, State
+from train_pytorch_model.loop.state import VERSION, Progress, State, copy_to_cpu
 from train_pytorch_model.networks.batch_norms import running_statistics, set_running_statistics
 
 
@@ -36,16 +34,15 @@ class Snapshot:
 
 def take_snapshot(engine: Engine, state: State) -> Snapshot:
     """Return a copy of engine and state as they are now."""
-    shared = {f"network.{name}": value for name, value in engine.network.state_dict().items()}
-    momentum = momentum_of(engine.optimizer, engine.network)
-    shared |= {f"momentum.{name}": value for name, value in momentum.items()}
-    shared |= {f"best.{name}": value for name, value in state.best.weights.items()}
-    local = {
-        "statistics": running_statistics(engine.network),
-        **state.tensors(),
-        "hashes": torch.from_numpy(state.hashes),
+    network = engine.network
+    shared = {
+        **_prefixed("network.", network.state_dict()),
+        **_prefixed("momentum.", momentum_of(engine.optimizer, network)),
+        **_prefixed("best.", state.best.weights),
     }
-    values = {**state.values(), "scaler": engine.scaler.state_dict()}
+    local = {"statistics": running_statistics(network), **state.tensors()}
+    scaler, environment = engine.scaler.state_dict(), engine.plan.bit_context()
+    values = {**state.values(), "scaler": scaler, "environment": environment}
     return Snapshot(values, copy_to_cpu(shared), copy_to_cpu(local))
 
 
@@ -58,11 +55,9 @@ def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool =
     if snapshot.values["scaler"]:  # empty if that run did not use float16
         engine.scaler.load_state_dict(snapshot.values["scaler"])
     set_running_statistics(network, snapshot.local["statistics"])
-    state.recall_hashes(snapshot.local["hashes"].numpy())
     best = _part(snapshot.shared, "best.")
     best = {name: best[name] for name in network.state_dict() if name in best}  # the order of saved files
-    restore_state = state.roll_back if rolls_back else state.restore
-    restore_state(snapshot.values, snapshot.local, best)
+    state.restore(snapshot.values, snapshot.local, best, rolls_back)
 
 
 def check(engine: Engine, checkpoint: Checkpoint) -> None:
@@ -81,11 +76,11 @@ def check(engine: Engine, checkpoint: Checkpoint) -> None:
             own = expected.get(name, torch.empty(0))
             if (own.shape, own.dtype) != (tensor.shape, tensor.dtype):
                 raise DamagedCheckpointError(f"{prefix}{name} does not fit the network.")
-    shape = (NUM_ROWS, len(engine.plan.inputs.training))
+    shape = (3, len(engine.plan.inputs.training))
     if checkpoint.tensors.get("margins", torch.empty(shape)).shape != shape:
         raise DamagedCheckpointError("its margins are not those of the training images.")
-    needed = [f"network.{name}" for name in network] + [f"momentum.{name}" for name in momentum]
-    if not checkpoint.tensors.keys() >= set(needed):
+    needed = _prefixed("network.", network) | _prefixed("momentum.", momentum)
+    if not checkpoint.tensors.keys() >= needed.keys():
         raise DamagedCheckpointError("a tensor of the network is missing.")
 
 
@@ -111,25 +106,23 @@ def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
     if content is None:
         return None
     tensors, values = content
-    statistics, sums = _by_rank(tensors, "statistics."), _by_rank(tensors, "sums.")
+    statistics, sums = torch.stack(_by_rank(tensors, "statistics.")), torch.stack(_by_rank(tensors, "sums."))
     if len(sums) == world.size:
         local = {"statistics": statistics[world.rank], "sums": sums[world.rank]}
     else:
-        total = torch.stack(sums).sum(dim=0)
-        local = {
-            "statistics": torch.stack(statistics).mean(dim=0),
-            "sums": total if world.is_main else torch.zeros_like(total),
-        }
+        total = sums.sum(dim=0) if world.is_main else torch.zeros_like(sums[0])
+        local = {"statistics": statistics.mean(dim=0), "sums": total}
     hashes = [each for each in _by_rank(tensors, "hashes.") if len(each)]  # of each machine
-    local["hashes"] = (
-        torch.stack(hashes).amax(dim=0) if hashes else torch.empty(0, NUM_BYTES, dtype=torch.uint8)
-    )
+    none = torch.empty(0, NUM_BYTES, dtype=torch.uint8)
+    local["hashes"] = torch.stack(hashes).amax(dim=0) if hashes else none
     if world.is_main and "margins" in tensors:
         local["margins"] = tensors["margins"]
-    shared = {
-        name: value for name, value in tensors.items() if name.startswith(("network.", "momentum.", "best."))
-    }
-    return Snapshot(values, shared, local)
+    own = ("network.", "momentum.", "best.")
+    return Snapshot(values, {name: tensors[name] for name in tensors if name.startswith(own)}, local)
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": value for name, value in tensors.items()}
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

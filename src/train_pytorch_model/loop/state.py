@@ -18,10 +18,7 @@ from torch import Tensor, nn
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs.bad_images import BadImage, without_bad_images
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
-from train_pytorch_model.loop.best_epoch import BestEpoch
-from train_pytorch_model.loop.early_stopping import Patience
-from train_pytorch_model.loop.margins import Margins
-from train_pytorch_model.loop.metrics import Metrics, Sums
+from train_pytorch_model.loop.metrics import Margins, Metrics, Sums
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.measures.evaluation import Outcomes
 from train_pytorch_model.measures.time_budget import EpochTimes, TimeBudget, budget_of
@@ -100,6 +97,58 @@ class ImageResults:
     """Images that could not be read: index → reason."""
 
 
+@dataclass
+class BestEpoch:
+    """The epoch with the lowest validation loss.
+
+    Its weights are copied to the CPU: later epochs do not change them, and they cost no device memory.
+    """
+
+    epoch: int = 0
+    """Counted from 1; 0 until a validation loss has been finite."""
+    metrics: Metrics = field(default=Metrics(math.inf, 0.0, 0.0, 0))
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+    def observe(self, epoch: int, metrics: Metrics, network: nn.Module) -> None:
+        """Keep the network's weights if this epoch's validation loss is the lowest so far; NaN never is."""
+        if metrics.loss < self.metrics.loss:
+            self.epoch, self.metrics, self.weights = epoch, metrics, copy_to_cpu(network.state_dict())
+
+
+def copy_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies with the strides of tensors read from a file, so that they are saved as the same bytes.
+
+    The strides of dimensions of size one are arbitrary, and `contiguous` leaves them as they are.
+    """
+    copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
+    return {name: copy.flatten().view(copy.shape) for name, copy in copies.items()}
+
+
+class Patience:
+    """Counts consecutive epochs whose validation loss was not lower than the previous epoch's.
+
+    Exactly as the component documents it: a lower loss resets the count. NaN and infinity are never lower,
+    and the next epoch is compared with the last finite loss. With patience 3 and losses 1.0, 0.9, 0.9, 0.95,
+    0.95 training stops after epoch 5: epochs 3, 4 and 5 were not lower than the one before.
+    """
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+        self.spent = 0
+        self.previous_loss = math.inf
+
+    def observe(self, validation_loss: float) -> None:
+        """Record the loss of the epoch that has just been validated."""
+        improved = validation_loss < self.previous_loss  # False for NaN
+        self.spent = 0 if improved else self.spent + 1
+        if math.isfinite(validation_loss):
+            self.previous_loss = validation_loss
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.spent >= self.patience
+
+
 class State:
     """Progress, sums of the open epoch, patience, best epoch, and the images that are left to use."""
 
@@ -114,10 +163,9 @@ class State:
         """Of this process's training images in the open epoch."""
         self.margins = Margins(len(plan.inputs.training), plan.world.device)
         """Of this process's training images in all epochs, by their indices in the given dataset."""
-        self.images: dict[str, ImageDirectory] = {
-            "training": plan.inputs.training,
-            "validation": plan.inputs.validation,
-        }
+        self.given = {"training": plan.inputs.training, "validation": plan.inputs.validation}
+        """Both data sets as they were given, to which indices in the state refer."""
+        self.images: dict[str, ImageDirectory] = dict(self.given)
         """Both data sets, without the images found unreadable in completed epochs."""
         self.trained: StepReport | None = None
         """The training of the open epoch, once it is complete. Not saved: it is computed from the sums."""
@@ -133,14 +181,10 @@ class State:
         """Whether no epoch is left, or the patience is exhausted."""
         return self.progress.epoch > self._plan.config.epochs or self.patience.is_exhausted
 
-    def given(self, role: str) -> ImageDirectory:
-        """The data set of a role as it was given, to which indices in the state refer."""
-        return self._plan.inputs.training if role == "training" else self._plan.inputs.validation
-
     def add_margins(self, indices: np.ndarray, margins: Tensor) -> None:
         """Add the margins of the first images of a step, which are at these indices in `images`."""
-        given = self.images["training"].places_in(self.given("training"), indices[: margins.shape[1]])
-        self.margins.add(given, self.progress.epoch, margins)
+        places = self.images["training"].places_in(self.given["training"], indices[: margins.shape[1]])
+        self.margins.add(places, self.progress.epoch, margins)
 
     def leave_out(self, role: str, rejected: Mapping[int, str]) -> list[BadImage]:
         """Leave out images that any process could not read, from now on, by their indices in `images`.
@@ -150,8 +194,7 @@ class State:
         before = self.images[role]
         self.images[role], records = without_bad_images(before, dict(rejected))
         self.progress.bad_images += records
-        left_out = before.places_in(self.given(role), sorted(rejected))
-        self.progress.left_out[role] += left_out.tolist()
+        self.progress.left_out[role] += before.places_in(self.given[role], sorted(rejected)).tolist()
         return records
 
     def close_epoch(self, network: nn.Module) -> EpochReport:
@@ -163,9 +206,18 @@ class State:
         self.results = {number: each for number, each in self.results.items() if number == self.best.epoch}
         self.patience.observe(validated.loss)
         report = EpochReport(progress.epoch, trained, validated, self.best.epoch == progress.epoch)
-        step = progress.epoch * self._plan.steps_per_epoch
-        metrics = documented_metrics(trained, validated)
-        progress.history.append({"epoch": progress.epoch, "step": step, **metrics})
+        record = {  # under the component's documented names; fractions from 0 to 1
+            "epoch": progress.epoch,
+            "step": progress.epoch * self._plan.steps_per_epoch,
+            "Train images per second": trained.images_per_second,
+            "Train loss": trained.metrics.loss,
+            "Train error": 1 - trained.metrics.top1,
+            "Valid loss": validated.loss,
+            "Top 1 accuracy": validated.top1,
+            "Top 5 accuracy": validated.top5,
+            "Learning rate": trained.lr,
+        }
+        progress.history.append(record)
         durations = progress.elapsed_s, progress.waited_s, progress.validation_s
         progress.times.append(EpochTimes(*durations, threads=torch.get_num_threads()))
         progress.epoch += 1
@@ -181,8 +233,8 @@ class State:
         return budget_of(self.progress.times, self._run_s())
 
     def values(self) -> dict[str, Any]:
-        """Plain values for a checkpoint; sums, margins and the best epoch's weights are tensors."""
-        self._save_time()
+        """Plain values for a checkpoint; the best epoch's weights and `tensors` are not among them."""
+        self.progress.run_s, self._timed_at = self._run_s(), time.perf_counter()
         return {
             "version": VERSION,
             "position": asdict(self.progress),
@@ -192,55 +244,39 @@ class State:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of this process for a checkpoint."""
-        return {"sums": self.sums.values, "margins": self.margins.values}
+        hashes = torch.from_numpy(self.hashes)
+        return {"sums": self.sums.values, "margins": self.margins.values, "hashes": hashes}
 
     def restore(
-        self, values: Mapping[str, Any], local: Mapping[str, Tensor], best_weights: dict[str, Tensor]
+        self,
+        values: Mapping[str, Any],
+        local: Mapping[str, Tensor],
+        best_weights: dict[str, Tensor],
+        rolls_back: bool,
     ) -> None:
-        """Return to what `values` and, of this process, `tensors` returned, with that time's best weights."""
+        """Return to what `values` and, of this process, `tensors` returned, with that time's best weights.
+
+        With `rolls_back`, at half the learning rate from there on.
+        """
+        now, run_s = self.progress, self._run_s()
         self.best = BestEpoch(values["best"]["epoch"], Metrics(**values["best"]["metrics"]), best_weights)
         self.patience.spent = values["patience"]["spent"]
         self.patience.previous_loss = values["patience"]["previous_loss"]
         self.progress = msgspec.convert(values["position"], Progress, str_keys=True)
         # A run that resumes with another number of processes continues at the same image.
         self.progress.steps_done = math.ceil(self.progress.images_done / self._plan.global_batch_size)
+        if rolls_back:
+            self.progress.lr_factor, self.progress.rollbacks = now.lr_factor / 2, now.rollbacks + 1
+            # Discarded steps have taken their time.
+            self.progress.run_s, self._timed_at = run_s, time.perf_counter()
         self.sums.values.copy_(local["sums"])
         self.margins.restore(local.get("margins"))
-        self.trained = self.validated = None
-        self.images = {
-            role: self.given(role).without(indices) for role, indices in self.progress.left_out.items()
-        }
-
-    def recall_hashes(self, hashes: np.ndarray) -> None:
-        """Fill in hashes (N, 16) of an earlier start of the run; other images of them are zeros."""
-        if len(self.hashes) == len(hashes):
+        hashes = local["hashes"].numpy()
+        if len(self.hashes) == len(hashes):  # other images of them are zeros
             np.maximum(self.hashes, hashes, out=self.hashes)
-
-    def roll_back(
-        self, values: Mapping[str, Any], local: Mapping[str, Tensor], best: dict[str, Tensor]
-    ) -> None:
-        """Restore a state as it was before the loss was no longer finite, and halve the learning rate."""
-        factor, rollbacks = self.progress.lr_factor / 2, self.progress.rollbacks + 1
-        self._save_time()
-        run_s = self.progress.run_s  # discarded steps have taken their time
-        self.restore(values, local, best)
-        self.progress.lr_factor, self.progress.rollbacks, self.progress.run_s = factor, rollbacks, run_s
+        self.trained = self.validated = None
+        left_out = self.progress.left_out
+        self.images = {role: self.given[role].without(indices) for role, indices in left_out.items()}
 
     def _run_s(self) -> float:
         return self.progress.run_s + time.perf_counter() - self._timed_at
-
-    def _save_time(self) -> None:
-        self.progress.run_s, self._timed_at = self._run_s(), time.perf_counter()
-
-
-def documented_metrics(trained: StepReport, validated: Metrics) -> dict[str, float]:
-    """The metrics of an epoch under the component's documented names; fractions from 0 to 1."""
-    return {
-        "Train images per second": trained.images_per_second,
-        "Train loss": trained.metrics.loss,
-        "Train error": 1 - trained.metrics.top1,
-        "Valid loss": validated.loss,
-        "Top 1 accuracy": validated.top1,
-        "Top 5 accuracy": validated.top5,
-        "Learning rate": trained.lr,
-    }

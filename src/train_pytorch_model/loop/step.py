@@ -1,9 +1,8 @@
 """One training step: an optimizer update on one batch, with all options decided beforehand."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +11,8 @@ from torch.optim import Optimizer
 
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.loop.margins import margins_of
-from train_pytorch_model.loop.metrics import Sums
-from train_pytorch_model.loop.optimizer import LossSum, set_learning_rate
-from train_pytorch_model.loop.precision import Precision
+from train_pytorch_model.loop.metrics import Sums, margins_of
+from train_pytorch_model.loop.optimizer import LossSum, Precision, set_learning_rate
 
 
 @dataclass(frozen=True)
@@ -28,11 +25,8 @@ class StepOutput:
     """(2, B), int32: `margins_of` the first B images of the batch, which are all unless too few are left."""
 
 
-class Step(Protocol):
-    """Takes a training step."""
-
-    def __call__(self, batch: Batch, lr: float, sums: Sums) -> StepOutput:
-        """Take the step, without waiting for the device."""
+Step = Callable[[Batch, float, Sums], StepOutput]
+"""Takes a training step on a batch at a learning rate, without waiting for the device; adds to sums."""
 
 
 class FlatGradients:
@@ -91,7 +85,9 @@ class TrainStep:
         taken = len(batch.targets) if len(batch.targets) >= self.min_local_batch else 0
         images = batch.images[:taken].to(self.world.device, non_blocking=True)  # (B, 3, H, W)
         targets = batch.targets[:taken].to(self.world.device, non_blocking=True)  # (B,)
-        num_parts = self._num_parts(len(images))
+        num_parts = 1
+        if self.micro_batch is not None:
+            num_parts = max(1, min(math.ceil(taken / self.micro_batch), taken // self.min_local_batch))
         total = torch.zeros((), device=self.world.device)
         margins = []
         parts = zip(images.tensor_split(num_parts), targets.tensor_split(num_parts), strict=True)
@@ -119,8 +115,3 @@ class TrainStep:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-
-    def _num_parts(self, num_images: int) -> int:
-        if self.micro_batch is None:
-            return 1
-        return max(1, min(math.ceil(num_images / self.micro_batch), num_images // self.min_local_batch))

@@ -1,9 +1,12 @@
-"""Trial passes that leave the network unchanged: to find what fits, to compile, and to settle DDP buckets."""
+"""Trial passes that leave the network unchanged: to find what fits, to compile, and to settle DDP buckets.
+
+And what to do when memory runs out.
+"""
 
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -13,11 +16,13 @@ from torch.optim import Optimizer
 
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.loop.memory_probe import largest_that_fits
-from train_pytorch_model.loop.precision import Precision
+from train_pytorch_model.loop.optimizer import Precision
+from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.step import FlatGradients
 from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.networks.batch_norms import set_training_mode
+from train_pytorch_model.words.errors import ModuleOutOfMemoryError
+from train_pytorch_model.words.wording import parameter
 
 MAX_AVERAGING = 0.1  # of the time of an eager pass; replaying and compiling save more
 
@@ -72,19 +77,19 @@ class Trials:
         DDP averages while it computes, which is better over a slow network.
         """
         device, world = self._world.device, self._world
+
+        def seconds_of(call: Callable[[], None]) -> float:
+            torch.cuda.synchronize(device)
+            started_at = time.perf_counter()
+            call()
+            torch.cuda.synchronize(device)
+            return time.perf_counter() - started_at
+
         with self._restoring():
             for _ in range(2):  # the first time, libraries choose algorithms and connect
-                torch.cuda.synchronize(device)
-                started_at = time.perf_counter()
-                self._pass(self._model, num_images)
-                torch.cuda.synchronize(device)
-                computed_s = time.perf_counter() - started_at
+                computed_s = seconds_of(lambda: self._pass(self._model, num_images))
                 world.average_(gradients.values)  # all processes have arrived
-                torch.cuda.synchronize(device)
-                started_at = time.perf_counter()
-                world.average_(gradients.values)
-                torch.cuda.synchronize(device)
-                averaged_s = time.perf_counter() - started_at
+                averaged_s = seconds_of(lambda: world.average_(gradients.values))
         computed_s, averaged_s = world.max(torch.tensor([computed_s, averaged_s], device=device)).tolist()
         is_soon = bool(averaged_s <= MAX_AVERAGING * computed_s)
         how = "at once, between CUDA graphs" if is_soon else "while they are computed, by eager steps"
@@ -97,15 +102,11 @@ class Trials:
         """The model, compiled for steps on images (B, 3, H, W) of a shape; None if that fails."""
         paragraph("the network, which takes a minute or two and saves a quarter of each step", "Compiling")
         model = cast(nn.Module, torch.compile(self._model, dynamic=False))
+        # Hide warnings meant for the network's authors, and keep the RNG state for the next step.
+        rng_state_kept = torch.random.fork_rng([self._world.device.index])
         try:
-            # Hide warnings meant for the network's authors, and keep the RNG state for the next step.
-            with (
-                self._restoring(),
-                warnings.catch_warnings(),
-                torch.random.fork_rng([self._world.device.index]),
-            ):
-                warnings.simplefilter("ignore")
-                self._pass_of(shape, model)
+            with self._restoring(), warnings.catch_warnings(action="ignore"), rng_state_kept:
+                self._pass(model, shape[0], shape[2:])
         except Exception as error:  # no compiler on this machine, or a network it cannot compile
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
             logger.warning(f"The network cannot be compiled ({reason}). It trains uncompiled.")
@@ -123,14 +124,72 @@ class Trials:
             self._network.load_state_dict(before)
             self._optimizer.zero_grad(set_to_none=True)
 
-    def _pass(self, model: nn.Module, num_images: int) -> None:
-        """Forward and backward pass on images of the largest size."""
-        self._pass_of((num_images, 3, self._framing.height, self._framing.width), model)
-
-    def _pass_of(self, shape: Sequence[int], model: nn.Module) -> None:
-        device = self._world.device
-        images = torch.zeros(tuple(shape), dtype=torch.uint8, device=device)
-        with self._precision.autocast(device):
+    def _pass(self, model: nn.Module, num_images: int, size: Sequence[int] = ()) -> None:
+        """Forward and backward pass on images of a size (H, W), by default the largest."""
+        shape = (num_images, 3, *(size or (self._framing.height, self._framing.width)))
+        images = torch.zeros(shape, dtype=torch.uint8, device=self._world.device)
+        with self._precision.autocast(self._world.device):
             logits = model(images.contiguous(memory_format=torch.channels_last))
         logits.float().sum().backward()
         self._optimizer.zero_grad(set_to_none=True)
+
+
+def largest_that_fits(trial: Callable[[int], None], largest: int, least: int, world: World) -> int:
+    """`largest` images, halved until they fit, down to `least`; the same on all processes.
+
+    `trial` computes that many images in this process alone, without communication: a process that runs out
+    of memory would leave the others waiting. Raises `ModuleOutOfMemoryError`.
+    """
+    images = largest
+    while not _fits(trial, images):
+        if images <= least:
+            raise _nothing_fits(images)
+        images = max(least, images // 2)
+    # The minimum over all processes, as the maximum of the negatives.
+    return -int(world.max(torch.tensor([-images], dtype=torch.int64, device=world.device)).item())
+
+
+@contextmanager
+def explaining_out_of_memory(plan: Plan, images: int) -> Iterator[None]:
+    """If memory runs out while `images` are computed at once, raise `ModuleOutOfMemoryError`: what to do."""
+    trained, least = plan.trained_at_once, plan.min_local_batch
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        if trained <= least:
+            raise _nothing_fits(least) from error
+        reason = " ".join(str(error).split())[:160]
+        half = max(least, trained // 2)
+        raise ModuleOutOfMemoryError(
+            f"{images} images at once do not fit ({reason}). The same command resumes from the last"
+            f" checkpoint and trains with {half} at once; or lower {parameter('batch_size')}, now"
+            f" {plan.config.batch_size}, or the recipe's image_size and training_size.",
+            images_at_once=half,
+        ) from error
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory has run out, on a GPU or on the CPU, whose allocator raises a plain `RuntimeError`."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def _nothing_fits(least: int) -> ModuleOutOfMemoryError:
+    what_fits = f"{least} images fit" if least > 1 else "one image fits"
+    return ModuleOutOfMemoryError(
+        f"not even {what_fits}. Lower the recipe's image_size and training_size, or take another"
+        " architecture.",
+        images_at_once=least,
+    )
+
+
+def _fits(trial: Callable[[int], None], images: int) -> bool:
+    try:
+        trial(images)
+        return True
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+    torch.cuda.empty_cache()  # only now: the error kept the tensors alive
+    return False

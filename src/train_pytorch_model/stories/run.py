@@ -9,7 +9,7 @@ from pathlib import Path
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.formats.run_folder import TRAINED_MODEL, RunFolder, copy_run, is_azure_job
 from train_pytorch_model.formats.run_lock import run_lock
-from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from train_pytorch_model.loop.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger

@@ -14,13 +14,12 @@ from train_pytorch_model.distributed.world import World, is_lost_connection
 from train_pytorch_model.formats.run_folder import is_azure_job
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.loop.batches import open_batches
-from train_pytorch_model.loop.checkpoints.checkpoint import Checkpoint
+from train_pytorch_model.loop.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine, start_engine
-from train_pytorch_model.loop.epoch import train_epoch, validate
+from train_pytorch_model.loop.epoch import ThreadWatch, train_epoch, validate
 from train_pytorch_model.loop.plan import Plan, describe, make_plan, warnings_of
 from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, NotFiniteError, Saver
 from train_pytorch_model.loop.state import EpochReport, State
-from train_pytorch_model.loop.thread_watch import ThreadWatch
 from train_pytorch_model.loop.view import epoch_view
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar, summary
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests

@@ -19,7 +19,6 @@ from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, argu
 from tests.benchmarks.accuracy.ours import Prepare
 from tests.trainings import Training
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.loop.optimizer import LR_FACTOR
 from train_pytorch_model.networks.initialization import rescale_filters
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.words.recipe import Recipe
@@ -126,7 +125,7 @@ def head_rate(factor: float, body_from: int = 1) -> Prepare:
         for group in list(optimizer.param_groups):
             own = [parameter for parameter in group["params"] if parameter in head]
             group["params"] = [parameter for parameter in group["params"] if parameter not in head]
-            optimizer.add_param_group({**group, "params": own, LR_FACTOR: factor, "is_head": True})
+            optimizer.add_param_group({**group, "params": own, "lr_factor": factor, "is_head": True})
 
         def hold(optimizer: Optimizer, *_: object) -> None:
             for group in optimizer.param_groups:
