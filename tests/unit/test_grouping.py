@@ -13,8 +13,7 @@ from PIL import Image
 from sklearn.model_selection import StratifiedGroupKFold
 from tests.painting import paint_scene
 
-from train_pytorch_model.datasets.grouping import connect, group_images
-from train_pytorch_model.datasets.splitting import split
+from train_pytorch_model.datasets.splitting import connect, group_images, split
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
 from train_pytorch_model.formats.listing import Listing, PackedNames
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError

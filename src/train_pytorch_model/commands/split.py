@@ -10,8 +10,14 @@ from typing import Annotated, ClassVar
 import numpy as np
 import tyro
 
-from train_pytorch_model.datasets.grouping import Groups, group_images
-from train_pytorch_model.datasets.splitting import OUTPUTS, categories_not_in_all, split, write_parts
+from train_pytorch_model.datasets.splitting import (
+    OUTPUTS,
+    Groups,
+    categories_not_in_all,
+    group_images,
+    split,
+    write_parts,
+)
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up

@@ -8,12 +8,10 @@ Nothing is copied: the parts are rows of the folder's listing, the same for the 
 """
 
 import os
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from train_pytorch_model.datasets.grouping import group_images
-from train_pytorch_model.datasets.splitting import split
+from train_pytorch_model.datasets.splitting import group_images, split
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.label_table import open_labelled, table_in
 from train_pytorch_model.formats.reading import META
@@ -73,14 +71,12 @@ def open_parts(folder: Path, seed: int) -> Parts:
 def write_split(path: Path, parts: Parts) -> None:
     """Write a CSV file with a row per image: its file relative to the folder, its category and its part."""
     folder = os.path.commonpath([images.root for images in vars(parts).values()])
-    write_csv(path, [["file_name", "category", "part"], *_rows(parts, folder)])
-
-
-def _rows(parts: Parts, folder: str) -> Iterator[Sequence[str]]:
+    rows = [("file_name", "category", "part")]
     for part, images in vars(parts).items():
         root = "" if images.root == Path(folder) else f"{images.root.relative_to(folder).as_posix()}/"
-        for name, category in zip(images.file_names, images.class_indices.tolist(), strict=True):
-            yield root + name, images.categories[category], part
+        named = zip(images.file_names, images.class_indices.tolist(), strict=True)
+        rows += [(root + name, images.categories[index], part) for name, index in named]
+    write_csv(path, rows)
 
 
 def _part_folders(folder: Path) -> dict[str, Path]:
