@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from train_pytorch_model.data.decode_cache import NO_CACHES
+from train_pytorch_model.data.cache import NO_CACHES
 from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs

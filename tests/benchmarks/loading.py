@@ -11,7 +11,7 @@ import torch
 from tests.benchmarks.timing import arguments, measure_in_turn, paint_photos, show
 from tests.recipes import decided_recipe
 from train_pytorch_model.data import preparation
-from train_pytorch_model.data.cache_plan import open_caches, plan_cache
+from train_pytorch_model.data.cache import open_caches, plan_cache
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Loader, Pass, read_for_training
 from train_pytorch_model.data.plan import plan_training

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from train_pytorch_model.data import decoder_process
-from train_pytorch_model.data.decode_cache import SharedCache
+from train_pytorch_model.data import decoders
+from train_pytorch_model.data.cache import SharedCache
 from train_pytorch_model.image_classifier import decoding
 
 ONCE = {"killed": signal.SIGKILL, "paused": signal.SIGXCPU}  # a pause can count as computing
@@ -29,21 +29,21 @@ def decode(file: str, short_side: int, colours: decoding.Colours) -> Image.Image
     while "spin" in name:
         pass
     if "exhaust" in name:
-        bytearray(2 * decoder_process.MEMORY)
+        bytearray(2 * decoders.MEMORY)
     return right(file, short_side, colours)
 
 
 def serve_nobody(connection: Connection, *_: object) -> None:
-    """Replace `decoder_process.serve` where a process starts, but ends at each request."""
+    """Replace `decoders.serve` where a process starts, but ends at each request."""
     reduction.recv_handle(connection)
     connection.send_bytes(b"ready")
     connection.recv_bytes()
 
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:
-    """Replace `decoder_process.serve`."""
+    """Replace `decoders.serve`."""
     vars(decoding).update(decode=decode)  # for modules imported later
     if pixels := sys.modules.get("train_pytorch_model.image_classifier.pixels"):
         vars(pixels).update(decode=decode)
-    vars(decoder_process).update(decode=decode, COMPUTING_S=1)  # 0 may be rounded to a hundredth of 1 s
-    decoder_process.serve(connection, folder, cache, writer)
+    vars(decoders).update(COMPUTING_S=1)  # 0 may be rounded to a hundredth of 1 s
+    decoders.serve(connection, folder, cache, writer)

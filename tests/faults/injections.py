@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from tests.faults import faulty_decoder, file_injections
 from tests.faults.file_injections import replace_in
-from train_pytorch_model.data import decoder_process
+from train_pytorch_model.data import decoders
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import world as distributed
 from train_pytorch_model.loop.batches import Reading
@@ -89,7 +89,7 @@ def every_checkpoint_is_waited_for() -> None:
 
 def decoders_do_what_names_say() -> None:
     """Make every decoder a `faulty_decoder`."""
-    replace_in(decoder_process, "serve", faulty_decoder.serve)
+    replace_in(decoders, "serve", faulty_decoder.serve)
 
 
 def checkpoints_wait_for_step(number: int) -> None:

@@ -15,8 +15,7 @@ from tests.painting import paint_folders
 from tests.trainings import Training, start_training
 from torch import Tensor, nn
 
-from train_pytorch_model.data.cutmix import with_cutmix
-from train_pytorch_model.data.loader import Batch, start_readers
+from train_pytorch_model.data.loader import Batch, start_readers, with_cutmix
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop import cuda_graph_step

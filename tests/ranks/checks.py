@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from tests.trainings import start_training, uncached
-from train_pytorch_model.data.decode_cache import NO_CACHES
+from train_pytorch_model.data.cache import NO_CACHES
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference
 from train_pytorch_model.data.plan import PlannedBatch, plan_training

@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.recipes import decided_recipe
 
-from train_pytorch_model.data.augmentation import (
-    RecipeAugment,
+from train_pytorch_model.data.preparation import (
+    Augment,
+    frame,
     mirror,
     padded_crop,
     random_resized_crop,
     random_window,
 )
-from train_pytorch_model.image_classifier.pixels import Pixels, frame, resize
+from train_pytorch_model.image_classifier.pixels import Pixels, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.words.recipe import Augmentation
 
@@ -30,7 +31,7 @@ def noise(width: int, height: int) -> Pixels:
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
 @pytest.mark.parametrize("flip", [True, False])
 def test_the_same_stream_gives_the_same_pixels(augmentation: Augmentation, flip: bool) -> None:
-    augment = RecipeAugment(decided_recipe(augmentation=augmentation, horizontal_flip=flip), SIDE, SIDE)
+    augment = Augment(decided_recipe(augmentation=augmentation, horizontal_flip=flip), SIDE, SIDE)
     image = noise(24, 20)
     before = image.copy()
     image.flags.writeable = False
@@ -47,7 +48,7 @@ def test_the_same_stream_gives_the_same_pixels(augmentation: Augmentation, flip:
 
 
 def test_half_of_the_images_are_mirrored() -> None:
-    augment = RecipeAugment(decided_recipe(augmentation="none"), SIDE, SIDE)
+    augment = Augment(decided_recipe(augmentation="none"), SIDE, SIDE)
     image = noise(16, 16)
     flips = 0
     for seed in range(400):
@@ -145,6 +146,6 @@ def test_tiny_images_get_padded_crops(side: int) -> None:
 
 
 def test_a_larger_image_is_resized_before_the_padded_crop() -> None:
-    augment = RecipeAugment(decided_recipe(augmentation="padded-crop", horizontal_flip=False), SIDE, SIDE)
+    augment = Augment(decided_recipe(augmentation="padded-crop", horizontal_flip=False), SIDE, SIDE)
     image = noise(64, 64)
     assert (augment(image, Random(5)) == padded_crop(resize(image, SIDE, SIDE), Random(5))).all()

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from tests.painting import paint_folders
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.data.chirality import MAX_IMAGES, count_classified, decide_flips
+from train_pytorch_model.data.pixel_decisions import MAX_IMAGES, count_classified, decide_flips
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.loop.plan import describe, make_plan

@@ -2,13 +2,12 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pytest
@@ -16,9 +15,16 @@ import torch
 from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
-from train_pytorch_model.data import cache_plan
-from train_pytorch_model.data.cache_plan import CachePlan, open_caches, plan_cache
-from train_pytorch_model.data.decode_cache import NO_CACHES, Cache, CachedDecode, Caches, Frame
+from train_pytorch_model.data import cache
+from train_pytorch_model.data.cache import (
+    NO_CACHES,
+    Cache,
+    CachePlan,
+    Caches,
+    Frame,
+    open_caches,
+    plan_cache,
+)
 from train_pytorch_model.data.loader import Read, read_for_inference, read_for_training
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
@@ -184,7 +190,7 @@ def test_an_image_larger_than_the_cache_is_decoded_each_time() -> None:
 
 @pytest.mark.parametrize("most", [100, 200])
 def test_without_a_budget_nothing_is_cached(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_plan, "MAX_HASHED", most)
+    monkeypatch.setattr(cache, "MAX_HASHED", most)
     with open_caches(replace(PLAN, budget=0), ALONE) as caches:
         assert (caches is NO_CACHES) is (most == 100)  # otherwise it holds hashes
         kept(caches.training)(0, lambda: noise(0))
@@ -209,7 +215,7 @@ def test_the_plan_says_what_is_cached_or_why_nothing_is(
     budget: int,
     summary: str,
 ) -> None:
-    monkeypatch.setattr(cache_plan, "available_memory", lambda: available)
+    monkeypatch.setattr(cache, "available_memory", lambda: available)
     validation = painted.select(np.arange(12)), for_inference(FRAMING)
     plan = plan_cache((painted, CROPS), validation, epochs)
     wanted = 12 * (24 * 32 * 3) + 12 * (16 * 16 * 3)
@@ -249,15 +255,15 @@ def test_memory_is_planned_for_what_is_cached(
     assert sizes == [kept * 3]
     dataset, wanted = (painted, prepared), 2 * len(painted) * sizes[0]
     for available, summary in ((4 * wanted, "each image once, "), (4 * wanted - 4, "about 23 of 24 ")):
-        monkeypatch.setattr(cache_plan, "available_memory", lambda: available)  # noqa: B023, used at once
+        monkeypatch.setattr(cache, "available_memory", lambda: available)  # noqa: B023, used at once
         assert plan_cache(dataset, dataset, 2).summary.startswith(summary)
 
 
 def test_a_large_budget_is_given_in_gibibytes(
     painted: ImageDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_plan, "available_memory", lambda: 6 << 30)
-    monkeypatch.setattr(cache_plan, "_mean_bytes", lambda *_: 1 << 27)
+    monkeypatch.setattr(cache, "available_memory", lambda: 6 << 30)
+    monkeypatch.setattr(cache, "_mean_bytes", lambda *_: 1 << 27)
     plan = plan_cache((painted, CROPS), (painted, CROPS), 2)
     assert plan.summary == "about 12 of 24 images once, then cached (1.5 GiB of memory)"
 
@@ -266,10 +272,14 @@ def test_a_large_budget_is_given_in_gibibytes(
 
 
 class Pair(World):
-    """One of two processes of this machine; the other does and answers the same."""
+    """One of two processes of this machine, of which process 0 opens its caches first."""
+
+    offers: ClassVar[list[Any]] = []
+    """Of both processes."""
 
     def gather(self, values: Sequence[T]) -> list[T]:
-        return [*values, *values]
+        self.offers[self.local_rank :] = values
+        return list(self.offers)
 
     def barrier(self) -> None:
         """The other is here as well."""
@@ -279,38 +289,27 @@ def pair(local_rank: int) -> World:
     return Pair(local_rank, 2, local_rank, 2, torch.device("cpu"))
 
 
-@pytest.fixture
-def shared() -> Iterator[Callable[[CachePlan, int], CachedDecode]]:
-    """Opens a cache for a process of this machine, given its local rank; process 0 has made it."""
-    with ExitStack() as stack:
-        offers: list[cache_plan._Offer] = []
-
-        def open_for(plan: CachePlan, local_rank: int) -> CachedDecode:
-            offers.append(offers[0] if offers else cache_plan._make_file(plan, stack))
-            cache = cache_plan._open_file(offers[0], pair(local_rank), stack)
-            assert cache is not None
-            return cache.open(0)
-
-        yield open_for
-
-
-def test_processes_read_each_others_images(shared: Callable[[CachePlan, int], CachedDecode]) -> None:
+def test_processes_read_each_others_images() -> None:
     plan = replace(PLAN, budget=1 << 40)  # sparse: far more than there is
-    one, other = shared(plan, 0), shared(plan, 1)
-    for number in range(0, 100, 2):
-        one(number, partial(noise, number, 200, 300), whole)
-        other(number + 1, partial(noise, number + 1, 200, 300), whole)
-    for number in range(50):
-        for cache in (one, other):
-            assert (cache(number, never, whole) == noise(number, 200, 300)).all()
+    with open_caches(plan, pair(0)) as first, open_caches(plan, pair(1)) as second:
+        one, other = first.training.remember, second.training.remember
+        for number in range(0, 100, 2):
+            one(number, partial(noise, number, 200, 300), whole)
+            other(number + 1, partial(noise, number + 1, 200, 300), whole)
+        for number in range(50):
+            for remember in (one, other):
+                assert (remember(number, never, whole) == noise(number, 200, 300)).all()
 
 
 def test_a_file_of_another_container_is_not_written_to(tmp_path: Path) -> None:
     """Its process has the same number there as the one that made the cache has here."""
     (tmp_path / "precious").write_bytes(b"precious")
-    with ExitStack() as stack:
-        offer = replace(cache_plan._make_file(PLAN, stack), path=str(tmp_path / "precious"))
-        assert cache_plan._open_file(offer, pair(1), stack) is None
+    with open_caches(PLAN, pair(0)):
+        ((machine, (_, *file)),) = Pair.offers
+        Pair.offers[:] = [(machine, (str(tmp_path / "precious"), *file))]
+        with open_caches(PLAN, pair(1)) as caches:
+            assert caches is NO_CACHES
+    assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
 def test_a_process_alone_on_its_machine_takes_part_in_all_collectives() -> None:

@@ -12,7 +12,7 @@ from tests.trainings import ALONE, Training, start_training, uncached
 from torch import nn
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.data.chirality import decide_flips
+from train_pytorch_model.data.pixel_decisions import decide_flips
 from train_pytorch_model.image_classifier.weights import read_state_dict
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.batches import open_batches

@@ -13,8 +13,8 @@ from tests.trainings import Training, start_training, uncached
 from torch import Tensor, nn
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.data import cache_plan
-from train_pytorch_model.data.cache_plan import Views
+from train_pytorch_model.data import cache
+from train_pytorch_model.data.cache import Views
 from train_pytorch_model.data.features import KeptFeatures
 from train_pytorch_model.data.loader import Batch, Pass, read_for_training
 from train_pytorch_model.data.plan import PlannedBatch
@@ -184,8 +184,8 @@ def test_without_mirroring_no_image_is_cached_and_without_memory_no_feature_is(
 ) -> None:
     plan = begin(flips=False).plan
     assert describe(plan)["Decoding"] == "each image once: its features are kept"
-    assert plan.cache.num_feature_bytes == 21 * (512 * 4 + 1)
-    monkeypatch.setattr(cache_plan, "available_memory", lambda: 4 * plan.cache.num_feature_bytes - 4)
+    assert len(plan.cache.features) == 21 * (512 * 4 + 1)
+    monkeypatch.setattr(cache, "available_memory", lambda: 4 * len(plan.cache.features) - 4)
     assert describe(begin(flips=False).plan)["Features"].endswith("memory is short")
 
 

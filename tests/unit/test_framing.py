@@ -10,9 +10,9 @@ from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.data.preparation import for_inference, for_training
+from train_pytorch_model.data.preparation import for_inference, for_training, frame
 from train_pytorch_model.formats.model_directory import open_model_directory
-from train_pytorch_model.image_classifier.pixels import frame, view
+from train_pytorch_model.image_classifier.pixels import view
 from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.decide import decide

@@ -5,7 +5,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +16,8 @@ from tests.faults import faulty_decoder
 from tests.painting import paint_folders
 from tests.recipes import decided_recipe
 
-from train_pytorch_model.data import cache_plan, decoder_process, preparation
-from train_pytorch_model.data.cache_plan import CachePlan, open_caches
-from train_pytorch_model.data.decode_cache import NO_CACHES, Caches
+from train_pytorch_model.data import decoders, preparation
+from train_pytorch_model.data.cache import NO_CACHES, CachePlan, Caches, DecodeCache, open_caches
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference, read_for_training
 from train_pytorch_model.data.plan import plan_training
@@ -42,9 +41,9 @@ def painted(tmp_path_factory: pytest.TempPathFactory) -> ImageDirectory:
 
 
 @contextmanager
-def started(serve: Callable[..., None] = decoder_process.serve) -> Iterator[Decoders]:
+def started(serve: Callable[..., None] = decoders.serve) -> Iterator[Decoders]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoder_process, "serve", serve)
+        patch.setattr(decoders, "serve", serve)
         readers = Decoders([preparation.__name__])
         try:
             yield readers
@@ -172,18 +171,16 @@ def test_threads_prepare_images_if_no_reader_starts(painted: ImageDirectory) -> 
 
 def test_readers_of_each_rank_write_to_their_own_parts_of_the_cache() -> None:
     plan = CachePlan(4, 0, 6 << 22, "", 3)
-    with ExitStack() as stack:
-        worlds = [replace(ALONE, local_rank=rank, local_size=2) for rank in (0, 1)]
-        offer = cache_plan._make_file(plan, stack)
-        first, second = (cache_plan._open_file(offer, world, stack) for world in worlds)
-        assert first is not None
-        assert second is not None
-        written = first.open(2)(1, lambda: np.full((4, 5, 3), 7, np.uint8), _whole)
-        again = second.open(0)(1, _never, _whole)
+    with open_caches(plan, ALONE) as caches:
+        assert caches.shared is not None
+        first, second = (replace(caches.shared, process=process, num_processes=2) for process in (0, 1))
+        written = DecodeCache(first, 2)(1, lambda: np.full((4, 5, 3), 7, np.uint8), _whole)
+        again = DecodeCache(second, 0)(1, _never, _whole)
         assert (again == written).all()
-        assert second.open(3)(2, lambda: written, _whole).shape == (4, 5, 3)  # it can only read
+        read_only = DecodeCache(second, 3)
+        assert read_only(2, lambda: written, _whole).shape == (4, 5, 3)
         with pytest.raises(AssertionError):
-            first.open(0)(2, _never, _whole)
+            DecodeCache(first, 0)(2, _never, _whole)
 
 
 def _whole(pixels: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from PIL import Image
 from tests.painting import paint_folders
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.data.white_level import decide_white_level, find_white_level
+from train_pytorch_model.data.pixel_decisions import decide_white_level, find_white_level
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours, decode

@@ -1,10 +1,12 @@
 """Decoding in separate processes: a crash or an endless loop costs one image, not the run.
 
 Decoders are C code that reads untrusted files. In a thread, a crash would end the training, and end it again
-at the same image when it is resumed. So each thread has a process (`decoder_process`) that decodes for it:
-file names are sent through a socket, pixels come back through shared memory. That costs 0.3 ms per image of
-500 x 375 px, a tenth of its decoding. The processes are forked by `multiprocessing`'s server, one for the
-whole program, which has done the imports: that takes milliseconds, and shares the memory of modules.
+at the same image when it is resumed. So each thread has a process that decodes for it: pickled requests are
+sent through a socket, pixels come back through shared memory. Replies are JSON, for each image the height and
+width of its pixels or the reason why there are none: a process that has read untrusted files is not to be
+trusted. That costs 0.3 ms per image of 500 x 375 px, a tenth of its decoding. The processes are forked by
+`multiprocessing`'s server, one for the whole program, which has done the imports: that takes milliseconds,
+and shares the memory of modules.
 
 When many threads feed a GPU, these processes prepare the images completely, several at a time: 16 threads of
 one Python process wait for each other so much that they prepare no more images than two.
@@ -19,20 +21,21 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from multiprocessing import reduction
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from train_pytorch_model.data import decoder_process
-from train_pytorch_model.data.decode_cache import SharedCache, uncached
-from train_pytorch_model.data.decoder_process import CAPACITY, COMPUTING_S, Draft, ImageRequest, Prepare
+from train_pytorch_model.data.cache import CachedDecode, DecodeCache, SharedCache, uncached
+from train_pytorch_model.image_classifier import decoding
 from train_pytorch_model.image_classifier.decoding import AS_USUAL, Colours, UnreadableImageError
 from train_pytorch_model.machine.console import logger
 
@@ -43,6 +46,40 @@ HAS_PROCESSES = hasattr(os, "memfd_create")  # Linux
 ATTEMPTS = 2  # something else may have killed the first process, or a pause counted as computing
 NO_MEMORY = "MemoryError"  # the reason that a process gives
 KEPT_BYTES = 16 << 20  # of shared memory that a process may keep after a request
+CAPACITY = 3 * decoding.MAX_JPEG_PIXELS  # bytes of address space; only the pages that images fill take memory
+COMPUTING_S = 60  # CPU time for one image; the largest take five. Waiting for slow storage does not count
+MEMORY = 4 << 30  # bytes of address space beyond the initial ones: only a decoder that needs more fails
+
+
+class ImageRequest(NamedTuple):
+    """An image to read."""
+
+    file: str
+    number: int = 0
+    """Its number in the decode cache."""
+    seed: int = 0
+    """The seed of its augmentation."""
+
+
+Prepare = Callable[[ImageRequest, CachedDecode], np.ndarray]
+"""An image, and the cache of decoded ones → (H, W, 3), uint8. Raises `UnreadableImageError`."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Decodes only; a `Prepare` that needs no PyTorch."""
+
+    short_side: int
+    colours: Colours
+
+    def __call__(self, request: ImageRequest, _: object) -> np.ndarray:
+        return np.asarray(decoding.decode(request.file, self.short_side, self.colours))
+
+
+def highest_value_as_pixel(request: ImageRequest, _: object) -> np.ndarray:
+    """A `Prepare`: the highest value of a grey image as a single pixel (1, 1, 3), the high byte first."""
+    high, low = divmod(decoding.highest_value(request.file), 256)
+    return np.array([[[high, low, 0]]], np.uint8)
 
 
 class Decoders:
@@ -63,7 +100,7 @@ class Decoders:
         if self._is_possible:
             from multiprocessing import forkserver  # not on Windows
 
-            forkserver.set_forkserver_preload([decoder_process.__name__, *modules])
+            forkserver.set_forkserver_preload([__name__, *modules])
             try:
                 with _without_main_module():
                     forkserver.ensure_running()
@@ -88,18 +125,21 @@ class Decoders:
     ) -> list[str | None]:
         """Fill slots (N, H, W, 3) with N images; return for each why it cannot be read, or None."""
         decoder = self._decoder() if len(requests) > 1 else None
+        reasons: list[str | None] = []
         if decoder is not None:
             try:
-                answers = decoder.answer(prepare, requests)
-                reasons = [_fill(slot, pixels) for slot, pixels in zip(slots, answers, strict=True)]
+                for slot, answer in zip(slots, decoder.answer(prepare, requests), strict=True):
+                    reasons.append(answer if isinstance(answer, str) else None)
+                    if not isinstance(answer, str):
+                        slot[:] = answer
                 self._has_worked |= None in reasons
                 return reasons
             except _DeadError:  # any of these images may be the cause: retry them one by one
                 self._forget(decoder)
-        reasons = []
         for slot, request in zip(slots, requests, strict=True):
             try:
-                reasons.append(_fill(slot, self.prepare_one(prepare, request)))
+                slot[:] = self.prepare_one(prepare, request)
+                reasons.append(None)
             except UnreadableImageError as error:
                 reasons.append(str(error))
         return reasons
@@ -114,17 +154,19 @@ class Decoders:
                     break
                 return np.require(prepare(request, uncached), requirements=["W"])
             try:
-                answers = decoder.answer(prepare, [request])
-                (answer,) = [pixels if isinstance(pixels, str) else pixels.copy() for pixels in answers]
+                (answer,) = [
+                    each if isinstance(each, str) else each.copy()
+                    for each in decoder.answer(prepare, [request])
+                ]
             except _DeadError as error:
                 self._forget(decoder)
                 reason = death = str(error)
-            else:
-                if not isinstance(answer, str):
-                    self._has_worked = True
-                    return answer
+                continue
+            if isinstance(answer, str):
                 reason = answer
                 break
+            self._has_worked = True
+            return answer
         is_suspect = reason in (death, NO_MEMORY) and not self._has_worked
         if is_suspect and not self._can_decode():  # the image is not to blame
             self._give_up(reason)
@@ -192,7 +234,7 @@ class _Decoder:
             with theirs, starting:  # the list of processes of `multiprocessing` is not for several threads
                 context = multiprocessing.get_context("forkserver")
                 arguments = theirs, Path.cwd(), cache, writer
-                self._process = context.Process(target=decoder_process.serve, args=arguments, daemon=True)
+                self._process = context.Process(target=serve, args=arguments, daemon=True)
                 with _without_main_module():
                     self._process.start()
             self.pid = self._process.pid or 0
@@ -211,7 +253,11 @@ class _Decoder:
             self._connection.send_bytes(pickle.dumps((prepare, requests)))
             replies = json.loads(self._connection.recv_bytes())
         except (OSError, EOFError):
-            raise self._death() from None
+            status = self.end() or 0
+            if status == -signal.SIGXCPU:
+                raise _DeadError(f"its decoder was still computing after {COMPUTING_S} s") from None
+            how = signal.Signals(-status).name if status < 0 else f"status {status}"
+            raise _DeadError(f"its decoder crashed ({how})") from None
         end = 0
         for reply in replies:
             if isinstance(reply, str):
@@ -230,13 +276,6 @@ class _Decoder:
             self._process.join()
         return self._process.exitcode
 
-    def _death(self) -> _DeadError:
-        status = self.end() or 0
-        if status == -signal.SIGXCPU:
-            return _DeadError(f"its decoder was still computing after {COMPUTING_S} s")
-        how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        return _DeadError(f"its decoder crashed ({how})")
-
 
 @contextmanager
 def _without_main_module() -> Iterator[None]:
@@ -249,9 +288,51 @@ def _without_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _fill(slot: np.ndarray, pixels: "Pixels | str") -> str | None:
-    """Copy pixels into their slot, or return the reason why there are none."""
-    if isinstance(pixels, str):
-        return pixels
-    slot[:] = pixels
-    return None
+def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:
+    """What a process does: answer requests until the other end of the connection is closed.
+
+    It first sends the descriptors of the memory for pixels and of the cache.
+    """
+    os.setpgid(0, 0)  # so that Ctrl-C does not reach this process
+    os.chdir(folder)  # to which names of files are relative
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)  # the other cores have processes of their own
+    # The other end is closed, for instance at a signal, or there is no memory: that process will notice.
+    with suppress(EOFError, OSError):
+        pixels = np.frombuffer(mmap.mmap(reduction.recv_handle(connection), CAPACITY), np.uint8)
+        remember: CachedDecode = uncached
+        if cache is not None:
+            remember = DecodeCache(replace(cache, file=reduction.recv_handle(connection)), writer)
+        with suppress(OSError):  # without /proc there is no limit
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            _limit("RLIMIT_AS", pages * os.sysconf("SC_PAGE_SIZE") + MEMORY)
+        connection.send_bytes(b"ready")
+        while True:
+            prepare, requests = pickle.loads(connection.recv_bytes())
+            connection.send_bytes(json.dumps(list(_answer(prepare, requests, remember, pixels))).encode())
+
+
+def _answer(
+    prepare: Prepare, requests: Sequence[ImageRequest], remember: CachedDecode, memory: np.ndarray
+) -> Iterator[tuple[int, int] | str]:
+    """Yield the reply for each image; the pixels are written to `memory` one after the other."""
+    end = 0
+    for request in requests:
+        times = os.times()  # with more CPU time from now on, the system kills this process (SIGXCPU)
+        _limit("RLIMIT_CPU", int(times.user + times.system) + 1 + COMPUTING_S)
+        try:
+            pixels = prepare(request, remember)
+        except (UnreadableImageError, MemoryError) as error:
+            yield str(error) or type(error).__name__
+            continue
+        start, end = end, end + pixels.size
+        memory[start:end].reshape(pixels.shape)[:] = pixels
+        yield pixels.shape[0], pixels.shape[1]
+
+
+def _limit(name: str, value: int) -> None:
+    import resource  # not on Windows
+
+    kind = getattr(resource, name)
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_pytorch_model.data.cache_plan import Views
+from train_pytorch_model.data.cache import Views
 from train_pytorch_model.data.loader import Batch, ImageRead, Pass
 from train_pytorch_model.data.plan import PlannedBatch
 
@@ -57,7 +57,10 @@ class KeptFeatures:
             while not (self._is_known[slots] | np.isin(planned.indices, list(rejected))).all():
                 batch = next(to_compute)
                 rejected |= batch.rejected
-                self._keep(self._slots(current, batch.indices), batch.images)
+                if len(batch.indices):
+                    known = self._slots(current, batch.indices)
+                    self._values[torch.from_numpy(known)] = self._compute(batch.images).to(self._values)
+                    self._is_known[known] = True  # last: other processes look here first
             is_rejected = ~self._is_known[slots]
             indices = planned.indices[~is_rejected]
             yield Batch(
@@ -67,11 +70,6 @@ class KeptFeatures:
                 global_count=planned.global_count,
                 rejected={int(index): rejected[index] for index in planned.indices[is_rejected]},
             )
-
-    def _keep(self, slots: np.ndarray, images: Tensor) -> None:
-        if len(slots):
-            self._values[torch.from_numpy(slots)] = self._compute(images).to(self._values)
-            self._is_known[slots] = True  # last: other processes look here first
 
     def _slots(self, current: Pass, indices: np.ndarray) -> np.ndarray:
         """(N,), int64: where the views of N images of a pass are."""

@@ -1,6 +1,7 @@
-"""Batches of pixels, prepared in threads while the network computes."""
+"""Batches of pixels, prepared in threads while the network computes, and mixed by CutMix."""
 
 import functools
+import math
 import os
 import time
 from collections import deque
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Self
 
 import numpy as np
@@ -15,9 +17,8 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.data import preparation
-from train_pytorch_model.data.decode_cache import Cache
-from train_pytorch_model.data.decoder_process import ImageRequest
-from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.cache import NO_CACHE, Cache
+from train_pytorch_model.data.decoders import Decoders, ImageRequest
 from train_pytorch_model.data.plan import PlannedBatch
 from train_pytorch_model.data.preparation import Preparation, for_inference
 from train_pytorch_model.distributed.world import World
@@ -89,9 +90,7 @@ def num_readers(world: World) -> int:
 
     A GPU consumes thousands of images a second. For a CPU, two threads prepare enough, and start sooner.
     """
-    if world.device.type != "cuda" or not hasattr(os, "memfd_create"):
-        return 0
-    return world.cores
+    return world.cores if world.device.type == "cuda" and hasattr(os, "memfd_create") else 0
 
 
 def start_decoders(world: World) -> AbstractContextManager[Decoders]:
@@ -133,7 +132,12 @@ class Loader:
 
         While the last ones are in use, the first ones of the `following` pass are being prepared.
         """
-        pending = self._take_prefetched(current.key)
+        key, pending = self._prefetched
+        if key != current.key:
+            for future in [future for batch in pending for future in batch.futures]:
+                future.cancel()
+            pending = deque()
+        self._prefetched = "", deque()
         ahead = self._num_ahead(current)
         for planned in current.plan[len(pending) :]:
             pending.append(self._start(planned, current))
@@ -163,11 +167,9 @@ class Loader:
         indices, group = planned.indices, self._group(len(planned.indices))
         shape = (len(indices), current.framing.height, current.framing.width, 3)
         slots = torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        parts = [slice(start, start + group) for start in range(0, len(indices), group)]
         futures = [
-            self._pool.submit(
-                self._fill, slots[start : start + group].numpy(), indices[start : start + group], current.read
-            )
-            for start in range(0, len(indices), group)
+            self._pool.submit(self._fill, slots[part].numpy(), indices[part], current.read) for part in parts
         ]
         return _PendingBatch(planned, slots, current.class_indices, futures)
 
@@ -185,21 +187,25 @@ class Loader:
                 reasons.append(str(error))
         return reasons
 
-    def _take_prefetched(self, key: str) -> "deque[_PendingBatch]":
-        prefetched_key, prefetched = self._prefetched
-        self._prefetched = "", deque()
-        if prefetched_key == key:
-            return prefetched
-        for batch in prefetched:
-            for future in batch.futures:
-                future.cancel()
-        return deque()
-
     def _finish(self, pending: "_PendingBatch") -> Batch:
+        """Wait for the images, and leave out those that cannot be read."""
         started_at = time.perf_counter()
-        batch = pending.result()
+        reasons = [reason for future in pending.futures for reason in future.result()]
         self.waited_s += time.perf_counter() - started_at
-        return batch
+        pixels, indices = pending.slots, pending.planned.indices
+        rejected = {
+            int(index): reason for index, reason in zip(indices, reasons, strict=True) if reason is not None
+        }
+        if rejected:
+            good = np.flatnonzero([reason is None for reason in reasons])
+            pixels, indices = pixels[torch.from_numpy(good)], indices[good]
+        return Batch(
+            images=pixels.permute(0, 3, 1, 2),
+            targets=torch.from_numpy(pending.class_indices[indices].astype(np.int64)),
+            indices=indices,
+            global_count=pending.planned.global_count,
+            rejected=rejected,
+        )
 
 
 @dataclass(frozen=True)
@@ -210,31 +216,12 @@ class _PendingBatch:
     class_indices: np.ndarray
     futures: Sequence[Future[list[str | None]]]
 
-    def result(self) -> Batch:
-        """Wait for the images, and leave out those that cannot be read."""
-        reasons = [reason for future in self.futures for reason in future.result()]
-        pixels, indices = self.slots, self.planned.indices
-        rejected = {
-            int(index): reason for index, reason in zip(indices, reasons, strict=True) if reason is not None
-        }
-        if rejected:
-            good = np.flatnonzero([reason is None for reason in reasons])
-            pixels, indices = pixels[torch.from_numpy(good)], indices[good]
-        return Batch(
-            images=pixels.permute(0, 3, 1, 2),
-            targets=torch.from_numpy(self.class_indices[indices].astype(np.int64)),
-            indices=indices,
-            global_count=self.planned.global_count,
-            rejected=rejected,
-        )
-
 
 def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
     """The same batches on a device; a GPU receives each one while it still computes the previous one."""
     if device.type != "cuda":
         for batch in batches:
-            images, targets = batch.images.to(device), batch.targets.to(device)
-            yield replace(batch, images=images, targets=targets)
+            yield replace(batch, images=batch.images.to(device), targets=batch.targets.to(device))
         return
     copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     ahead: deque[tuple[Batch, torch.cuda.Event]] = deque()
@@ -257,21 +244,39 @@ def _await_copy(batch: Batch, copied: torch.cuda.Event) -> Batch:
     return batch
 
 
+def with_cutmix(batch: Batch, num_categories: int, probability: float, seed: int) -> Batch:
+    """A batch for training with CutMix (Yun et al. 2019): its targets are probabilities (B, C), float32.
+
+    With this `probability`, as `seed` decides, a box of each image shows the image before it, at the same
+    position; the fraction of the area that it covers is uniformly distributed. An image's target is then the
+    other image's category with that probability, and its own with the rest. Never waits for a device.
+
+    torchvision's `v2.CutMix` draws from PyTorch's global CPU generator, which is not seeded at each step of a
+    run on a GPU: a resumed run would draw other boxes.
+    """
+    images, classes = batch.images, batch.targets.unsqueeze(1)  # (B, 3, H, W), (B, 1)
+    targets = torch.zeros(len(classes), num_categories, device=classes.device).scatter_(1, classes, 1.0)
+    random = Random(seed)
+    if random.random() >= probability:
+        return replace(batch, targets=targets)
+    height, width = images.shape[2:]
+    side = math.sqrt(random.random())
+    rows, columns = round(height * side), round(width * side)
+    top, left = random.randint(0, height - rows), random.randint(0, width - columns)
+    box = (..., slice(top, top + rows), slice(left, left + columns))
+    mixed = images.clone(memory_format=torch.preserve_format)
+    mixed[box] = images[box].roll(1, dims=0)  # the order of a batch is random: any neighbour will do
+    area = rows * columns / (height * width)
+    return replace(batch, images=mixed, targets=targets * (1 - area) + targets.roll(1, dims=0) * area)
+
+
 def read_for_training(
-    directory: ImageDirectory,
-    prepared: Preparation,
-    seed: int,
-    epoch: int,
-    cache: Cache = Cache(),  # noqa: B008 (it is frozen)
+    directory: ImageDirectory, prepared: Preparation, seed: int, epoch: int, cache: Cache = NO_CACHE
 ) -> ImageRead:
     """Images as training sees them; an image's augmentation depends only on (seed, epoch, image)."""
     return ImageRead(directory, prepared, cache, functools.partial(derive_seed, seed, "augmentation", epoch))
 
 
-def read_for_inference(
-    directory: ImageDirectory,
-    framing: Framing,
-    cache: Cache = Cache(),  # noqa: B008 (it is frozen)
-) -> ImageRead:
+def read_for_inference(directory: ImageDirectory, framing: Framing, cache: Cache = NO_CACHE) -> ImageRead:
     """Images as validation and scoring see them."""
     return ImageRead(directory, for_inference(framing), cache, lambda _: 0)

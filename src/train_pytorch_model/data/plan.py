@@ -37,10 +37,10 @@ def plan_training(
     order = np.random.default_rng(derive_seed(seed, "order", epoch)).permutation(num_images)[images_done:]
     batches = []
     for indices in np.array_split(order, _num_steps(len(order), batch_size * world_size)):
-        local_batches = _split(indices, world_size, min_local_batch)
-        if local_batches is not None:
+        if takers := min(world_size, len(indices) // min_local_batch):
+            own = np.array_split(indices, takers)[rank] if rank < takers else indices[:0]
             # A copy: a view would keep the whole permutation in memory.
-            batches.append(PlannedBatch(local_batches[rank].copy(), len(indices)))
+            batches.append(PlannedBatch(own.copy(), len(indices)))
     return batches
 
 
@@ -63,11 +63,3 @@ def plan_validation(num_images: int, batch_size: int, rank: int, world_size: int
     starts = range(rank * batch_size, num_images, batch_size * world_size)
     batches = [np.arange(start, min(start + batch_size, num_images)) for start in starts]
     return [PlannedBatch(indices, len(indices)) for indices in batches]
-
-
-def _split(indices: np.ndarray, world_size: int, min_local_batch: int) -> list[np.ndarray] | None:
-    takers = min(world_size, len(indices) // min_local_batch)
-    if takers == 0:
-        return None
-    empty = indices[:0]
-    return [*np.array_split(indices, takers), *[empty] * (world_size - takers)]

@@ -72,7 +72,7 @@ def decide(
 
     `common_size` is the (height, width) of nearly all images, None when they differ; `sizes` counts images
     by it. `categories`, `epochs` and `sizes` matter for training only. Flips stay "auto" if the pixels have
-    to decide (`chirality`).
+    to decide (`pixel_decisions`).
     """
     recipe = model.recipe
     size, reason = _image_size(model, common_size, max_common_side)

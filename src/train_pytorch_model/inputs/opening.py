@@ -130,7 +130,7 @@ class TrainingInputs(OpenedInputs):
 
     recipe: DecidedRecipe
     flip_reason: str = ""
-    """Why `chirality` found that the images must not be mirrored; empty otherwise."""
+    """Why `pixel_decisions` found that the images must not be mirrored; empty otherwise."""
 
 
 def open_training_inputs(

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from train_pytorch_model.data import loader as loading
-from train_pytorch_model.data.cache_plan import open_caches
-from train_pytorch_model.data.decode_cache import Caches
+from train_pytorch_model.data.cache import Caches, open_caches
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.features import Compute, KeptFeatures
 from train_pytorch_model.data.loader import Batch, Loader, Pass

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from train_pytorch_model.data.cutmix import with_cutmix
-from train_pytorch_model.data.loader import Batch
+from train_pytorch_model.data.loader import Batch, with_cutmix
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep, can_be_captured

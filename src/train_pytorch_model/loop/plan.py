@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from train_pytorch_model.data.cache_plan import CachePlan, Views, memory_text, plan_cache
+from train_pytorch_model.data.cache import CachePlan, Views, memory_text, plan_cache
 from train_pytorch_model.data.loader import num_readers
 from train_pytorch_model.data.plan import num_training_steps
 from train_pytorch_model.data.preparation import for_inference, for_training

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from train_pytorch_model.data.cache_plan import CachePlan, open_caches
-from train_pytorch_model.data.decode_cache import NO_CACHES, Caches
+from train_pytorch_model.data.cache import NO_CACHES, CachePlan, Caches, open_caches
 from train_pytorch_model.data.loader import (
     Batch,
     Loader,

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from train_pytorch_model.data.chirality import decide_flips
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import start_readers
-from train_pytorch_model.data.white_level import decide_white_level
+from train_pytorch_model.data.pixel_decisions import decide_flips, decide_white_level
 from train_pytorch_model.distributed.world import World, is_lost_connection
 from train_pytorch_model.formats.run_folder import is_azure_job
 from train_pytorch_model.inputs.opening import OpenedInputs

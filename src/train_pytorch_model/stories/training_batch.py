@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from train_pytorch_model.data.cutmix import with_cutmix
-from train_pytorch_model.data.loader import Batch, read_for_training
+from train_pytorch_model.data.loader import Batch, read_for_training, with_cutmix
 from train_pytorch_model.data.plan import plan_training
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import ImageDirectory

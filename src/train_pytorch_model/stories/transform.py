@@ -11,7 +11,7 @@ from PIL import Image
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # documented, and not in its __all__
 from torchvision.transforms import InterpolationMode, v2
 
-from train_pytorch_model.data.white_level import find_white_level
+from train_pytorch_model.data.pixel_decisions import find_white_level
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.image_operations import Operation

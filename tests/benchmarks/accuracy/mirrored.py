@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from tests.benchmarks.timing import machine
-from train_pytorch_model.data.chirality import count_distinguishable
+from train_pytorch_model.data.pixel_decisions import count_distinguishable
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.decoding import AS_USUAL

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from tests.benchmarks.accuracy.comparison import Epoch, Setting, judged
 from tests.trainings import Training, start_training
-from train_pytorch_model.data.chirality import decide_flips
 from train_pytorch_model.data.loader import start_readers
+from train_pytorch_model.data.pixel_decisions import decide_flips
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.normalization import Normalize

@@ -60,7 +60,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
     import torch
 
     from tests.trainings import start_training
-    from train_pytorch_model.data.decode_cache import NO_CACHES
+    from train_pytorch_model.data.cache import NO_CACHES
     from train_pytorch_model.data.loader import Batch, Loader, Pass
     from train_pytorch_model.distributed.world import join_world
     from train_pytorch_model.inputs.opening import open_training_inputs

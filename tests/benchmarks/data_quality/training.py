@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tests.trainings import ALONE
-from train_pytorch_model.data.chirality import decide_flips
+from train_pytorch_model.data.pixel_decisions import decide_flips
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.inputs.opening import open_trained_model, open_training_inputs
