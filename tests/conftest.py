@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.machine.priority import OPENMP
+from train_pytorch_model.machine.cores import OPENMP
 from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.wording import name_parameters
 

@@ -1,13 +1,14 @@
-"""The number of CPU cores that a process may use."""
+"""The number of CPU cores that a process may use, and how its threads take turns."""
 
 import math
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from train_pytorch_model.machine import cores
-from train_pytorch_model.machine.cores import _cgroup_quota, usable_cores
+from train_pytorch_model.machine.cores import SWITCH_S, _cgroup_quota, short_switch_interval, usable_cores
 
 
 def cgroup(root: Path, **files: str) -> Path:
@@ -56,3 +57,10 @@ def test_without_affinity_masks_all_processors_count(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     monkeypatch.setattr(cores, "_cgroup_quota", lambda: math.inf)
     assert usable_cores() == 6
+
+
+def test_the_switch_interval_is_shortened_temporarily() -> None:
+    before = sys.getswitchinterval()
+    with short_switch_interval():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S, rel=0.01)
+    assert sys.getswitchinterval() == before

@@ -5,8 +5,15 @@ from collections.abc import Mapping
 import pytest
 from tests.launchers import assert_role, mpich, prefixed, pytorch_job, sbatch, srun
 
-from train_pytorch_model.machine import slurm
-from train_pytorch_model.machine.launch import DEFAULT_PORT, Agent, LaunchError, Worker, decide
+from train_pytorch_model.machine.launch import (
+    DEFAULT_PORT,
+    Agent,
+    LaunchError,
+    Worker,
+    decide,
+    first_host_of_slurm,
+    port_of_slurm,
+)
 
 HERE = "127.0.0.1"
 PORT = 10_527  # of job 17, step 0
@@ -181,10 +188,10 @@ def test_a_launch_that_is_not_understood_is_refused(
     ],
 )
 def test_the_first_of_slurms_nodes_is_where_ranks_meet(nodes: str, first: str) -> None:
-    assert slurm.first_host({"SLURM_JOB_NODELIST": nodes}) == first
+    assert first_host_of_slurm({"SLURM_JOB_NODELIST": nodes}) == first
 
 
 def test_jobs_on_one_node_meet_at_different_ports() -> None:
     steps = [{"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)} for job in (7, 8) for step in (0, 1)]
-    assert len({slurm.port(step) for step in steps}) == 4
-    assert slurm.port({}) is None
+    assert len({port_of_slurm(step) for step in steps}) == 4
+    assert port_of_slurm({}) == DEFAULT_PORT

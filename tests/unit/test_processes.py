@@ -17,8 +17,8 @@ from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
 from train_pytorch_model.distributed import launcher
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.machine.cores import SWITCH_S
 from train_pytorch_model.machine.launch import LAUNCHER, Agent, LaunchError
-from train_pytorch_model.machine.priority import SWITCH_S
 from train_pytorch_model.stories import processes as stories
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError

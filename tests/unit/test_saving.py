@@ -14,8 +14,8 @@ from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop import saving
 from train_pytorch_model.loop.checkpoint import save_checkpoint
 from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, Saver
+from train_pytorch_model.machine.cores import Threads
 from train_pytorch_model.machine.stop_requests import StopRequests
-from train_pytorch_model.machine.threads import Threads
 from train_pytorch_model.words.config import TrainConfig
 
 

@@ -12,33 +12,29 @@ from train_pytorch_model.distributed.world import World, join_world
 from train_pytorch_model.loop import epoch
 from train_pytorch_model.loop.epoch import ThreadWatch
 from train_pytorch_model.machine import cores
-from train_pytorch_model.machine.cores import CoreTimes
-from train_pytorch_model.machine.threads import ONE_THREAD, Threads, choose_threads, fixed_threads
+from train_pytorch_model.machine.cores import ONE_THREAD, CoreTimes, Threads, choose_threads, fixed_threads
 
-BEFORE = CoreTimes(at_s=100.0, total_s=1000.0, idle_s=500.0, own_s=5.0)
+BEFORE = CoreTimes(at_s=100.0, total_s=1000.0, free_s=505.0)
 
 
-def after(num_cores: int, seconds: float, others: float, own: float) -> CoreTimes:
-    """The times after some seconds in which others, and this process, used so many cores."""
-    idle_s = (num_cores - others - own) * seconds
-    return CoreTimes(100 + seconds, 1000 + num_cores * seconds, 500 + idle_s, 5 + own * seconds)
+def after(num_cores: int, seconds: float, others: float) -> CoreTimes:
+    """The times after some seconds in which others used so many cores."""
+    return CoreTimes(100 + seconds, 1000 + num_cores * seconds, 505 + (num_cores - others) * seconds)
 
 
 @pytest.mark.parametrize(
-    ("num_cores", "others", "own", "expected"),
+    ("num_cores", "others", "expected"),
     [
-        (2, 0.0, 1.0, 2),
-        (2, 0.4, 1.0, 2),  # of no consequence, and other threads mean other bits
-        (2, 1.0, 1.0, 1),
-        (2, 0.64, 1.36, 1),  # what a busy process gets beside two threads
-        (2, 1.9, 0.1, 1),
-        (8, 2.1, 5.0, 6),
+        (2, 0.0, 2),
+        (2, 0.4, 2),  # of no consequence, and other threads mean other bits
+        (2, 1.0, 1),
+        (2, 0.64, 1),  # what a busy process gets beside two threads
+        (2, 1.9, 1),
+        (8, 2.1, 6),
     ],
 )
-def test_a_core_that_others_use_gets_no_thread(
-    num_cores: int, others: float, own: float, expected: int
-) -> None:
-    threads = choose_threads(num_cores, BEFORE, after(num_cores, 3.0, others, own))
+def test_a_core_that_others_use_gets_no_thread(num_cores: int, others: float, expected: int) -> None:
+    threads = choose_threads(num_cores, BEFORE, after(num_cores, 3.0, others))
     assert threads.count == expected
     reason = f"other processes use {others:.1f} of {num_cores} cores"
     assert threads.reason == ("one for each core" if expected == num_cores else reason)
@@ -46,15 +42,15 @@ def test_a_core_that_others_use_gets_no_thread(
 
 def test_a_container_with_a_quota_counts_its_own_cores() -> None:
     """Of 64 processors that others use by half, a container may use two."""
-    assert choose_threads(2, BEFORE, after(64, 3.0, others=32.0, own=1.0)).count == 2
+    assert choose_threads(2, BEFORE, after(64, 3.0, others=32.0)).count == 2
 
 
 @pytest.mark.parametrize(
     "now",
     [
         None,
-        after(2, 0.5, others=2.0, own=0.0),
-        CoreTimes(at_s=103.0, total_s=1000.0, idle_s=500.0, own_s=6.0),
+        after(2, 0.5, others=2.0),
+        CoreTimes(at_s=103.0, total_s=1000.0, free_s=506.0),
     ],
     ids=["not told", "too short", "a clock that stands still"],
 )
@@ -76,8 +72,7 @@ def test_the_times_of_processors_are_read(tmp_path: Path, monkeypatch: pytest.Mo
     assert times
     per_s = os.sysconf("SC_CLK_TCK")
     assert times.total_s == pytest.approx(800 / per_s)
-    assert times.idle_s == pytest.approx(420 / per_s)
-    assert times.own_s == pytest.approx(sum(os.times()[:4]), abs=1.0)
+    assert times.free_s == pytest.approx(420 / per_s + sum(os.times()[:4]), abs=1.0)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +124,7 @@ def tell(monkeypatch: pytest.MonkeyPatch, times: CoreTimes) -> None:
 @pytest.mark.usefixtures("two_cores")
 def test_a_run_beside_a_busy_process_begins_with_fewer_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("train_pytorch_model.distributed.world.best_device", lambda _: torch.device("cpu"))
-    tell(monkeypatch, after(2, 3.0, others=1.0, own=1.0))
+    tell(monkeypatch, after(2, 3.0, others=1.0))
     with join_world(BEFORE) as world:
         assert world.threads == Threads(1, "other processes use 1.0 of 2 cores")
         assert set_threads.count == 1
@@ -152,8 +147,8 @@ def test_threads_follow_what_others_use_for_long(
     def step(seconds: float, others: float) -> int:
         nonlocal now
         idle_s = max(0.0, 2 - others - set_threads.count) * seconds
-        own_s = now.own_s + min(set_threads.count, 2 - others) * seconds
-        now = CoreTimes(now.at_s + seconds, now.total_s + 2 * seconds, now.idle_s + idle_s, own_s)
+        own_s = min(set_threads.count, 2 - others) * seconds
+        now = CoreTimes(now.at_s + seconds, now.total_s + 2 * seconds, now.free_s + idle_s + own_s)
         tell(monkeypatch, now)
         watch.after_step()
         return set_threads.count
@@ -173,7 +168,7 @@ def test_a_fixed_number_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None
     set_threads(2)
     world = World(0, 1, 0, 1, torch.device("cpu"), threads=ONE_THREAD)
     watch = ThreadWatch(world)
-    tell(monkeypatch, after(2, epoch.THREADS_EVERY_S + 1, others=1.0, own=1.0))
+    tell(monkeypatch, after(2, epoch.THREADS_EVERY_S + 1, others=1.0))
     watch.after_step()
     assert not world.use_threads(1)
     assert set_threads.count == 2
@@ -221,4 +216,4 @@ def test_threads_of_a_container_follow_its_quota(
     monkeypatch.setattr(cores, "_cgroup_quota", lambda: read(tmp_path, tmp_path / "none"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     world = World(0, 1, 0, 1, torch.device("cpu"))
-    assert choose_threads(world.cores, BEFORE, after(16, 3.0, others=4.0, own=1.0)).count == quota
+    assert choose_threads(world.cores, BEFORE, after(16, 3.0, others=4.0)).count == quota

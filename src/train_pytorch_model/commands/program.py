@@ -25,8 +25,8 @@ from train_pytorch_model import __version__
 from train_pytorch_model.commands.mistakes import hints, missing_verb
 from train_pytorch_model.formats.run_folder import is_azure_job, leave_error_info, remove_error_info
 from train_pytorch_model.machine.console import fit_to_stderr, write_what_the_console_can
+from train_pytorch_model.machine.cores import OPENMP
 from train_pytorch_model.machine.launch import rank_of
-from train_pytorch_model.machine.priority import OPENMP
 from train_pytorch_model.machine.stop_requests import StoppedError, leave_terminal
 from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.errors import (

@@ -21,8 +21,14 @@ from torch.nn.parallel import DistributedDataParallel
 from train_pytorch_model.distributed.lost_ranks import Peer, find_failures
 from train_pytorch_model.distributed.meeting import check_loopback, wait_aloud, wait_for_answer
 from train_pytorch_model.image_classifier.device import best_device
-from train_pytorch_model.machine.cores import CoreTimes, usable_cores
-from train_pytorch_model.machine.threads import ONE_THREAD, Threads, choose_threads, fixed_threads
+from train_pytorch_model.machine.cores import (
+    ONE_THREAD,
+    CoreTimes,
+    Threads,
+    choose_threads,
+    fixed_threads,
+    usable_cores,
+)
 from train_pytorch_model.words.errors import LostRankError
 
 TIMEOUT = timedelta(minutes=10)  # of one collective; a rank that is silent for longer is lost

@@ -18,19 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TextIO
 
+from rich import progress as rich_progress
 from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Column
 from rich.text import Text
 
@@ -97,7 +90,7 @@ class Bar:
     def advance(self, steps: int = 1) -> None:
         """Count more steps as done."""
         if self.live:
-            self.live.advance(steps)
+            self.live.count(steps)
 
     def show(self, step: int, *facts: str) -> None:
         """Show facts after a step, counted from 1; the most important first, in case not all fit."""
@@ -144,7 +137,7 @@ def erase_bar() -> None:
 class TerminalHandler(logging.Handler):
     """Lines, with a live progress bar below them."""
 
-    bar: "_TwoLines | None" = None
+    bar: "_LiveBar | None" = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,22 +160,20 @@ class TerminalHandler(logging.Handler):
 
     @contextmanager
     def live_bar(self, total: int, title: str, done: int) -> Iterator["_LiveBar"]:
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
+        with _LiveBar(
+            rich_progress.TextColumn("{task.description}", markup=False),
+            rich_progress.BarColumn(bar_width=None),
+            rich_progress.MofNCompleteColumn(),
             _Facts(table_column=Column(no_wrap=True)),
-        )
-        with _TwoLines(
-            *columns,
             console=self._console,
             refresh_per_second=REFRESHES_PER_SECOND,
             transient=True,
             expand=True,
-        ) as progress:
-            self.bar = progress
+        ) as bar:
+            bar.add_task(title, total=total, completed=done, facts="")
+            self.bar = bar
             try:
-                yield _LiveBar(progress, progress.add_task(title, total=total, completed=done, facts=""))
+                yield bar
             finally:
                 self.bar = None
 
@@ -232,7 +223,7 @@ class NotebookBar:
     """What IPython's `display` returned."""
     drawn_at: float = 0.0
 
-    def advance(self, steps: int) -> None:
+    def count(self, steps: int) -> None:
         self.done += steps
         if time.monotonic() - self.drawn_at > 1 / REFRESHES_PER_SECOND:
             self.drawn_at = time.monotonic()
@@ -264,17 +255,17 @@ class _FileHandler(logging.Handler):
                 file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n")
 
 
-class _Facts(TimeRemainingColumn):
+class _Facts(rich_progress.TimeRemainingColumn):
     """The facts of a pass; the time left, if it shows none."""
 
     max_refresh = 0.0  # seconds for which a rendering is kept
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: rich_progress.Task) -> Text:
         return Text(task.fields["facts"]) if task.fields["facts"] else Text("ETA ") + super().render(task)
 
 
-class _TwoLines(Progress):
-    """A progress bar with a line of text below it."""
+class _LiveBar(rich_progress.Progress):
+    """A progress bar with a line of facts below it, for those that do not fit beside it."""
 
     below = ""
 
@@ -283,22 +274,16 @@ class _TwoLines(Progress):
         if self.below:
             yield Text(self.below, no_wrap=True, overflow="crop")
 
-
-@dataclass(frozen=True)
-class _LiveBar:
-    progress: _TwoLines
-    task: TaskID
-
-    def advance(self, steps: int) -> None:
-        self.progress.advance(self.task, steps)
+    def count(self, steps: int) -> None:
+        self.advance(self.task_ids[0], steps)
 
     def show(self, facts: Sequence[str]) -> None:
-        task, width = self.progress.tasks[self.task], self.progress.console.width
+        task, width = self.tasks[0], self.console.width
         counts = f"{task.description}  {task.total}/{task.total} "
         beside = _fit(facts, width - len(counts) - MIN_BAR)
         below = _fit(facts[len(beside) :], width - len(BELOW))
-        self.progress.below = BELOW + "  ".join(below) if below else ""
-        self.progress.update(self.task, facts="  ".join(beside), refresh=True)
+        self.below = BELOW + "  ".join(below) if below else ""
+        self.update(task.id, facts="  ".join(beside), refresh=True)
 
 
 def fit_to_stderr(text: str) -> str:
@@ -344,7 +329,5 @@ def _text_of(record: logging.LogRecord) -> str:
 
 def _fit(facts: Sequence[str], room: int, between: str = "  ") -> Sequence[str]:
     """The first facts, as many as fit into `room` columns."""
-    count = 0
-    while count < len(facts) and len(between.join(facts[: count + 1])) <= room:
-        count += 1
-    return facts[:count]
+    ends = accumulate(len(fact) + len(between) for fact in facts)
+    return facts[: sum(end - len(between) <= room for end in ends)]

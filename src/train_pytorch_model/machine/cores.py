@@ -1,14 +1,33 @@
-"""How many processors this process may use, and how many of them other processes leave to it."""
+"""The processors that this process may use, those that others leave to it, and how its threads share them.
+
+On a CPU, PyTorch computes with one thread for each core that other processes leave. Its threads wait for each
+other within every operation, so one that shares its core holds up all. Beside one busy process on two cores,
+two threads of a ResNet-18 reach 0.4 to 0.7 of the rate of one thread; beside one that is busy half of the
+time, the same rate: `tests.benchmarks.busy_machine`.
+"""
 
 import math
 import os
+import re
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 MIN_MEASURED_S = 1.0  # in less, the kernel's ticks of 10 ms and the start of a process say too little
+FIXED_BY = "OMP_NUM_THREADS"
+SWITCH_S = 0.0005  # the default is ten times that, and each operation of a forward pass may wait for it
+OPENMP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "5000"}
+"""Environment variables of PyTorch's own threads, read when it loads.
+
+By default they spin while they wait for each other: with anything else on the cores, such as decoding, two of
+them are then slower than one. Sleeping immediately makes them 3 to 4 times faster there, but each operation
+has to wake them. Spinning for a few microseconds first costs nothing on busy cores, and is up to 15 % faster
+on idle ones.
+"""
 
 
 def usable_cores() -> int:
@@ -18,14 +37,14 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True)
 class CoreTimes:
-    """How long the processors of the affinity mask have been idle, and this process has computed."""
+    """How much of the time of the processors of the affinity mask other processes have left."""
 
     at_s: float
     """When, by `time.monotonic`."""
     total_s: float
     """Since the machine has started, summed over the processors."""
-    idle_s: float
-    own_s: float
+    free_s: float
+    """Of it, what was idle, and what this process has computed."""
 
     @classmethod
     def now(cls, stat: Path = Path("/proc/stat")) -> Self | None:
@@ -43,7 +62,7 @@ class CoreTimes:
         if wanted or not total:  # a container that numbers its processors otherwise, or shows zeros
             return None
         per_s = os.sysconf("SC_CLK_TCK")
-        return cls(time.monotonic(), total / per_s, idle / per_s, sum(os.times()[:4]))
+        return cls(time.monotonic(), total / per_s, idle / per_s + sum(os.times()[:4]))
 
     def free_cores(self, since: Self) -> float | None:
         """Return how many cores were idle or this process's since then; None if that is not known."""
@@ -51,7 +70,54 @@ class CoreTimes:
         # A kernel whose clock of processors stands still, as in some sandboxes, would look busy.
         if elapsed_s < MIN_MEASURED_S or self.total_s - since.total_s < elapsed_s / 2:
             return None
-        return (self.idle_s - since.idle_s + self.own_s - since.own_s) / elapsed_s
+        return (self.free_s - since.free_s) / elapsed_s
+
+
+@dataclass(frozen=True)
+class Threads:
+    """A number of threads, and why."""
+
+    count: int
+    reason: str
+    is_fixed: bool = False
+    """Whether it stays, whatever other processes do."""
+
+
+ONE_THREAD = Threads(1, "", is_fixed=True)
+
+
+def choose_threads(cores: int, since: CoreTimes | None, now: CoreTimes | None) -> Threads:
+    """One thread for each of `cores` that other processes have not used between two times; at least one.
+
+    What other processes use is rounded to whole cores: less than half a core changes nothing. It changes
+    nothing either if it is not known. The number of threads decides about the last bits of a result.
+    """
+    free = now.free_cores(since) if now and since else None
+    count = cores if free is None else max(1, min(cores, math.floor(free + 0.5)))
+    if free is None or count == cores:
+        return Threads(count, "one for each core")
+    return Threads(count, f"other processes use {max(0.0, cores - free):.1f} of {cores} cores")
+
+
+def fixed_threads(env: Mapping[str, str]) -> Threads | None:
+    """The number that the user has fixed, if any."""
+    text = env.get(FIXED_BY, "")
+    is_number = text.isdecimal() and int(text) > 0
+    return Threads(int(text), f"as {FIXED_BY} says", is_fixed=True) if is_number else None
+
+
+@contextmanager
+def short_switch_interval() -> Iterator[None]:
+    """A `with` in which a thread that computes in Python, as decoding does, soon gives way to a waiting one.
+
+    Next to such a thread, a step of a ResNet-18 takes twice its time by default, and 6 % more here.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _affinity() -> set[int]:
@@ -62,35 +128,23 @@ def _affinity() -> set[int]:
 
 
 def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float:
-    """Return how many processors the container may use; infinite without a limit (cgroup v2, then v1)."""
-    quotas = [_quota_of(group) for group in _own_groups(root, membership)]
-    if known := [quota for quota in quotas if quota is not None]:
-        return min(known)
-    try:
-        quota_us = int((root / "cpu/cpu.cfs_quota_us").read_text())
-        period_us = int((root / "cpu/cpu.cfs_period_us").read_text())
-        return quota_us / period_us if quota_us > 0 else math.inf
-    except (OSError, ValueError, ZeroDivisionError):
-        return math.inf
+    """Return how many processors the container may use; infinite without a limit (cgroup v2, then v1).
 
-
-def _own_groups(root: Path, membership: Path) -> Iterator[Path]:
-    """Yield this process's group of cgroup v2 and those around it, each of which may have a limit.
-
-    In a container its own is the root; a service or a job of a scheduler sees all of them.
+    Of v2, each group around this process's own may have a limit. In a container its own is the root; a
+    service or a job of a scheduler sees all of them.
     """
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        lines = []
-    path = next((line[4:] for line in lines if line.startswith("0::/")), "")
-    group = root / path
-    yield from (each for each in (group, *group.parents) if each.is_relative_to(root))
+    own = re.search("^0::/(.*)$", membership.read_text() if membership.exists() else "", re.MULTILINE)
+    group = root / (own[1] if own else "")
+    groups = [each for each in (group, *group.parents) if each.is_relative_to(root)]
+    if known := [quota for each in groups if (quota := _quota_in(each / "cpu.max")) is not None]:
+        return min(known)
+    return _quota_in(root / "cpu/cpu.cfs_quota_us", root / "cpu/cpu.cfs_period_us") or math.inf
 
 
-def _quota_of(group: Path) -> float | None:
+def _quota_in(*files: Path) -> float | None:
+    """Return the quotient of quota and period, which one or two files give; None if they do not."""
     try:
-        quota, period = (group / "cpu.max").read_text().split()
-        return math.inf if quota == "max" else int(quota) / int(period)
+        quota, period = " ".join(file.read_text() for file in files).split()
+        return math.inf if quota in ("max", "-1") else int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return None

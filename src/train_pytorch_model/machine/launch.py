@@ -3,18 +3,29 @@
 `decide` is a pure function of the environment variables and the number of GPUs, tested by a table of cases.
 """
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
-from train_pytorch_model.machine import slurm
 from train_pytorch_model.words.errors import UserError
 from train_pytorch_model.words.wording import counted
 
 PROGRAM = "train_pytorch_model"
 DEFAULT_PORT = 6105  # Azure ML's
+SLURM_PORTS = range(10_000, 30_000)  # below those that Linux gives to clients
 LOCALHOST = "127.0.0.1"
 LAUNCHER = "TRAIN_PYTORCH_MODEL_LAUNCHER"  # variable: tells workers the process id of their launcher
+
+_PARTS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+MPIS: Sequence[Sequence[str]] = (
+    [f"OMPI_COMM_WORLD_{part}" for part in _PARTS],  # Open MPI
+    [f"MV2_COMM_WORLD_{part}" for part in _PARTS],  # MVAPICH
+    [f"JSM_NAMESPACE_{part}" for part in _PARTS],  # jsrun
+    ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"],  # MPICH and Intel MPI
+    [f"PMI_{part}" for part in _PARTS],  # Cray
+)
+"""The variables of each kind of MPI: rank and size, of the run and of its part on this node."""
 
 
 class LaunchError(UserError):
@@ -40,14 +51,8 @@ class Worker:
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that torch.distributed reads."""
-        return {
-            "RANK": str(self.rank),
-            "WORLD_SIZE": str(self.size),
-            "LOCAL_RANK": str(self.local_rank),
-            "LOCAL_WORLD_SIZE": str(self.local_size),
-            "MASTER_ADDR": self.master_addr,
-            "MASTER_PORT": str(self.master_port),
-        }
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+        return {name: str(value) for name, value in zip(names, astuple(self)[: len(names)], strict=True)}
 
 
 @dataclass(frozen=True)
@@ -63,71 +68,37 @@ class Agent:
 
     def torchrun_line(self, arguments: Sequence[str]) -> str:
         """Return the torchrun command that starts the same processes."""
-        where = (
-            ["--standalone"]
-            if self.num_nodes == 1
-            else [
-                f"--nnodes={self.num_nodes}",
-                f"--node-rank={self.node_rank}",
-                f"--master-addr={self.master_addr}",
-                f"--master-port={self.master_port}",
-            ]
-        )
+        where = ["--standalone"]
+        if self.num_nodes > 1:
+            where = [f"--nnodes={self.num_nodes}", f"--node-rank={self.node_rank}"]
+            where += [f"--master-addr={self.master_addr}", f"--master-port={self.master_port}"]
         processes = f"--nproc-per-node={self.num_processes}"
         return shlex.join(["torchrun", *where, processes, "-m", PROGRAM, *arguments])
-
-
-@dataclass(frozen=True)
-class _Mpi:
-    """The variables of one kind of MPI: rank and size, of the run and of its part on this node."""
-
-    rank: str
-    size: str
-    local_rank: str
-    local_size: str
-
-    @classmethod
-    def prefixed(cls, prefix: str) -> "_Mpi":
-        return cls(*(f"{prefix}_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")))
-
-
-MPIS = (
-    _Mpi.prefixed("OMPI_COMM_WORLD"),  # Open MPI
-    _Mpi.prefixed("MV2_COMM_WORLD"),  # MVAPICH
-    _Mpi.prefixed("JSM_NAMESPACE"),  # jsrun
-    _Mpi("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH and Intel MPI
-    _Mpi.prefixed("PMI"),  # Cray
-)
 
 
 def decide(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     """Return the role of this process. Raises `LaunchError` if variables are missing or contradictory."""
     if "TORCHELASTIC_RUN_ID" in env:
         return _check(_worker_of_launcher(env, "torchrun"), num_gpus)
-    for mpi in MPIS:
-        if all(name in env for name in (mpi.rank, mpi.size, mpi.local_rank, mpi.local_size)):
-            return _check(_worker_of_mpi(mpi, env, num_gpus), num_gpus)
+    for names in MPIS:
+        if all(name in env for name in names):
+            return _check(_worker_of_mpi(names, env, num_gpus), num_gpus)
     if "PET_NNODES" in env:
         return _of_kubernetes(env, num_gpus)
     if "RANK" in env and "WORLD_SIZE" in env:
         return _of_azure_or_other(env, num_gpus)
-    if slurm.is_task(env) and slurm.num_tasks(env) != "1":
+    if _is_slurm_task(env) and _slurm_tasks(env) != "1":
         return _of_slurm(env, num_gpus)
     _refuse_half_launched(env)
-    return _alone(env, num_gpus)
-
-
-def _alone(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
-    """Return the role of a process that no launcher has started."""
     warning = ""
-    if slurm.num_tasks(env) != "1" and not slurm.is_task(env):
+    if _slurm_tasks(env) != "1" and not _is_slurm_task(env):
         warning = (
-            f"Slurm has a place for {slurm.num_tasks(env)} tasks, and this process is the only one: srun"
-            " before the command starts one for each."
+            f"Slurm has a place for {_slurm_tasks(env)} tasks, and this process is the only one: srun before"
+            " the command starts one for each."
         )
     if num_gpus > 1:
-        note = f"{num_gpus} GPUs, and no launcher has started a process for each."
-        return Agent(num_gpus, note=f"{note} {warning}".rstrip())
+        note = f"{num_gpus} GPUs, and no launcher has started a process for each. {warning}"
+        return Agent(num_gpus, note=note.rstrip())
     return Worker(warning=warning)
 
 
@@ -139,10 +110,8 @@ def is_alone(env: Mapping[str, str]) -> bool:
 
 def rank_of(env: Mapping[str, str]) -> int:
     """Return this process's rank, or its node's, according to its variables, unchecked; 0 when alone."""
-    for name in ("RANK", *(mpi.rank for mpi in MPIS), "PET_NODE_RANK", "SLURM_PROCID"):
-        if env.get(name, "").isdecimal():
-            return int(env[name])
-    return 0
+    names = ("RANK", *(rank for rank, *_ in MPIS), "PET_NODE_RANK", "SLURM_PROCID")
+    return next((int(env[name]) for name in names if env.get(name, "").isdecimal()), 0)
 
 
 def _worker_of_launcher(env: Mapping[str, str], launcher: str) -> Worker:
@@ -161,13 +130,11 @@ def _worker_of_launcher(env: Mapping[str, str], launcher: str) -> Worker:
     )
 
 
-def _worker_of_mpi(mpi: _Mpi, env: Mapping[str, str], num_gpus: int) -> Worker:
-    size, local_size = _integer(env, mpi.size), _integer(env, mpi.local_size)
+def _worker_of_mpi(names: Sequence[str], env: Mapping[str, str], num_gpus: int) -> Worker:
+    rank, size, local_rank, local_size = (_integer(env, name) for name in names)
     address, _, port = env.get("AZ_BATCH_MASTER_NODE", "").partition(":")
-    address = address or env.get("AZ_BATCHAI_MPI_MASTER_NODE", "") or env.get("MASTER_ADDR", "")
-    if local_size < size:
-        address = address or slurm.first_host(env)
-    if not address and local_size < size:
+    address = address or _first_of(env, "AZ_BATCHAI_MPI_MASTER_NODE", "MASTER_ADDR")
+    if local_size < size and not (address := address or first_host_of_slurm(env)):
         raise LaunchError(
             f"MPI has started {size} processes on several nodes, and none of AZ_BATCH_MASTER_NODE,"
             " AZ_BATCHAI_MPI_MASTER_NODE and MASTER_ADDR says where they meet. Set MASTER_ADDR to the"
@@ -175,10 +142,7 @@ def _worker_of_mpi(mpi: _Mpi, env: Mapping[str, str], num_gpus: int) -> Worker:
         )
     port = env.get("MASTER_PORT", "") or port  # the user's choice overrides Azure Batch's
     return Worker(
-        rank=_integer(env, mpi.rank),
-        size=size,
-        local_rank=_integer(env, mpi.local_rank),
-        local_size=local_size,
+        *(rank, size, local_rank, local_size),
         master_addr=address or LOCALHOST,
         master_port=int(port) if port.isdecimal() else DEFAULT_PORT,
         note=f"MPI has started {_processes(size)}, {local_size} on this node.",
@@ -198,14 +162,14 @@ def _of_kubernetes(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
         master_port=_integer(env, "PET_MASTER_PORT", _integer(env, "MASTER_PORT", DEFAULT_PORT)),
         note=f"Kubernetes has started one process per pod, in {counted(num_nodes, 'pod', 'pods')}.",
     )
-    return _fill(_check(worker, 0), num_processes)
+    return _fill(worker, num_processes)
 
 
 def _of_slurm(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     """Return the role of a task that srun has started: one per node fills its GPUs, others are ranks."""
-    size, local_size = int(slurm.num_tasks(env)), slurm.tasks_here(env)
-    is_one_node = slurm.num_nodes(env) == "1"
-    address = env.get("MASTER_ADDR") or (LOCALHOST if is_one_node else slurm.first_host(env))
+    size, num_nodes = _slurm_tasks(env), _slurm_nodes(env)
+    local_size = size if num_nodes == "1" else _slurm_tasks_here(env)
+    address = env.get("MASTER_ADDR") or (LOCALHOST if num_nodes == "1" else first_host_of_slurm(env))
     if not local_size.isdecimal() or not address:
         raise LaunchError(
             f"srun has started {size} tasks, and the variables that should say how many run on this node and"
@@ -214,39 +178,25 @@ def _of_slurm(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
         )
     worker = Worker(
         rank=_integer(env, "SLURM_PROCID"),
-        size=size,
+        size=int(size),
         local_rank=_integer(env, "SLURM_LOCALID"),
         local_size=int(local_size),
         master_addr=address,
-        master_port=_integer(env, "MASTER_PORT", slurm.port(env) or DEFAULT_PORT),
-        note=f"Slurm has started {_processes(size)}, {local_size} on this node.",
+        master_port=_integer(env, "MASTER_PORT", port_of_slurm(env)),
+        note=f"Slurm has started {_processes(int(size))}, {local_size} on this node.",
         warning=_idle(num_gpus, int(local_size), "Slurm"),
     )
-    if size == int(slurm.num_nodes(env)):
-        return _fill(_check(worker, 0), max(num_gpus, 1))
+    if size == num_nodes:
+        return _fill(worker, max(num_gpus, 1))
     is_bound = num_gpus == 1 and any(name in env for name in ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND"))
     return _check(worker, 0 if is_bound else num_gpus)
-
-
-def _fill(node: Worker, num_processes: int) -> Worker | Agent:
-    """Return the role of the one process that a launcher has started on each node."""
-    if num_processes == 1:
-        return replace(node, warning="")
-    return Agent(
-        num_processes,
-        node.size,
-        node.rank,
-        node.master_addr,
-        node.master_port,
-        note=f"{node.note} This one starts {num_processes}.",
-    )
 
 
 def _of_azure_or_other(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     worker = _worker_of_launcher(env, "a launcher that sets RANK and WORLD_SIZE")
     if "AZUREML_NODE_COUNT" not in env:
         if worker.size == 1:  # such as a pod of Kubernetes
-            return _fill(_check(worker, 0), max(num_gpus, 1))
+            return _fill(worker, max(num_gpus, 1))
         warning = (
             "RANK and WORLD_SIZE are set, but not by torchrun or Azure ML: this process runs as that rank and"
             " starts no other processes."
@@ -259,27 +209,25 @@ def _of_azure_or_other(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
             f"WORLD_SIZE {worker.size} is not a multiple of AZUREML_NODE_COUNT {num_nodes}: every node"
             " needs the same number of processes."
         )
-    per_node = worker.size // num_nodes
+    per_node, nodes = worker.size // num_nodes, counted(num_nodes, "node", "nodes")
     if per_node == 1 and num_gpus > 1:
-        return Agent(
-            num_processes=num_gpus,
-            num_nodes=num_nodes,
-            node_rank=_integer(env, "NODE_RANK", worker.rank),
-            master_addr=worker.master_addr,
-            master_port=worker.master_port,
-            note=f"Azure ML has started one process per node, on {_nodes(num_nodes)}; this one has"
-            f" {num_gpus} GPUs and gets a process for each.",
-        )
-    return _check(
-        replace(
-            worker,
-            local_rank=_integer(env, "LOCAL_RANK", worker.rank % per_node),
-            local_size=per_node,
-            note=f"Azure ML has started {_processes(per_node)} per node, on {_nodes(num_nodes)};"
-            " no more are started.",
-        ),
-        num_gpus,
-    )
+        node_rank = _integer(env, "NODE_RANK", worker.rank)
+        note = f"Azure ML has started one process per node, on {nodes}; this one has {num_gpus} GPUs and gets"
+        address = worker.master_addr, worker.master_port
+        return Agent(num_gpus, num_nodes, node_rank, *address, note=f"{note} a process for each.")
+    local_rank = _integer(env, "LOCAL_RANK", worker.rank % per_node)
+    note = f"Azure ML has started {_processes(per_node)} per node, on {nodes}; no more are started."
+    return _check(replace(worker, local_rank=local_rank, local_size=per_node, note=note), num_gpus)
+
+
+def _fill(node: Worker, num_processes: int) -> Worker | Agent:
+    """Return the role of the one process that a launcher has started on each node."""
+    _check(node, 0)
+    if num_processes == 1:
+        return replace(node, warning="")
+    address = node.master_addr, node.master_port
+    note = f"{node.note} This one starts {num_processes}."
+    return Agent(num_processes, node.size, node.rank, *address, note=note)
 
 
 def _idle(num_gpus: int, local_size: int, launcher: str) -> str:
@@ -294,10 +242,6 @@ def _processes(count: int) -> str:
     return counted(count, "process", "processes")
 
 
-def _nodes(count: int) -> str:
-    return counted(count, "node", "nodes")
-
-
 def _refuse_half_launched(env: Mapping[str, str]) -> None:
     num_nodes = env.get("AZUREML_NODE_COUNT", "1")
     if num_nodes != "1":
@@ -307,9 +251,9 @@ def _refuse_half_launched(env: Mapping[str, str]) -> None:
         )
     if ("RANK" in env) != ("WORLD_SIZE" in env):
         raise LaunchError("Only one of RANK and WORLD_SIZE is set. Set both or neither.")
-    sizes = [mpi.size for mpi in MPIS if env.get(mpi.size, "1") != "1"]
-    names = [*sizes, *(["PMIX_RANK"] if "PMIX_RANK" in env else [])]
-    if names and not slurm.is_task(env):  # one that srun has started says what is missing here
+    names = [size for _, size, *_ in MPIS if env.get(size, "1") != "1"]
+    names += ["PMIX_RANK"] if "PMIX_RANK" in env else []
+    if names and not _is_slurm_task(env):  # one that srun has started says what is missing here
         raise LaunchError(
             f"{names[0]} is {env[names[0]]}: a launcher of MPI has started this process, in a way that does"
             " not say how many run on this node. Start the program with torchrun, srun, or mpiexec of Open"
@@ -320,12 +264,59 @@ def _refuse_half_launched(env: Mapping[str, str]) -> None:
 def _check(worker: Worker, num_gpus: int) -> Worker:
     if not 0 <= worker.rank < worker.size:
         raise LaunchError(f"RANK {worker.rank} is not from 0 to WORLD_SIZE - 1 = {worker.size - 1}.")
-    if 0 < num_gpus < max(worker.local_size, worker.local_rank + 1):
+    if 0 < num_gpus < (count := max(worker.local_size, worker.local_rank + 1)):
         raise LaunchError(
-            f"The process count per node, {max(worker.local_size, worker.local_rank + 1)}, is larger than"
-            f" the processing units: this node has {num_gpus} GPUs. Start at most one process per GPU."
+            f"The process count per node, {count}, is larger than the processing units: this node has"
+            f" {num_gpus} GPUs. Start at most one process per GPU."
         )
     return worker
+
+
+def _is_slurm_task(env: Mapping[str, str]) -> bool:
+    """Return whether srun has started this process: as one of many, the script of a batch job is not."""
+    return "SLURM_PROCID" in env and ("SLURM_STEP_ID" in env or env.get("ENVIRONMENT") != "BATCH")
+
+
+def _slurm_tasks(env: Mapping[str, str]) -> str:
+    """Return the number of tasks: of the step, which may have fewer than the job."""
+    return _first_of(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS") or "1"
+
+
+def _slurm_nodes(env: Mapping[str, str]) -> str:
+    return _first_of(env, "SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES") or "1"
+
+
+def _slurm_tasks_here(env: Mapping[str, str]) -> str:
+    """Return the number of tasks on this node, of several; empty if the variables do not say."""
+    # For example `4(x2),1`: four on each of the first two nodes, one on the third.
+    per_node = _first_of(env, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+    runs: list[tuple[str, str]] = re.findall(r"(\d+)(?:\(x(\d+)\))?", per_node)
+    counts = [count for count, times in runs for _ in range(int(times or 1))]
+    node = env.get("SLURM_NODEID", "")
+    if node.isdecimal() and int(node) < len(counts):
+        return counts[int(node)]
+    return env.get("SLURM_NTASKS_PER_NODE", "")
+
+
+def first_host_of_slurm(env: Mapping[str, str]) -> str:
+    """Return the name of the first node, on which rank 0 runs; empty if the variables do not say."""
+    # For example `gpu[01-04,07],login`.
+    hosts = _first_of(env, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
+    first = re.sub(r"(?<=\[)(\w+)[^]]*", r"\1", hosts).partition(",")[0]
+    return first.replace("[", "").replace("]", "")
+
+
+def port_of_slurm(env: Mapping[str, str]) -> int:
+    """Return a port that differs from that of other jobs and steps on the node, if there is a job id."""
+    job, step = env.get("SLURM_JOB_ID", ""), env.get("SLURM_STEP_ID", "0")
+    if not job.isdecimal():
+        return DEFAULT_PORT
+    return SLURM_PORTS[(31 * int(job) + (int(step) if step.isdecimal() else 0)) % len(SLURM_PORTS)]
+
+
+def _first_of(env: Mapping[str, str], *names: str) -> str:
+    """Return the first of these variables that is set and not empty; else an empty text."""
+    return next(filter(None, map(env.get, names)), "")
 
 
 def _integer(env: Mapping[str, str], name: str, default: int | None = None) -> int:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from train_pytorch_model.machine.console import erase_bar
@@ -31,31 +32,25 @@ class StoppedError(SystemExit):
         )
 
 
+@dataclass
 class StopRequests:
     """Whether this process was asked to stop, and by which signal."""
 
-    def __init__(self) -> None:
-        self.signal: int | None = None
-        self.longest_step_s = 0.0
-        self._is_asked = threading.Event()
-        self._asked_at = 0.0
-        self._timer: threading.Timer | None = None
+    signal: int | None = None
+    longest_step_s: float = 0.0
+    _asked_at: float = 0.0
+    _timer: threading.Timer | None = None
 
     def ask(self, number: int) -> None:
         """Record a request. The second one ends the process at once, as does the end of the grace period."""
         now = time.monotonic()
         if self.signal is None:
             self._asked_at, self.signal = now, number
-            self._is_asked.set()
             self._timer = threading.Timer(GRACE_S + self.longest_step_s, _end, [number])
             self._timer.daemon = True
             self._timer.start()
         elif now - self._asked_at > TOGETHER_S:
             _end(number)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Return whether the process has been asked, or is within that many seconds."""
-        return self._is_asked.wait(timeout_s)
 
     def close(self) -> None:
         """Cancel the grace period: the process ends by itself."""
@@ -72,7 +67,16 @@ def stop_requests() -> Iterator[StopRequests]:
     requests = StopRequests()
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
-    listener = threading.Thread(target=_listen, args=(receiver, requests), daemon=True, name="signals")
+
+    def listen() -> None:
+        while numbers := receiver.recv(16):
+            for number in numbers:
+                if number in SIGNALS:
+                    if signal.Signals(number).name == "SIGHUP":
+                        leave_terminal()
+                    requests.ask(number)
+
+    listener = threading.Thread(target=listen, daemon=True, name="signals")
     listener.start()
     numbers = [each for each in SIGNALS if each.name != "SIGHUP" or signal.getsignal(each) != signal.SIG_IGN]
     handlers = {number: signal.signal(number, lambda *_: None) for number in numbers}
@@ -87,15 +91,6 @@ def stop_requests() -> Iterator[StopRequests]:
         listener.join()
         receiver.close()
         requests.close()
-
-
-def _listen(receiver: socket.socket, requests: StopRequests) -> None:
-    while numbers := receiver.recv(16):
-        for number in numbers:
-            if number in SIGNALS:
-                if signal.Signals(number).name == "SIGHUP":
-                    leave_terminal()
-                requests.ask(number)
 
 
 def leave_terminal() -> None:

@@ -13,10 +13,9 @@ from train_pytorch_model.distributed.launcher import start_workers
 from train_pytorch_model.distributed.world import World, join_world
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.machine.cores import CoreTimes
+from train_pytorch_model.machine.cores import CoreTimes, short_switch_interval
 from train_pytorch_model.machine.launch import LAUNCHER, Worker, decide
 from train_pytorch_model.machine.memory import keep_freed_memory
-from train_pytorch_model.machine.priority import short_switch_interval
 
 T = TypeVar("T", OpenedInputs, ScoringInputs)
 
@@ -41,28 +40,21 @@ def run_story(
     if LAUNCHER in os.environ:  # which needs no file with this process's error, and fails if /tmp is full
         os.environ.pop("TORCHELASTIC_ERROR_FILE", None)
     if isinstance(part, Worker):
-        _work(part, story, open_inputs, opened, options, began)
+        keep_freed_memory()
+        if part.warning:
+            logger.warning(part.warning)
+        if part.size > 1:
+            os.environ.update(part.variables())
+
+        @record  # without it, torchrun shows no traceback of an exception
+        def work() -> None:
+            with short_switch_interval(), join_world(began) as world:
+                inputs = open_together(open_inputs, options, world) if world.size > 1 else opened
+                if inputs is not None:
+                    story(inputs, world)
+
+        work()
     elif opened is not None or open_inputs() is not None:
         logger.info(part.torchrun_line(arguments))
         if status := start_workers(part, arguments):
             sys.exit(status)
-
-
-@record  # without it, torchrun shows no traceback of an exception
-def _work(
-    worker: Worker,
-    story: Callable[[T, World], None],
-    open_inputs: Callable[[], T | None],
-    opened: T | None,
-    options: Mapping[str, str],
-    began: CoreTimes | None,
-) -> None:
-    keep_freed_memory()
-    if worker.warning:
-        logger.warning(worker.warning)
-    if worker.size > 1:
-        os.environ.update(worker.variables())
-    with short_switch_interval(), join_world(began) as world:
-        inputs = open_together(open_inputs, options, world) if world.size > 1 else opened
-        if inputs is not None:
-            story(inputs, world)
