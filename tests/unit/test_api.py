@@ -8,7 +8,7 @@ import pytest
 from tests.model_directories import HALF, write_model
 
 from train_pytorch_model import fit, load
-from train_pytorch_model.api.fitting import FitOptions
+from train_pytorch_model.api import FitOptions
 from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError

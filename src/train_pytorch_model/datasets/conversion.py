@@ -5,11 +5,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from train_pytorch_model.formats import schema
+from train_pytorch_model.formats import label_table, schema
 from train_pytorch_model.formats.archive import KINDS, extract, unpack
 from train_pytorch_model.formats.automl import MLTABLE, SUFFIX, annotations_of, read_annotations
 from train_pytorch_model.formats.image_directory import (
@@ -18,13 +17,7 @@ from train_pytorch_model.formats.image_directory import (
     open_image_directory,
     writing_image_directory,
 )
-from train_pytorch_model.formats.label_table import (
-    TABLE_SUFFIXES,
-    TABLES,
-    list_labelled,
-    read_table,
-    table_in,
-)
+from train_pytorch_model.formats.listing import Listing
 from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.plain_folders import NestedDataSetError
 from train_pytorch_model.formats.reading import META, MalformedFileError
@@ -82,12 +75,16 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
     Raises `InvalidDatasetError`, and `UnfinishedOutputError` if there is no space to unpack.
     """
     title = f'{PORT} "{path}"'
+
+    def list_images(folder: Path) -> Listing:
+        return label_table.list_labelled(folder, labels.labels, labels.file_column, labels.label_column)
+
     try:
         if os.path.isdir(path):  # noqa: PTH112, False for a name too long, where Path raises
             yield _open_folder(path, labels)
         elif not os.path.isfile(path):  # noqa: PTH113, the same
             raise InvalidDatasetError(title, explain_missing(path, "file or directory"), HINT)
-        elif path.name in TABLES or path.suffix.lower() in TABLE_SUFFIXES:
+        elif path.name in label_table.TABLES or path.suffix.lower() in label_table.TABLE_SUFFIXES:
             yield _open_table(path, labels, path)
         elif path.name == MLTABLE:
             yield _open_annotations(annotations_of(path.parent), labels, path)
@@ -95,7 +92,10 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
             yield _open_annotations(path, labels, path)
         else:
             with _folder_beside(output) as folder:
-                yield _open_archive(path, labels, folder, output)
+                with _naming(output, OUTPUT):
+                    content = unpack(path, folder, list_images=list_images)
+                images = images_of(content.listing, path, PORT)
+                yield Source(images, content.folder, is_unpacked=True, damaged=content.damaged)
     except NestedDataSetError as error:
         raise InvalidDatasetError(
             title,
@@ -148,7 +148,7 @@ def convert(source: Source, output: Path) -> int:
 
 
 def _open_folder(path: Path, labels: Labels) -> Source:
-    if table := labels.labels or table_in(path):
+    if table := labels.labels or label_table.table_in(path):
         return _open_table(table, labels, path)
     if (path / MLTABLE).exists():
         return _open_annotations(annotations_of(path), labels, path)
@@ -159,25 +159,13 @@ def _open_folder(path: Path, labels: Labels) -> Source:
 
 def _open_table(table: Path, labels: Labels, root: Path) -> Source:
     folder = labels.images or (root if root.is_dir() else root.parent)
-    listing = read_table(table, folder, labels.file_column, labels.label_column)
+    listing = label_table.read_table(table, folder, labels.file_column, labels.label_column)
     return Source(images_of(listing, root, PORT), folder)
 
 
 def _open_annotations(path: Path, labels: Labels, root: Path) -> Source:
     folder = labels.images or path.parent
     return Source(images_of(read_annotations(path, folder), root, PORT), folder)
-
-
-def _open_archive(path: Path, labels: Labels, folder: Path, output: Path) -> Source:
-    list_images = partial(
-        list_labelled,
-        table=labels.labels,
-        file_column=labels.file_column,
-        label_column=labels.label_column,
-    )
-    with _naming(output, OUTPUT):
-        unpacked = unpack(path, folder, list_images=list_images)
-    return Source(images_of(unpacked.listing, path, PORT), unpacked.folder, True, unpacked.damaged)
 
 
 @contextmanager

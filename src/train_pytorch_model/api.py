@@ -1,30 +1,44 @@
-"""A trained model, to predict and to evaluate with."""
+"""`fit` and `load`, for Python and notebooks: the verbs without a command line.
 
+Nothing here exits the process or takes its signals. Errors are those of `words.errors`, all of them a
+`UserError`; PyTorch is imported by the first call that computes.
+"""
+
+import difflib
 import html
 import os
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+import numpy as np
+from PIL import Image
+
+from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.run_folder import REPORT
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
+from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
 from train_pytorch_model.image_classifier.scored_columns import PROBABILITY_PREFIX
 from train_pytorch_model.inputs.opening import DATASET, open_evaluation_inputs, open_trained_model
+from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.measures.evaluation import Evaluation
 from train_pytorch_model.measures.evaluation_directory import PAGE
+from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.errors import ParameterError, TrainingError
+from train_pytorch_model.words.recipe import Augmentation, OptimizerName, PrecisionName, Recipe
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from PIL import Image
 
     from train_pytorch_model.image_classifier.classifier import ImageClassifier
-    from train_pytorch_model.image_classifier.preprocessing import Framing
 
-    ImageLike = str | os.PathLike[str] | Image.Image | np.ndarray
-
+AnyPath = str | os.PathLike[str]
+ImageLike = AnyPath | Image.Image | np.ndarray
 PAGE_HEIGHT = 640  # px, in a notebook
 
 
@@ -59,7 +73,7 @@ class Model:
         """By class index."""
         return self._spec.categories
 
-    def predict(self, images: "ImageLike | Sequence[ImageLike]") -> "pd.DataFrame":
+    def predict(self, images: ImageLike | Sequence[ImageLike]) -> "pd.DataFrame":
         """Predict images: files, folders of files, PIL images, or arrays (H, W, 3), uint8, RGB; one or many.
 
         PIL images become upright and RGB like files.
@@ -70,8 +84,15 @@ class Model:
         """
         import pandas as pd
 
+        from train_pytorch_model.image_classifier.classifier import ImageClassifier
+        from train_pytorch_model.image_classifier.device import best_device
+        from train_pytorch_model.networks.models import build_model
+
+        if self._classifier is None:
+            network = build_model(self._directory, self.categories)
+            self._classifier = ImageClassifier(self._spec, network, best_device())
         named, framing = list(_named(images)), self._spec.framing
-        rows, _, errors = self._loaded().classify(_read(image, framing) for _, image in named)
+        rows, _, errors = self._classifier.classify(_read(image, framing) for _, image in named)
         best = zip(rows.argmax(axis=1).tolist(), errors, strict=True)
         table = {
             "image": [name for name, _ in named],
@@ -81,9 +102,7 @@ class Model:
         }
         return pd.DataFrame(table | {"error": errors} if any(errors) else table)
 
-    def evaluate(
-        self, folder: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
-    ) -> Evaluated:
+    def evaluate(self, folder: AnyPath, output: AnyPath | None = None) -> Evaluated:
         """Measure the model on a folder of labelled images; keeps the tables and the page in `output`.
 
         Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
@@ -107,18 +126,76 @@ class Model:
         page = report.read_text(encoding="utf-8") if report.exists() else ""
         return f"<code>{html.escape(repr(self))}</code>{_framed(page) if page else ''}"
 
-    def _loaded(self) -> "ImageClassifier":
-        from train_pytorch_model.image_classifier.classifier import ImageClassifier
-        from train_pytorch_model.image_classifier.device import best_device
-        from train_pytorch_model.networks.models import build_model
 
-        if self._classifier is None:
-            network = build_model(self._directory, self.categories)
-            self._classifier = ImageClassifier(self._spec, network, best_device())
-        return self._classifier
+class FitOptions(TypedDict, total=False):
+    """The options of `fit`, as on its command line."""
+
+    epochs: int
+    batch_size: int
+    warmup_epochs: int
+    learning_rate: float
+    random_seed: int
+    patience: int
+    print_frequency: int
+    architecture: str
+    pretrained: bool
+    weights: str | None
+    weights_file: AnyPath | None
+    zero_init_residual: bool
+    memory_efficient: bool
+    from_scratch: bool
+    fresh: bool
+    quiet: bool
+    image_size: int | tuple[int, int] | None
+    training_size: int | tuple[int, int] | None
+    early_size: int | tuple[int, int] | None
+    crop_fraction: float | None
+    framing: FramingMode
+    augmentation: Augmentation
+    crop_area: float
+    horizontal_flip: bool | str
+    label_smoothing: float | None
+    cutmix: float | None
+    balance_classes: bool
+    freeze_backbone: bool
+    white_level: int | None
+    background: tuple[int, int, int]
+    optimizer: OptimizerName
+    precision: PrecisionName
+    mean: tuple[float, float, float] | None
+    std: tuple[float, float, float] | None
 
 
-def load(trained_model: str | os.PathLike[str], image_size: int | None = None) -> Model:
+def fit(folder: AnyPath, output: AnyPath | None = None, **options: Unpack[FitOptions]) -> Model:
+    """Train and test a classifier on a folder of images, and write it to `output`, by default FOLDER-model.
+
+    The options are those of the command line. An interrupted call is resumed by the same call. Raises a
+    `UserError`, such as `InvalidDatasetError`, and `ParameterError` for an option that does not exist.
+    """
+    known, given = FitOptions.__annotations__, dict[str, Any](options)
+    for name in given:
+        if name not in known:
+            near = "".join(f" Did you mean {each!r}?" for each in difflib.get_close_matches(name, known, n=1))
+            raise ParameterError(f"fit has no option {name!r}.{near}")
+
+    def pop(kind: type[Recipe | TrainConfig]) -> dict[str, Any]:
+        return {each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
+
+    if given.get("weights_file") is not None:
+        given["weights_file"] = Path(given["weights_file"])
+    parameters, recipe = TrainConfig(**pop(TrainConfig)), Recipe(**pop(Recipe))
+    target = None if output is None else Path(output)
+    command = Fit(folder=Path(folder), output=target, parameters=parameters, recipe=recipe, **given)
+    # Of tqdm, which MLflow imports: it would appear in every notebook without ipywidgets.
+    warnings.filterwarnings("ignore", "IProgress not found")
+    try:
+        command.run(stops=lambda: nullcontext(StopRequests()))  # Ctrl-C is the caller's
+    except SystemExit as end:  # the worker processes have failed, and said why
+        raise TrainingError(f"The processes of the run ended with status {end.code}.") from end
+    return Model(command.model)
+
+
+def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
     """Open a trained model directory; `image_size` in px is for the designer's, which do not record it.
 
     Raises `InvalidModelDirectoryError`, `ParameterError`.
@@ -126,7 +203,7 @@ def load(trained_model: str | os.PathLike[str], image_size: int | None = None) -
     return Model(Path(trained_model), image_size)
 
 
-def _named(images: "ImageLike | Sequence[ImageLike]") -> "Iterator[tuple[str, ImageLike]]":
+def _named(images: ImageLike | Sequence[ImageLike]) -> Iterator[tuple[str, ImageLike]]:
     """Yield the images, also those in folders, each with its path or its number."""
     many = images if isinstance(images, list | tuple) else [images]
     for number, image in enumerate(many):
@@ -139,12 +216,8 @@ def _named(images: "ImageLike | Sequence[ImageLike]") -> "Iterator[tuple[str, Im
             yield str(image), image
 
 
-def _read(image: "ImageLike", framing: "Framing") -> "Image.Image | str":
+def _read(image: ImageLike, framing: Framing) -> Image.Image | str:
     """Return an image in RGB, or the reason why it cannot be read."""
-    import numpy as np
-    from PIL import Image
-
-    from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
     from train_pytorch_model.image_classifier.pixels import read_pixels, reduce
 
     try:
