@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from train_pytorch_model.machine.console import erase_bar
@@ -38,6 +38,7 @@ class StopRequests:
 
     signal: int | None = None
     longest_step_s: float = 0.0
+    _is_asked: threading.Event = field(default_factory=threading.Event)
     _asked_at: float = 0.0
     _timer: threading.Timer | None = None
 
@@ -46,11 +47,16 @@ class StopRequests:
         now = time.monotonic()
         if self.signal is None:
             self._asked_at, self.signal = now, number
+            self._is_asked.set()
             self._timer = threading.Timer(GRACE_S + self.longest_step_s, _end, [number])
             self._timer.daemon = True
             self._timer.start()
         elif now - self._asked_at > TOGETHER_S:
             _end(number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return whether the process has been asked, or is within that many seconds."""
+        return self._is_asked.wait(timeout_s)
 
     def close(self) -> None:
         """Cancel the grace period: the process ends by itself."""
