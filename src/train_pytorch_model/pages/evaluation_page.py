@@ -47,6 +47,7 @@ def render(
         "evaluation.html",
         **common_values(evaluation, spec),
         dataset_name=dataset_name,
+        images=evaluation.images,
         absent=without_images(evaluation.per_class.support, spec.categories),
         left_out=left_out,
         familiar=familiar,
