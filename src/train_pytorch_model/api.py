@@ -109,7 +109,7 @@ class Model:
         """
         from train_pytorch_model.distributed.world import World
         from train_pytorch_model.image_classifier.device import best_device
-        from train_pytorch_model.stories.evaluate import evaluate
+        from train_pytorch_model.stories.predict import evaluate
 
         inputs = open_evaluation_inputs(self.root, Path(folder))
         with TemporaryDirectory() as temporary:

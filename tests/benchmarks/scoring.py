@@ -22,7 +22,7 @@ from train_pytorch_model.inputs.opening import ScoringInputs, open_scoring_input
 from train_pytorch_model.machine.cores import short_switch_interval
 from train_pytorch_model.machine.memory import keep_freed_memory
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.stories.score import ScoreOptions, score
+from train_pytorch_model.stories.predict import ScoreOptions, score
 
 
 def main() -> None:

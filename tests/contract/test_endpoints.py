@@ -12,7 +12,7 @@ import yaml
 from train_pytorch_model import __version__
 from train_pytorch_model.formats.writing import write_yaml
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
-from train_pytorch_model.stories.model_card import registration
+from train_pytorch_model.stories.run import registration
 from train_pytorch_model.submission.job_folder import TRAINED_MODEL
 from train_pytorch_model.words.config import TrainConfig
 

@@ -33,7 +33,6 @@ from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.step import StepOutput, TrainStep
 from train_pytorch_model.machine.launch import rank_of
-from train_pytorch_model.stories import publish as publishing
 from train_pytorch_model.stories import run as running
 from train_pytorch_model.stories import train as training
 from train_pytorch_model.tracking.tracker import NoTracker
@@ -78,7 +77,7 @@ def little_patience_with_others(seconds: float) -> None:
 def mlflow_is_left_out() -> None:
     """Skip MLflow, which takes longer than the rest of such a short training."""
     replace_in(training, "MlflowTracker", lambda *_: NoTracker())
-    replace_in(publishing, "save_model", lambda *_: None)
+    replace_in(running, "save_model", lambda *_: None)
 
 
 def every_checkpoint_is_waited_for() -> None:

@@ -19,13 +19,13 @@ import pandas as pd
 from tests.faults.injections import inject
 from train_pytorch_model.__main__ import main
 from train_pytorch_model.commands.program import leave_after
-from train_pytorch_model.stories import score as scoring
+from train_pytorch_model.stories import predict as predicting
 from train_pytorch_model.stories import train as training
 
 STATUSES: dict[int, int] = {}
 """Exit statuses of the processes that have ended, by pid."""
 
-__all__ = ["mlflow", "pd", "scoring", "training"]
+__all__ = ["mlflow", "pd", "predicting", "training"]
 
 
 def serve() -> dict[str, Any] | None:

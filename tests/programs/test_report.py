@@ -21,7 +21,6 @@ from train_pytorch_model.loop.batches import Batches
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State
-from train_pytorch_model.stories import examine as examining
 from train_pytorch_model.stories import report as reporting
 from train_pytorch_model.stories import train as training
 from train_pytorch_model.words.errors import OutputDirectoryError
@@ -135,7 +134,7 @@ def test_a_stop_during_the_report_loses_nothing(
 
     output = tmp_path / "trained"
     with monkeypatch.context() as patch:
-        patch.setattr(examining, "_best_results", stop_and_go_on)
+        patch.setattr(reporting, "_best_results", stop_and_go_on)
         ended = train(folders, untrained, output)
     assert ended.status == 128 + signal.SIGTERM
     assert "Stopped by SIGTERM. The same command resumes from here;" in ended.stderr
@@ -215,7 +214,7 @@ def test_a_report_that_cannot_be_created_does_not_fail_the_run(
             return "MemoryError: no room at all"  # of one of the processes, which the others are told
         raise MemoryError("no room\nat all")
 
-    monkeypatch.setattr(examining if function == "_best_results" else reporting, function, fail)
+    monkeypatch.setattr(reporting, function, fail)
     output = tmp_path / "trained"
     ended = train(folders, untrained, output, "--quiet")
     assert ended.status == 0

@@ -18,14 +18,16 @@ from sklearn.metrics import (
 
 from train_pytorch_model.measures.evaluation import (
     NUM_BINS,
+    THRESHOLDS,
     TINY,
     Confusion,
     Evaluation,
+    coverage_of,
     evaluate,
     join,
     outcomes_of,
 )
-from train_pytorch_model.measures.evaluation_directory import worst_first
+from train_pytorch_model.measures.evaluation_directory import category_rows, confused_rows, worst_first
 
 
 def draw(seed: int, images: int, classes: int, absent: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +128,7 @@ def test_a_perfect_model_has_perfect_metrics() -> None:
     assert str(found.loss) == "0.0"
     assert found.calibration.error == 0
     assert len(found.mistakes) == 0
-    assert found.confusion.largest_mistakes(10) == []
+    assert confused_rows(found, "abc", 10) == []
 
 
 def test_a_probability_of_zero_costs_a_finite_loss() -> None:
@@ -144,10 +146,11 @@ def test_ties_go_to_the_first_category() -> None:
 def test_undefined_metrics_are_marked() -> None:
     # Category 1 has no image, category 2 is never predicted, category 3 neither occurs nor is predicted.
     evaluation = of_rows([0, 2], [[0.9, 0.1, 0, 0], [0.1, 0.9, 0, 0]])
-    per_class = evaluation.per_class
-    assert per_class.has_precision.tolist() == [True, True, False, False]
-    assert per_class.has_recall.tolist() == [True, False, True, False]
-    assert per_class.has_f1.tolist() == [True, True, True, False]
+    rows = category_rows(evaluation.per_class, "abcd")
+    assert [row.precision is not None for row in rows] == [True, True, False, False]
+    assert [row.recall is not None for row in rows] == [True, False, True, False]
+    assert [row.f1 is not None for row in rows] == [True, True, True, False]
+    assert evaluation.per_class.has_recall.tolist() == [True, False, True, False]
     assert [row.category for row in worst_first(evaluation, "abcd")] == ["c", "b", "a", "d"]
 
 
@@ -158,10 +161,11 @@ def test_mistakes_are_sorted_by_descending_confidence_then_order() -> None:
 
 def test_the_largest_confusions_come_first() -> None:
     targets, predicted = [0, 0, 0, 1, 1, 2, 2, 2], [1, 1, 0, 2, 1, 0, 0, 0]
-    confusion = of_rows(targets, np.eye(3)[predicted].tolist()).confusion
-    pairs = [(2, 0, 3), (0, 1, 2), (1, 2, 1)]
-    assert confusion.largest_mistakes(10) == pairs
-    assert confusion.largest_mistakes(2) == pairs[:2]
+    evaluation = of_rows(targets, np.eye(3)[predicted].tolist())
+    pairs = [("c", "a", 3), ("a", "b", 2), ("b", "c", 1)]
+    found = confused_rows(evaluation, "abc", 10)
+    assert [(row.category, row.predicted, row.images) for row in found] == pairs
+    assert confused_rows(evaluation, "abc", 2) == found[:2]
 
 
 def test_a_matrix_of_many_categories_is_stored_sparsely() -> None:
@@ -185,3 +189,27 @@ def test_batches_give_the_metrics_of_the_whole(seed: int, sizes: list[int]) -> N
     assert together.calibration.error == whole.calibration.error
     np.testing.assert_array_equal(matrix(together.confusion), matrix(whole.confusion))
     np.testing.assert_array_equal(together.mistakes, whole.mistakes)
+
+
+def test_rows_of_the_coverage_count_the_images_with_at_least_that_confidence() -> None:
+    random = np.random.default_rng(1)
+    confidences = random.uniform(0.4, 1, 300).round(2)  # some are exactly a threshold
+    is_hit = random.random(300) < confidences
+    coverage = coverage_of(confidences, is_hit)
+    assert [row.threshold for row in coverage.rows] == list(THRESHOLDS)
+    for row in coverage.rows:
+        answered = confidences >= row.threshold
+        assert row.images == answered.sum() > 0
+        assert row.share == pytest.approx(answered.mean())
+        assert row.accuracy == pytest.approx(is_hit[answered].mean())
+
+
+def test_the_curve_of_the_coverage_ends_at_the_accuracy_of_all_images() -> None:
+    coverage = coverage_of(np.array([0.9, 0.3, 0.6, 0.8]), np.array([True, False, False, True]))
+    assert len(coverage.accuracies) == 100
+    assert [coverage.accuracies[percent - 1] for percent in (1, 25, 50, 75, 100)] == [1, 1, 1, 2 / 3, 0.5]
+    assert coverage.rows[-1].accuracy is None
+
+
+def test_a_single_image_is_enough_for_a_coverage() -> None:
+    assert coverage_of(np.array([1.0]), np.array([False])).accuracies == [0.0] * 100

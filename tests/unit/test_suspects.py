@@ -10,12 +10,13 @@ import pytest
 from cleanlab.filter import find_label_issues
 from tests.image_directories import open_three
 
-from train_pytorch_model.measures.suspects import (
+from train_pytorch_model.formats.writing import csv_text, table_of
+from train_pytorch_model.measures.data_quality import (
+    Suspect,
     Suspects,
     suspect_rows,
     suspects_by_margin,
     suspects_by_prediction,
-    suspects_csv,
 )
 
 
@@ -69,7 +70,7 @@ def test_rows_of_both_data_sets_alternate_by_their_share(tmp_path: Path) -> None
     many = Suspects(np.array([2]), np.array([1]), np.array([0.05]), 1000)
     rows = suspect_rows([(images, few), (images, many)])
     assert [row.file for row in rows] == [images.file_names[index] for index in (2, 0, 1)]
-    table = list(csv.DictReader(io.StringIO(suspects_csv(rows))))
+    table = list(csv.DictReader(io.StringIO(csv_text(table_of(Suspect, rows)))))
     assert list(table[0]) == ["file", "given", "proposed", "score", "dataset", "original"]
     assert tuple(table[1].values()) == tuple(map(str, astuple(rows[1])))
     assert (rows[1].given, rows[1].proposed) == ("große", "b")

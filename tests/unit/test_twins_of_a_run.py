@@ -9,9 +9,10 @@ from PIL import Image
 from tests.painting import paint_scene
 
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.inputs.perceptual_hash import perceptual_hash
 from train_pytorch_model.inputs.twins import find_identical
-from train_pytorch_model.measures.twins import Twins, describe_seen, find_twins, twins_csv
+from train_pytorch_model.measures.data_quality import TwinRow, Twins, describe_seen, find_twins
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
 FLAT = Image.new("RGB", (32, 32), (9, 9, 9))
@@ -47,7 +48,7 @@ def test_pairs_are_listed_with_contradictions_and_leaks_first(tmp_path: Path) ->
         },
     )
     twins = twins_of(training, validation)
-    table = list(csv.DictReader(io.StringIO(twins_csv(twins.rows))))
+    table = list(csv.DictReader(io.StringIO(csv_text(table_of(TwinRow, twins.rows)))))
     assert [(row["file_name"], row["other_file_name"], row["kind"]) for row in table] == [
         ("cat/other_0.png", "dog/4.png", "mirrored"),
         ("dog/2.png", "cat/2.jpg", "similar"),

@@ -53,7 +53,7 @@ class Evaluate:
         )
 
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
-        from train_pytorch_model.stories.evaluate import evaluate
+        from train_pytorch_model.stories.predict import evaluate
 
         evaluation = evaluate(inputs, self.output, world)
         if evaluation is None:

@@ -90,7 +90,7 @@ class Fit(ModelOptions):
         same = {"folder": str(self.folder), "parameters": " ".join(options_of(self.parameters))}
 
         def story(inputs: OpenedInputs, world: "World") -> None:
-            from train_pytorch_model.stories.fit import fit
+            from train_pytorch_model.stories.train import fit
 
             evaluation = fit(self.parameters, inputs, self.model, world, self.fresh, stops)
             if evaluation is not None:

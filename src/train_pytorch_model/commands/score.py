@@ -106,7 +106,7 @@ class Score:
             ) from error
 
     def _score(self, inputs: ScoringInputs, world: "World") -> None:
-        from train_pytorch_model.stories.score import ScoreOptions, score
+        from train_pytorch_model.stories.predict import ScoreOptions, score
 
         num_to_label = self.num_to_label if self.rank_by else 0
         options = ScoreOptions(self.top_k, self.embeddings, num_to_label, self.explain, self._threshold())

@@ -29,6 +29,11 @@ class Quality:
     error: float
     """Expected calibration error, from 0 to 1."""
 
+    @classmethod
+    def of(cls, outcomes: Outcomes) -> "Quality":
+        error = calibration_of(outcomes.confidences, outcomes.target_ranks == 0).error
+        return cls(float(losses_of(outcomes).mean()), error)
+
 
 @dataclass(frozen=True)
 class Temperature:
@@ -49,14 +54,13 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
     there is one only if that lowers the loss of all. Both need not gain: with few images that is chance.
     """
     if len(logits) < MIN_IMAGES:
-        return Temperature(1.0, _quality(outcomes), _quality(outcomes))
+        return Temperature(1.0, Quality.of(outcomes), Quality.of(outcomes))
     some = np.arange(0, len(logits), -(-logits.size // MAX_FITTED))
     logits, outcomes = logits[some], outcomes.select(some)
-    before = _quality(outcomes)
+    before = Quality.of(outcomes)
     targets, is_odd = outcomes.targets, np.arange(len(logits)) % 2 == 1
     fitted = [_fit(logits[half], targets[half]) for half in (~is_odd, is_odd)]
-    crossed = calibrate(outcomes, logits, np.where(is_odd, *fitted))
-    after = _quality(crossed)
+    after = Quality.of(calibrate(outcomes, logits, np.where(is_odd, *fitted)))
     if after.loss >= before.loss:
         return Temperature(1.0, before, before)
     return Temperature(_fit(logits, targets), before, after)
@@ -95,12 +99,6 @@ def describe(temperature: Temperature) -> str:
     )
 
 
-def _quality(outcomes: Outcomes) -> Quality:
-    is_hit = outcomes.target_ranks == 0
-    error = calibration_of(outcomes.confidences, is_hit).error
-    return Quality(float(losses_of(outcomes).mean()), error)
-
-
 def _fit(logits: np.ndarray, targets: np.ndarray) -> float:
     """The temperature of the lowest loss, by Newton's method within a bracket: the loss is convex in 1/T.
 
@@ -109,14 +107,11 @@ def _fit(logits: np.ndarray, targets: np.ndarray) -> float:
     Platt 1999, Probabilistic Outputs for Support Vector Machines, section 2.2: if every prediction is right,
     the plain loss has no minimum.
     """
-    scores = logits.astype(np.float64)  # (N, C)
-    scores -= scores.max(axis=1, keepdims=True)
+    scores = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)  # (N, C)
     of_target, doubt = scores[np.arange(len(scores)), targets], 1 / (len(scores) + 2)
     of_others = (scores.sum(axis=1) - of_target) / (scores.shape[1] - 1)
     wanted = ((1 - doubt) * of_target + doubt * of_others).mean()
-    low, high = LIMITS
-    held = 1 / (SPREAD**2 * len(scores))
-    inverse = 1.0
+    held, inverse, (low, high) = 1 / (SPREAD**2 * len(scores)), 1.0, LIMITS
     for _ in range(MAX_STEPS):
         probabilities = softmax(scores * inverse)
         means = (probabilities * scores).sum(axis=1)  # (N,)

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from train_pytorch_model.measures.coverage import Coverage, coverage_of
-
 TOP_K = 5
 DEVIATIONS = 1.96  # standard deviations on either side of the mean hold 95 % of a normal distribution
 NUM_BINS = 15  # as in Guo et al. 2017
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+PERCENTS = range(1, 101)
 # Probabilities are clamped to this in the loss, at 708 nats; smaller floats lose digits. A higher limit, such
 # as scikit-learn's at 36 nats, would give another loss than that of the epochs, which comes from logits.
 TINY = np.finfo(np.float64).tiny
@@ -42,7 +42,7 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class PerClass:
-    """Metrics per category; 0 where undefined, as given by the masks."""
+    """Metrics per category; 0 where undefined: without an image, or without one predicted as it."""
 
     precision: np.ndarray
     """(C,), float64: of the images predicted as this category, the fraction that belong to it."""
@@ -56,20 +56,9 @@ class PerClass:
     """(C,), int64: images predicted as this category."""
 
     @property
-    def has_precision(self) -> np.ndarray:
-        """(C,), bool: at least one image was predicted as this category."""
-        return self.predicted > 0
-
-    @property
     def has_recall(self) -> np.ndarray:
         """(C,), bool: at least one image is of this category."""
         return self.support > 0
-
-    @property
-    def has_f1(self) -> np.ndarray:
-        """(C,), bool: at least one image is of this category or was predicted as it."""
-        mask: np.ndarray = self.has_precision | self.has_recall
-        return mask
 
 
 @dataclass(frozen=True)
@@ -107,6 +96,31 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class Answered:
+    """The images that are answered if only a confidence of at least `threshold` counts as an answer."""
+
+    threshold: float
+    images: int
+    share: float
+    """Fraction of all images."""
+    accuracy: float | None
+    """Fraction of the answered images that are predicted correctly; None if there are none."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What answering only when confident gives: the share of images answered against their accuracy.
+
+    As in El-Yaniv and Wiener 2010, On the Foundations of Noise-free Selective Classification.
+    """
+
+    rows: Sequence[Answered]
+    """For several thresholds."""
+    accuracies: Sequence[float]
+    """(100,): the accuracy of the most confident 1, 2, … 100 % of the images."""
+
+
+@dataclass(frozen=True)
 class Confusion:
     """The (C, C) confusion matrix of true by predicted categories, as its K nonzero cells, row by row.
 
@@ -128,13 +142,6 @@ class Confusion:
             row = np.zeros(self.num_classes, np.int64)
             row[self.predicted[start:end]] = self.images[start:end]
             yield row
-
-    def largest_mistakes(self, limit: int) -> list[tuple[int, int, int]]:
-        """(true, predicted, images) of at most `limit` cells off the diagonal, the most images first."""
-        wrong = np.flatnonzero(self.targets != self.predicted)
-        cells = wrong[np.argsort(-self.images[wrong], kind="stable")][:limit]
-        columns = (values[cells].tolist() for values in (self.targets, self.predicted, self.images))
-        return list(zip(*columns, strict=True))
 
 
 @dataclass(frozen=True)
@@ -215,54 +222,40 @@ def join(parts: Sequence[Outcomes]) -> Outcomes:
 
 def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:
     """Compute all metrics of at least one image."""
-    assert len(outcomes) > 0
+    targets, predicted, confidences = outcomes.targets, outcomes.predicted, outcomes.confidences
     is_hit = outcomes.target_ranks == 0
     wrong = np.flatnonzero(~is_hit)
-    per_class = _per_class(outcomes, is_hit, num_classes)
+    hits, support, answers = (
+        np.bincount(indices, minlength=num_classes) for indices in (targets[is_hit], targets, predicted)
+    )
+    per_class = PerClass(
+        precision=hits / np.maximum(answers, 1),
+        recall=hits / np.maximum(support, 1),
+        f1=2 * hits / np.maximum(support + answers, 1),
+        support=support,
+        predicted=answers,
+    )
+    cells, images = np.unique(targets * num_classes + predicted, return_counts=True)
     return Evaluation(
         images=len(outcomes),
         accuracy=float(is_hit.mean()),
         top5=float((outcomes.target_ranks < TOP_K).mean()),
         loss=float(losses_of(outcomes).mean()),
         balanced_accuracy=float(per_class.recall[per_class.has_recall].mean()),
-        mean_confidence=float(outcomes.confidences.mean()),
-        macro=_averages(per_class, per_class.has_f1.astype(np.int64)),
-        weighted=_averages(per_class, per_class.support),
+        mean_confidence=float(confidences.mean()),
+        macro=_averages(per_class, (support + answers > 0).astype(np.int64)),
+        weighted=_averages(per_class, support),
         per_class=per_class,
-        confusion=_confusion(outcomes, num_classes),
-        calibration=calibration_of(outcomes.confidences, is_hit),
-        coverage=coverage_of(outcomes.confidences, is_hit),
-        mistakes=wrong[np.argsort(-outcomes.confidences[wrong], kind="stable")],
+        confusion=Confusion(num_classes, *np.divmod(cells, num_classes), images),
+        calibration=calibration_of(confidences, is_hit),
+        coverage=coverage_of(confidences, is_hit),
+        mistakes=wrong[np.argsort(-confidences[wrong], kind="stable")],
     )
-
-
-def _per_class(outcomes: Outcomes, is_hit: np.ndarray, num_classes: int) -> PerClass:
-    hits, support, predicted = (
-        np.bincount(indices, minlength=num_classes)
-        for indices in (outcomes.targets[is_hit], outcomes.targets, outcomes.predicted)
-    )
-    return PerClass(
-        precision=hits / np.maximum(predicted, 1),
-        recall=hits / np.maximum(support, 1),
-        f1=2 * hits / np.maximum(support + predicted, 1),
-        support=support,
-        predicted=predicted,
-    )
-
-
-def _confusion(outcomes: Outcomes, num_classes: int) -> Confusion:
-    cells, images = np.unique(outcomes.targets * num_classes + outcomes.predicted, return_counts=True)
-    targets, predicted = np.divmod(cells, num_classes)
-    return Confusion(num_classes, targets, predicted, images)
 
 
 def _averages(per_class: PerClass, weights: np.ndarray) -> Averages:
-    total = weights.sum()
-    return Averages(
-        precision=float(per_class.precision @ weights / total),
-        recall=float(per_class.recall @ weights / total),
-        f1=float(per_class.f1 @ weights / total),
-    )
+    columns = (per_class.precision, per_class.recall, per_class.f1)
+    return Averages(*(float(values @ weights / weights.sum()) for values in columns))
 
 
 def losses_of(outcomes: Outcomes) -> np.ndarray:
@@ -286,3 +279,16 @@ def calibration_of(confidences: np.ndarray, is_hit: np.ndarray) -> Calibration:
         for lower, upper, count, *means in zip(*(column.tolist() for column in columns), strict=True)
     ]
     return Calibration(bins, error)
+
+
+def coverage_of(confidences: np.ndarray, is_hit: np.ndarray) -> Coverage:
+    """The coverage of at least one image, from confidences (N,) and whether each is right, (N,), bool."""
+    order = np.argsort(-confidences, kind="stable")
+    hits = np.cumsum(is_hit[order])  # (N,), among the most confident 1, 2, … N
+    rows = []
+    for threshold in THRESHOLDS:
+        images = int((confidences >= threshold).sum())
+        accuracy = int(hits[images - 1]) / images if images else None
+        rows.append(Answered(threshold, images, images / len(hits), accuracy))
+    counts = [max(1, round(len(hits) * percent / 100)) for percent in PERCENTS]
+    return Coverage(rows, [int(hits[count - 1]) / count for count in counts])

@@ -42,25 +42,20 @@ counts as 0, as in scikit-learn.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.writing import csv_text, table_of, write_csv, write_json
-from train_pytorch_model.measures.coverage import Answered
-from train_pytorch_model.measures.evaluation import Averages, CalibrationBin, Evaluation, Outcomes, PerClass
-from train_pytorch_model.measures.twins import Familiar
+from train_pytorch_model.formats.writing import table_of, write_csv, write_json
+from train_pytorch_model.measures.data_quality import Familiar
+from train_pytorch_model.measures.evaluation import Answered, CalibrationBin, Evaluation, Outcomes, PerClass
 from train_pytorch_model.measures.verdict import baseline_of
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
-METRICS = "metrics.json"
-PER_CLASS = "per_class.csv"
 CONFUSION_MATRIX = "confusion_matrix.csv"
-CALIBRATION = "calibration.csv"
-COVERAGE = "coverage.csv"
 MISTAKES = "mistakes.csv"
 PAGE = "evaluation.html"
 MAX_PAIRS = 100
@@ -126,8 +121,8 @@ def write_numbers(
         "top5_accuracy": evaluation.top5,
         "balanced_accuracy": evaluation.balanced_accuracy,
         "loss": evaluation.loss,
-        **_prefixed("macro", evaluation.macro),
-        **_prefixed("weighted", evaluation.weighted),
+        **{f"macro_{name}": value for name, value in asdict(evaluation.macro).items()},
+        **{f"weighted_{name}": value for name, value in asdict(evaluation.weighted).items()},
         "mean_confidence": evaluation.mean_confidence,
         "expected_calibration_error": evaluation.calibration.error,
         "absent_categories": [row.category for row in per_class if row.support == 0],
@@ -136,34 +131,39 @@ def write_numbers(
         "coverage": [asdict(row) for row in evaluation.coverage.rows],
         "most_confused": [asdict(row) for row in confused_rows(evaluation, categories, MAX_PAIRS)],
     }
-    write_json(root / METRICS, metrics)
+    write_json(root / "metrics.json", metrics)
     tables = {
-        PER_CLASS: table_of(CategoryRow, per_class),
-        CALIBRATION: table_of(CalibrationBin, bins),
-        COVERAGE: table_of(Answered, evaluation.coverage.rows),
+        "per_class.csv": table_of(CategoryRow, per_class),
+        "calibration.csv": table_of(CalibrationBin, bins),
+        "coverage.csv": table_of(Answered, evaluation.coverage.rows),
         MISTAKES: table_of(Prediction, mistakes),
-        CONFUSION_MATRIX: _confusion_matrix(evaluation, categories),
+        CONFUSION_MATRIX: confusion_matrix(evaluation, categories),
     }
     for name, rows in tables.items():
         write_csv(root / name, rows)
 
 
-def confusion_matrix_csv(evaluation: Evaluation, categories: Sequence[str]) -> str:
-    """The content of confusion_matrix.csv; undecodable bytes in names are escaped."""
-    return csv_text(_confusion_matrix(evaluation, categories))
+def confusion_matrix(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[Iterable[object]]:
+    """The rows of confusion_matrix.csv, one by one: it may be too large for the memory."""
+    yield ["category", *categories]
+    for name, row in zip(categories, evaluation.confusion.rows(), strict=True):
+        yield [name, *row.tolist()]
 
 
 def category_rows(per_class: PerClass, categories: Sequence[str]) -> list[CategoryRow]:
     """The rows of per_class.csv, by class index."""
-    columns = (
-        categories,
-        _defined(per_class.precision, per_class.has_precision),
-        _defined(per_class.recall, per_class.has_recall),
-        _defined(per_class.f1, per_class.has_f1),
-        per_class.support.tolist(),
-        per_class.predicted.tolist(),
-    )
-    return [CategoryRow(*row) for row in zip(*columns, strict=True)]
+    columns = (getattr(per_class, field.name).tolist() for field in fields(PerClass))
+    return [
+        CategoryRow(
+            category=name,
+            precision=precision if predicted else None,
+            recall=recall if support else None,
+            f1=f1 if support or predicted else None,
+            support=support,
+            predicted=predicted,
+        )
+        for name, precision, recall, f1, support, predicted in zip(categories, *columns, strict=True)
+    ]
 
 
 def worst_first(evaluation: Evaluation, categories: Sequence[str]) -> list[CategoryRow]:
@@ -177,14 +177,15 @@ def worst_first(evaluation: Evaluation, categories: Sequence[str]) -> list[Categ
 
 def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int) -> list[ConfusedRow]:
     """The `limit` largest confusions, by decreasing number of images."""
+    confusion, support = evaluation.confusion, evaluation.per_class.support
+    wrong = np.flatnonzero(confusion.targets != confusion.predicted)
+    cells = wrong[np.argsort(-confusion.images[wrong], kind="stable")][:limit]
+    columns = (
+        values[cells].tolist() for values in (confusion.targets, confusion.predicted, confusion.images)
+    )
     return [
-        ConfusedRow(
-            category=categories[target],
-            predicted=categories[predicted],
-            images=images,
-            share=images / int(evaluation.per_class.support[target]),
-        )
-        for target, predicted, images in evaluation.confusion.largest_mistakes(limit)
+        ConfusedRow(categories[target], categories[predicted], images, images / int(support[target]))
+        for target, predicted, images in zip(*columns, strict=True)
     ]
 
 
@@ -204,18 +205,3 @@ def prediction_rows(
         )
         for row, index, original in zip(rows, indices[rows].tolist(), originals, strict=True)
     ]
-
-
-def _defined(values: np.ndarray, mask: np.ndarray) -> list[float | None]:
-    return [value if known else None for value, known in zip(values.tolist(), mask, strict=True)]
-
-
-def _prefixed(prefix: str, averages: Averages) -> dict[str, float]:
-    return {f"{prefix}_{name}": value for name, value in asdict(averages).items()}
-
-
-def _confusion_matrix(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[Iterable[object]]:
-    """The dense matrix, row by row: it may be too large for the memory."""
-    yield ["category", *categories]
-    for name, row in zip(categories, evaluation.confusion.rows(), strict=True):
-        yield [name, *row.tolist()]

@@ -36,19 +36,15 @@ class TimeBudget:
         return self.computing_s + self.waiting_s + self.validation_s + self.rest_s
 
     @property
-    def waiting_fraction(self) -> float:
-        """The waiting time as a fraction of that of the training batches, from 0 to 1."""
-        return self.waiting_s / max(self.computing_s + self.waiting_s, 1e-9)
-
-    @property
     def verdict(self) -> str:
         """What limited the speed, as a sentence."""
-        percentage = f"{self.waiting_fraction:.0%}"
-        if self.waiting_fraction < LIMITING_FRACTION:
-            return f"Training was compute-bound: {percentage} of its time was spent waiting for images."
+        waiting = self.waiting_s / max(self.computing_s + self.waiting_s, 1e-9)
+        spent = f"{waiting:.0%} of its time was spent waiting for images."
+        if waiting < LIMITING_FRACTION:
+            return f"Training was compute-bound: {spent}"
         return (
-            f"Training was input-bound: {percentage} of its time was spent waiting for images. More CPU cores"
-            " help; so do smaller image files, such as the verb transform writes."
+            f"Training was input-bound: {spent} More CPU cores help; so do smaller image files, such as the"
+            " verb transform writes."
         )
 
 

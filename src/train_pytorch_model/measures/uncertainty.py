@@ -11,7 +11,6 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import write_csv
 
 TO_LABEL = "to_label.csv"
-COLUMNS = ("file_name", "original", "margin", "Top 1", "Top 1 Probability", "Top 2", "Top 2 Probability")
 
 
 @dataclass(frozen=True)
@@ -43,15 +42,13 @@ class MostUncertain:
         """Add images by their indices (B,): their (B, at least two categories), and (B, F), float32."""
         tops = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
         best = np.take_along_axis(probabilities, tops, axis=1).tolist()
-        for row, (index, top, (first, second)) in enumerate(
-            zip(indices.tolist(), tops.tolist(), best, strict=True)
-        ):
-            rank = (second - first, -index)
+        for row, index in enumerate(indices.tolist()):
+            rank = (best[row][1] - best[row][0], -index)
             if len(self._heap) == self._size:
                 if rank < self._heap[0][:2]:
                     continue
                 heapq.heappop(self._heap)
-            candidate = Candidate(index, tuple(top), (first, second), features[row].copy())
+            candidate = Candidate(index, tuple(tops[row].tolist()), tuple(best[row]), features[row].copy())
             heapq.heappush(self._heap, (*rank, candidate))
 
     def by_margin(self) -> list[Candidate]:
@@ -83,9 +80,9 @@ def write_to_label(
 ) -> None:
     """Write `to_label.csv`: the images to label, in that order."""
     originals = images.original_names(np.array([each.index for each in ranked], dtype=np.int64))
-    rows: list[Sequence[str]] = [COLUMNS]
-    for candidate, original in zip(ranked, originals, strict=True):
-        tops = zip(candidate.top, candidate.probabilities, strict=True)
+    rows = [["file_name", "original", "margin", "Top 1", "Top 1 Probability", "Top 2", "Top 2 Probability"]]
+    for each, original in zip(ranked, originals, strict=True):
+        tops = zip(each.top, each.probabilities, strict=True)
         cells = [cell for index, value in tops for cell in (categories[index], f"{value:.6f}")]
-        rows.append([images.file_names[candidate.index], original, f"{candidate.margin:.6f}", *cells])
+        rows.append([images.file_names[each.index], original, f"{each.margin:.6f}", *cells])
     write_csv(root / TO_LABEL, rows)

@@ -31,14 +31,30 @@ def describe_baseline(evaluation: Evaluation, categories: Sequence[str]) -> str:
 
 def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
     """What the evaluation means, most important first: sentences that may hold category names in quotes."""
-    present = np.flatnonzero(evaluation.per_class.has_recall)
+    per_class = evaluation.per_class
+    present = np.flatnonzero(per_class.has_recall)
     if len(present) == 1:
         return (
             f"All images are of one category, {_quote(categories[present[0]])}: they do not show whether the"
             " model tells it from the others."
         )
-    sentences = [_compare(evaluation, categories)]
-    never = present[evaluation.per_class.predicted[present] == 0]
+    baseline, guess = baseline_of(evaluation), describe_baseline(evaluation, categories)
+    accuracy = f"{evaluation.accuracy:.1%}, {evaluation.correct:,} of {evaluation.images:,}"
+    if not is_better_than_guessing(evaluation):
+        is_or_may_be = "is" if evaluation.accuracy <= baseline else "may be"
+        sentences = [
+            f"The model {is_or_may_be} no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
+        ]
+    else:
+        start = f"Good: {accuracy}"
+        if min(evaluation.accuracy, evaluation.balanced_accuracy) < GOOD:
+            start = f"Better than guessing: {accuracy}, against {baseline:.1%}"
+        index = present[per_class.recall[present].argmin()]  # the weakest category
+        recall, support = float(per_class.recall[index]), int(per_class.support[index])
+        right = f"{round(recall * support):,} of {support:,}"
+        weakest = "" if recall == 1 else f"; weakest: {_quote(categories[index])}, {right}"
+        sentences = [f"{start}{weakest}."]
+    never = present[per_class.predicted[present] == 0]
     if len(never):
         named = ", ".join(_quote(categories[index]) for index in never[:MAX_NAMED])
         rest = f" and {len(never) - MAX_NAMED:,} more" if len(never) > MAX_NAMED else ""
@@ -55,29 +71,6 @@ def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
             f" {high:.0%}."
         )
     return " ".join(sentences)
-
-
-def _compare(evaluation: Evaluation, categories: Sequence[str]) -> str:
-    """The accuracy against guessing, and the weakest category if there is one."""
-    baseline, guess = baseline_of(evaluation), describe_baseline(evaluation, categories)
-    accuracy = f"{evaluation.accuracy:.1%}, {evaluation.correct:,} of {evaluation.images:,}"
-    if evaluation.accuracy <= baseline:
-        return f"The model is no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
-    if not is_better_than_guessing(evaluation):
-        return f"The model may be no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
-    is_good = min(evaluation.accuracy, evaluation.balanced_accuracy) >= GOOD
-    start = f"Good: {accuracy}" if is_good else f"Better than guessing: {accuracy}, against {baseline:.1%}"
-    return f"{start}{_weakest(evaluation, categories)}."
-
-
-def _weakest(evaluation: Evaluation, categories: Sequence[str]) -> str:
-    """The category with the lowest recall, and the number of its images that are right; empty if all are."""
-    per_class = evaluation.per_class
-    index = int(np.where(per_class.has_recall, per_class.recall, 2).argmin())
-    recall, images = float(per_class.recall[index]), int(per_class.support[index])
-    if recall == 1:
-        return ""
-    return f"; weakest: {_quote(categories[index])}, {round(recall * images):,} of {images:,}"
 
 
 def _quote(name: str) -> str:

@@ -9,8 +9,13 @@ from PIL import Image
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.measures.coverage import PERCENTS
-from train_pytorch_model.measures.evaluation import Confusion, Evaluation, Outcomes, accuracy_in_images
+from train_pytorch_model.measures.evaluation import (
+    PERCENTS,
+    Confusion,
+    Evaluation,
+    Outcomes,
+    accuracy_in_images,
+)
 from train_pytorch_model.measures.evaluation_directory import confused_rows, worst_first
 from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
 from train_pytorch_model.pages.chart import line_chart

@@ -1,8 +1,9 @@
-"""Predict every image of a directory, batch by batch; shared by scoring and evaluation."""
+"""Predict every image of a directory, batch by batch, to write what is predicted or how good that is."""
 
+import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -10,31 +11,41 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import torch
 
 from train_pytorch_model.data.cache import NO_CACHES, CachePlan, Caches, open_caches
-from train_pytorch_model.data.loader import (
-    Batch,
-    Loader,
-    Pass,
-    num_readers,
-    read_for_inference,
-    start_readers,
-)
+from train_pytorch_model.data.loader import Loader, Pass, num_readers, read_for_inference, start_readers
 from train_pytorch_model.data.plan import plan_validation
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.formats import data_frame_directory as tables
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.listing import UNLABELLED, comparable
+from train_pytorch_model.formats.outputs import writing_directory
+from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
+from train_pytorch_model.image_classifier.unknown import UNKNOWN_LABEL
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, write_bad_images
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
+from train_pytorch_model.inputs.twins import read_image_hashes
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.memory import release_freed_memory
+from train_pytorch_model.measures import evaluation, evaluation_directory
+from train_pytorch_model.measures.data_quality import compare_with_training
 from train_pytorch_model.measures.time_budget import duration
+from train_pytorch_model.measures.uncertainty import MostUncertain, write_to_label
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.pages.evaluation_page import files_of_cells, render
+from train_pytorch_model.pages.page import EXPLAINED, galleries_of, render_explained
+from train_pytorch_model.stories.pictures import explain
+from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
+from train_pytorch_model.words.wording import counted, parameter
 
 LOG_EVERY_S = 30.0  # a line in the log of a job
 RELEASE_EVERY = 64  # batches: 1 % of the time at 2,000 images/s, less where images are larger
+
+UNKNOWN = -1  # the target of an image without a category that the model knows
+NUM_SHOWN = 10
 
 T = TypeVar("T")
 
@@ -66,9 +77,10 @@ def predict_and_write(
 ) -> T | None:
     """Predict all images on all processes, and `write` what the main one gets; the others return None.
 
-    `title` says what for, such as `Scoring`; `hashed` computes perceptual hashes, too.
+    `title` says what for, such as `Scoring`; `hashed` computes perceptual hashes, too. Raises
+    `InvalidModelDirectoryError` if weights do not fit, or probabilities are not finite.
     """
-    predictions = predict(inputs, title, world, hashed)
+    predictions = _predict(inputs, title, world, hashed)
     if world.is_main:
         for warning in inputs.warnings:
             logger.warning(warning)
@@ -78,12 +90,8 @@ def predict_and_write(
     return None
 
 
-def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool = False) -> Iterator[Predicted]:
-    """Predict all images.
-
-    The main process gets the batches of all processes, in image order. The others must iterate as well, and
-    get none. Raises `InvalidModelDirectoryError` if weights do not fit, or probabilities are not finite.
-    """
+def _predict(inputs: ScoringInputs, title: str, world: World, hashed: bool) -> Iterator[Predicted]:
+    """Yield the batches of all processes, in image order; on others than the main one, none."""
     images, spec = inputs.images, inputs.spec
     classifier = ImageClassifier(spec, build_model(inputs.model, spec.categories), world.device)
     size = f"{spec.framing.height} x {spec.framing.width} px ({inputs.size_reason})"
@@ -110,7 +118,13 @@ def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool = Fals
             if number % RELEASE_EVERY == 0:
                 release_freed_memory()
             for predicted in world.gather_on_main(list(islice(local, 1))):
-                _check_finite(predicted, inputs)
+                finite = np.isfinite(predicted.probabilities).all(axis=1)
+                if not finite.all():
+                    name = images.file_names[int(predicted.indices[finite.argmin()])]
+                    raise inputs.model.error(
+                        f"its weights give probabilities that are not finite, for example for {name!r}.",
+                        "Train it again.",
+                    )
                 yield predicted
                 count = len(predicted.indices) + len(predicted.rejected)
                 bar.advance(count)
@@ -128,29 +142,15 @@ def _predict_local_images(
     plan = plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
     read = read_for_inference(images, framing, caches.training)
     for batch in loader.batches(Pass("prediction", plan, read, images.class_indices, framing)):
+        features, energies = np.empty((0, 0)), np.empty(0)
+        probabilities = np.empty((0, len(classifier.spec.categories)))
+        if len(batch.indices):
+            pixels = batch.images.permute(0, 2, 3, 1)
+            features, probabilities, energies = classifier.predict_with_features(pixels)
         hashes = np.zeros((len(batch.indices), NUM_BYTES), np.uint8)
         if len(caches.hashes):
             hashes = caches.hashes[images.rows[batch.indices]]
-        yield _predict(batch, classifier, hashes)
-
-
-def _predict(batch: Batch, classifier: ImageClassifier, hashes: np.ndarray) -> Predicted:
-    features, energies = np.empty((0, 0)), np.empty(0)
-    probabilities = np.empty((0, len(classifier.spec.categories)))
-    if len(batch.indices):
-        pixels = batch.images.permute(0, 2, 3, 1)
-        features, probabilities, energies = classifier.predict_with_features(pixels)
-    return Predicted(batch.indices, probabilities, features, energies, batch.rejected, hashes)
-
-
-def _check_finite(predicted: Predicted, inputs: ScoringInputs) -> None:
-    finite = np.isfinite(predicted.probabilities).all(axis=1)
-    if not finite.all():
-        first = inputs.images.file_names[int(predicted.indices[finite.argmin()])]
-        raise inputs.model.error(
-            f"its weights give probabilities that are not finite, for example for {first!r}.",
-            "Train it again.",
-        )
+        yield Predicted(batch.indices, probabilities, features, energies, batch.rejected, hashes)
 
 
 def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path) -> int:
@@ -165,3 +165,178 @@ def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Pat
         logger.warning(left_out(bad_images))
         write_bad_images(root / BAD_IMAGES, bad_images)
     return len(bad_images)
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """What is written about the images."""
+
+    top_k: int | None = None
+    """The most probable categories of each image in the CSV; None for all."""
+    embeddings: str | None = None
+    """dtype of the features before the last layer; None for no file of them."""
+    num_to_label: int = 0
+    """The images to propose for labelling, at most; 0 for no file of them."""
+    num_to_explain: int = 0
+    """The least certain images to show with what spoke for their categories, at most; 0 for no page."""
+    threshold: float = math.inf
+    """The energy above which an image is labelled `unknown`."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What came out of scoring."""
+
+    images: int
+    labelled: int
+    """Images with a category that the model knows."""
+    correct: int
+    unknown: dict[str, int]
+    """A category that the model does not know → the number of its images."""
+    strange: int
+    """Images that are answered with `unknown`."""
+    first: list[tuple[str, str, float]]
+    """(file, predicted category, its probability) of at most `NUM_SHOWN` images."""
+
+
+def score(inputs: ScoringInputs, output: Path, options: ScoreOptions, world: World) -> Scored | None:
+    """Write the scored dataset of all readable images. Called on all processes; the main one writes.
+
+    Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` for rows that form
+    no table, `ParameterError` if no image is left to label, `OutputDirectoryError`.
+    """
+    index_of = {comparable(name): index for index, name in enumerate(inputs.spec.categories)}
+    known = [index_of.get(comparable(name), UNKNOWN) for name in inputs.images.categories]
+    # (N,): the index of each image's category in the model; those without a category have the index -1.
+    targets = np.array([*known, UNKNOWN])[inputs.images.class_indices]
+    if options.num_to_label and (targets != UNKNOWN).all():
+        raise ParameterError(
+            f"{parameter('rank_by')} proposes images to label, but every image of {inputs.images.root} has a"
+            " category that the model knows. Give images without one."
+        )
+    write = functools.partial(_write_scores, inputs, targets, output, options, world.device)
+    return predict_and_write(inputs, "Scoring", world, write)
+
+
+def _write_scores(
+    inputs: ScoringInputs,
+    targets: np.ndarray,
+    output: Path,
+    options: ScoreOptions,
+    device: torch.device,
+    predictions: Iterable[Predicted],
+) -> Scored:
+    images, categories = inputs.images, inputs.spec.categories
+    rows = enumerate(images.read_rows_with_originals())
+    has_originals = any(original for original, _ in islice(images.read_rows_with_originals(), 1))
+    rejected: dict[int, str] = {}
+    correct = labelled = strange = 0
+    first: list[tuple[str, str, float]] = []
+    uncertain, to_explain = MostUncertain(options.num_to_label), MostUncertain(options.num_to_explain)
+    with (
+        writing_directory(output, tables.META_CONTENT, "scored_dataset") as root,
+        tables.writing_scores(root, images.columns, categories, options.top_k, has_originals) as writer,
+        tables.RowGroups(root / tables.EMBEDDINGS, tables.EMBEDDINGS_GROUP_BYTES) as embeddings,
+    ):
+        for batch in predictions:
+            rejected |= batch.rejected
+            if len(batch.indices) == 0:
+                continue
+            names = [images.file_names[index] for index in batch.indices]
+            read_rows = [next(row for number, row in rows if number == index) for index in batch.indices]
+            originals, values = zip(*read_rows, strict=True)
+            is_unknown = batch.energies > options.threshold
+            try:
+                writer.write(names, values, batch.probabilities, originals, is_unknown)
+            except MalformedFileError as error:
+                raise InvalidDatasetError(images.title, str(error)) from error
+            if options.embeddings:
+                tables.write_embeddings(embeddings, names, batch.features, options.embeddings)
+            if options.num_to_label:
+                is_open = targets[batch.indices] == UNKNOWN
+                uncertain.add(batch.indices[is_open], batch.probabilities[is_open], batch.features[is_open])
+            if options.num_to_explain:
+                to_explain.add(batch.indices, batch.probabilities, batch.features)
+
+            predicted = batch.probabilities.argmax(axis=1)
+            strange += int(is_unknown.sum())
+            labelled += int((targets[batch.indices] != UNKNOWN).sum())
+            correct += int((targets[batch.indices] == predicted).sum())
+            answers = zip(names, predicted, batch.probabilities.max(axis=1), is_unknown, strict=True)
+            first += [
+                (name, UNKNOWN_LABEL if is_strange else categories[index], float(probability))
+                for name, index, probability, is_strange in islice(answers, NUM_SHOWN - len(first))
+            ]
+        # Images rejected now are added to those rejected before; if all are, nothing is left.
+        report_bad_images(inputs, rejected, root)
+        if options.num_to_label:
+            write_to_label(root, list(uncertain.ranked()), images, categories)
+        if options.num_to_explain:
+            shown = to_explain.by_margin()
+            network = build_model(inputs.model, categories).to(device)
+            heats = explain(network, inputs.spec, images, np.array([each.index for each in shown], np.int64))
+            page = render_explained(inputs.spec, images, shown, heats)
+            (root / EXPLAINED).write_text(page, encoding="utf-8")
+    is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
+    is_foreign[list(rejected)] = False
+    counts = np.bincount(images.class_indices[is_foreign])
+    unknown = {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}
+    return Scored(len(images) - len(rejected), labelled, correct, unknown, strange, first)
+
+
+def evaluate(inputs: ScoringInputs, output: Path, world: World) -> evaluation.Evaluation | None:
+    """Write the evaluation of all readable images, which have the categories of the model.
+
+    Called on all processes; the main one writes.
+
+    Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` if too many images
+    turn out to be unreadable, `OutputDirectoryError`.
+    """
+    return predict_and_write(
+        inputs,
+        "Evaluating",
+        world,
+        functools.partial(_write_evaluation, inputs, output, world.device),
+        hashed=True,
+    )
+
+
+def _write_evaluation(
+    inputs: ScoringInputs, output: Path, device: torch.device, predictions: Iterable[Predicted]
+) -> evaluation.Evaluation:
+    spec, images = inputs.spec, inputs.images
+    parts: list[evaluation.Outcomes] = []
+    found: list[np.ndarray] = []
+    hashes: list[np.ndarray] = []
+    rejected: dict[int, str] = {}
+    with writing_directory(output, evaluation_directory.META_CONTENT, "output") as root:
+        for batch in predictions:
+            parts.append(evaluation.outcomes_of(images.class_indices[batch.indices], batch.probabilities))
+            found.append(batch.indices)
+            hashes.append(batch.hashes)
+            rejected |= batch.rejected
+        outcomes, indices = evaluation.join(parts), np.concatenate(found)
+        left_out = report_bad_images(inputs, rejected, root)
+        evaluated = evaluation.evaluate(outcomes, len(spec.categories))
+
+        known, is_hit = read_image_hashes(inputs.model.root), outcomes.target_ranks == 0
+        familiar = compare_with_training(known, np.concatenate(hashes), is_hit)
+        seen = familiar.describe(evaluated.images) if familiar and familiar.images else ""
+        if seen:
+            logger.warning(seen)
+        mistakes = evaluation_directory.prediction_rows(outcomes, evaluated.mistakes, images, indices)
+        evaluation_directory.write_numbers(root, evaluated, spec.categories, mistakes, left_out, familiar)
+        network = build_model(inputs.model, spec.categories).to(device)
+        galleries = galleries_of(
+            evaluated,
+            outcomes,
+            images,
+            indices,
+            spec.framing.colours,
+            functools.partial(explain, network, spec, images),
+            f"; all are in {evaluation_directory.MISTAKES}",
+        )
+        files = files_of_cells(outcomes, images, indices)
+        page = render(evaluated, spec, images.root.resolve().name, galleries, files, left_out, seen)
+        (root / evaluation_directory.PAGE).write_text(page, encoding="utf-8")
+    return evaluated

@@ -1,43 +1,183 @@
-"""The report that is written after a run."""
+"""What the validation of the best epoch says about the model that will be published, and the report on it."""
 
 import platform
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from train_pytorch_model import __version__
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.run_folder import REPORT
+from train_pytorch_model.formats.writing import csv_text, table_of
+from train_pytorch_model.image_classifier.unknown import energies_of
 from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.bad_images import readable_images
+from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
+from train_pytorch_model.loop.batches import Batches
 from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.epoch import validate_best
 from train_pytorch_model.loop.plan import Plan, describe, params_of
-from train_pytorch_model.loop.state import State
-from train_pytorch_model.machine.console import logger
-from train_pytorch_model.measures import calibration
-from train_pytorch_model.measures.evaluation_directory import (
-    CONFUSION_MATRIX,
-    confusion_matrix_csv,
-)
-from train_pytorch_model.measures.suspects import SUSPECTS, suspects_csv
-from train_pytorch_model.measures.twins import TWINS, describe_seen, twins_csv
+from train_pytorch_model.loop.saving import Saver
+from train_pytorch_model.loop.state import ImageResults, State
+from train_pytorch_model.machine.console import logger, paragraph, progress_bar
+from train_pytorch_model.measures import calibration, data_quality, evaluation
+from train_pytorch_model.measures.data_quality import SUSPECTS, TWINS, Suspect, TwinRow, Twins
+from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
+from train_pytorch_model.measures.evaluation_directory import CONFUSION_MATRIX, confusion_matrix
+from train_pytorch_model.measures.verdict import is_better_than_guessing
 from train_pytorch_model.pages.evaluation_page import files_of_cells
 from train_pytorch_model.pages.page import galleries_of, suspects_gallery, twins_gallery
 from train_pytorch_model.pages.report_page import DataSet, Report, render_report
-from train_pytorch_model.stories.examine import Examined
-from train_pytorch_model.stories.explain import explain
-from train_pytorch_model.stories.training_batch import training_gallery
+from train_pytorch_model.stories.pictures import explain, training_gallery
 from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
-from train_pytorch_model.tracking.tracker import Attachment
 from train_pytorch_model.words.wording import counted, reason_of
 
+WORTH_A_WARNING = 0.01  # of the validation images
 MAX_MATRIX = 1000  # categories; a larger matrix, nearly all zeros, makes a file above 2 MB
-PACKAGES = ("torch", "torchvision", "numpy", "pillow")
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What is known about the model to be published, on the main process."""
+
+    outcomes: Outcomes
+    """Of all validation images, in their order, by the model as it is published."""
+    evaluation: Evaluation
+    """Of these outcomes."""
+    indices: np.ndarray
+    """(N,), int64: the indices of these images in the given validation dataset."""
+    rejected: dict[int, str]
+    """Images that could not be read this time: index → reason."""
+    temperature: calibration.Temperature
+    twins: Twins
+    accuracy_without_twins: float | None
+    """On the validation images that do not look like a training image; None without any."""
+    training_hashes: np.ndarray
+    """(N, 16), uint8: perceptual hashes of the given training images; zeros for those without."""
+    energies: np.ndarray
+    """(N,), float64: how unlike the training images the validation images are; (0,) without logits."""
+    suspects: Sequence[Suspect]
+    """Images whose category is probably wrong, the most suspicious first."""
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The CSV files of suspects and of twins, if there are any: name → content."""
+        found = {SUSPECTS: (Suspect, self.suspects), TWINS: (TwinRow, self.twins.rows)}
+        return {name: csv_text(table_of(kind, rows)) for name, (kind, rows) in found.items() if rows}
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What is logged of the published model."""
+        seen = int(self.twins.is_seen.sum())
+        without = self.accuracy_without_twins
+        return {
+            "Validation images like training images": seen,
+            **({"Top 1 accuracy without them": without} if seen and without is not None else {}),
+            "Suspect categories": len(self.suspects),
+            "Temperature": self.temperature.value,
+            "Loss before calibration": self.temperature.before.loss,
+            "Loss after calibration": self.temperature.after.loss,
+            "Calibration error before": self.temperature.before.error,
+            "Calibration error after": self.temperature.after.error,
+        }
+
+
+def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Examined | None:
+    """Examine the best epoch by its validation. Collective; only the main process returns the result.
+
+    It is None, with a warning, if an interrupted run cannot validate that epoch again, and without one if no
+    epoch is the best.
+    """
+    if state.best.epoch == 0:
+        return None
+    world, inputs, cache = engine.world, engine.plan.inputs, engine.plan.cache
+    margins = state.margins.reduce(world)
+    answers = world.gather_on_main([_best_results(engine, state, batches, saver)])
+    hashes_of_all = world.gather_on_main([state.hashes])
+    if not world.is_main:
+        return None
+    if reason := next((answer for answer in answers if isinstance(answer, str)), None):
+        logger.warning(
+            f"The best epoch cannot be validated again: {reason}. The model has no report, and its"
+            " probabilities are not calibrated."
+        )
+        return None
+    results = [answer for answer in answers if isinstance(answer, ImageResults)]
+
+    indices = np.concatenate([each.indices for each in results])
+    # The same order as in `evaluate`, for any number of processes: it breaks ties.
+    order = np.argsort(indices)
+    indices = indices[order]
+    outcomes = evaluation.join([each.outcomes for each in results]).select(order)
+    logits = np.concatenate([each.logits for each in results])
+    logits = logits[order] if len(logits) else logits
+    temperature = calibration.fit_temperature(logits, outcomes)
+    paragraph(calibration.describe(temperature))
+    if temperature.value != 1:
+        outcomes = calibration.calibrate(outcomes, logits, temperature.value)
+    scaled = logits / temperature.value
+    evaluated = evaluation.evaluate(outcomes, len(inputs.categories))
+    is_better = is_better_than_guessing(evaluated)
+
+    rows = np.concatenate([inputs.training.rows, cache.num_training + inputs.validation.rows])
+    known = [hashes for hashes in hashes_of_all if len(hashes)]
+    hashes = np.maximum.reduce(known)[rows] if known else np.zeros((len(rows), NUM_BYTES), np.uint8)
+    twins = data_quality.find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
+    without = twins.accuracy_without(indices, outcomes.target_ranks == 0)
+    if text := data_quality.describe_seen(twins, evaluated.accuracy, without):
+        # A few of many change nothing, and in tiny images may be chance.
+        (logger.warning if twins.is_seen.mean() >= WORTH_A_WARNING else paragraph)(text)
+    return Examined(
+        outcomes=outcomes,
+        evaluation=evaluated,
+        indices=indices,
+        rejected={index: reason for each in results for index, reason in each.rejected.items()},
+        temperature=temperature,
+        twins=twins,
+        accuracy_without_twins=without,
+        training_hashes=hashes[: len(inputs.training)],
+        energies=energies_of(scaled) if len(scaled) else np.empty(0),
+        suspects=_suspects(inputs, margins, indices, outcomes, scaled) if is_better else [],
+    )
+
+
+def _suspects(
+    inputs: TrainingInputs,
+    margins: tuple[np.ndarray, np.ndarray],
+    indices: np.ndarray,
+    outcomes: Outcomes,
+    logits: np.ndarray,
+) -> list[Suspect]:
+    parts = [(inputs.training, data_quality.suspects_by_margin(*margins))]
+    if len(logits):
+        found = data_quality.suspects_by_prediction(outcomes.targets, calibration.softmax(logits))
+        parts.append((inputs.validation, replace(found, indices=indices[found.indices])))
+    suspects = data_quality.suspect_rows(parts)
+    if suspects:
+        paragraph(f"{counted(len(suspects), 'image', 'images')} may have a wrong category: see {SUSPECTS}.")
+    return suspects
+
+
+def _best_results(engine: Engine, state: State, batches: Batches, saver: Saver) -> ImageResults | str:
+    """This process's predictions, or why there are none: the other processes wait for an answer."""
+    try:
+        if state.best.epoch not in state.results:
+            left = batches.validation(state, is_last=True)
+            with progress_bar(len(left), "Report") as bar:
+                for _ in validate_best(engine, state, left):
+                    saver.after_validation_batch()
+                    bar.advance()
+        return state.results[state.best.epoch]
+    except Exception as error:
+        return reason_of(error)
 
 
 def stopped_early(plan: Plan, state: State) -> str:
@@ -57,96 +197,88 @@ def stopped_early(plan: Plan, state: State) -> str:
     )
 
 
-def report_on(engine: Engine, state: State, output: Path, examined: Examined) -> list[Attachment]:
-    """Make the report and the confusion matrix of a finished run; empty if there is no report.
+def report_on(engine: Engine, state: State, output: Path, examined: Examined) -> dict[str, str]:
+    """Make the report and the tables of a finished run: file name → content; empty if there is no report.
 
     They show the best epoch's validation; the engine's network gets the weights of that epoch. Every failure
     is just a warning, because the model is trained.
     """
+    categories = engine.plan.inputs.categories
     try:
-        return _attachments(engine, state, output, examined)
+        files = {REPORT: render_report(_report(engine, state, output, examined))}
+        if len(categories) <= MAX_MATRIX:
+            files[CONFUSION_MATRIX] = csv_text(confusion_matrix(examined.evaluation, categories))
+        return files | examined.tables
     except Exception as error:  # the model works without the page
         logger.warning(f"{REPORT} could not be created: {reason_of(error)}. The model is not affected.")
-        return []
+        return {}
 
 
-def _attachments(engine: Engine, state: State, output: Path, examined: Examined) -> list[Attachment]:
-    plan, progress = engine.plan, state.progress
-    inputs = plan.inputs
-    training, validation = state.images["training"], state.images["validation"]
-    _, lost = readable_images(validation, examined.rejected)
-    evaluated, outcomes, indices = examined.evaluation, examined.outcomes, examined.indices
-    engine.network.load_state_dict(state.best.weights)
-    data_sets, colours = (inputs.training, inputs.validation), inputs.framing.colours
-    page = render_report(
-        Report(
-            spec=inputs.spec,
-            evaluation=evaluated,
-            calibrated=calibration.describe(examined.temperature),
-            seen=describe_seen(examined.twins, evaluated.accuracy, examined.accuracy_without_twins),
-            galleries=[
-                *suspects_gallery(examined.suspects, data_sets, colours),
-                *galleries_of(
-                    evaluated,
-                    outcomes,
-                    inputs.validation,
-                    indices,
-                    colours,
-                    partial(explain, engine.network, inputs.spec, inputs.validation),
-                ),
-                *twins_gallery(examined.twins.rows, data_sets, colours),
-                training_gallery(plan, training),
-            ],
-            files=files_of_cells(outcomes, inputs.validation, indices),
-            precision=plan.precision.name,
-            config=plan.config,
-            recipe=inputs.recipe,
-            plan=describe(plan),
-            history=progress.history,
-            best_epoch=state.best.epoch,
-            stopped=stopped_early(plan, state),
-            advice=list(learning_warnings(training.class_counts(), inputs.model, inputs.recipe.image_size)),
-            rollbacks=progress.rollbacks,
-            training=_data_set(training),
-            validation=_data_set(validation),
-            bad_images=[*progress.bad_images, *lost],
-            budget=state.budget(),
-            versions=_versions(plan.world),
-            command=_command(plan, output),
-            fingerprint=plan.fingerprint,
-            ended=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
-        )
+def _report(engine: Engine, state: State, output: Path, examined: Examined) -> Report:
+    plan, progress, inputs = engine.plan, state.progress, engine.plan.inputs
+    spec, given = inputs.spec, (inputs.training, inputs.validation)
+    _, lost = readable_images(state.images["validation"], examined.rejected)
+    training, validation = (
+        DataSet(images.port, _name(images.root), images.class_counts(), images.ignored)
+        for images in (state.images["training"], state.images["validation"])
     )
-    attachments = [Attachment(REPORT, page)]
-    if len(inputs.categories) <= MAX_MATRIX:
-        attachments.append(Attachment(CONFUSION_MATRIX, confusion_matrix_csv(evaluated, inputs.categories)))
-    if examined.suspects:
-        attachments.append(Attachment(SUSPECTS, suspects_csv(examined.suspects)))
-    if examined.twins.rows:
-        attachments.append(Attachment(TWINS, twins_csv(examined.twins.rows)))
-    return attachments
-
-
-def _data_set(images: ImageDirectory) -> DataSet:
-    return DataSet(images.port, _name(images.root), images.class_counts(), images.ignored)
-
-
-def _name(path: Path) -> str:
-    """The last component of a path: the rest is private."""
-    return path.resolve().name
+    results = examined.outcomes, inputs.validation, examined.indices
+    engine.network.load_state_dict(state.best.weights)
+    return Report(
+        spec=spec,
+        evaluation=examined.evaluation,
+        calibrated=calibration.describe(examined.temperature),
+        seen=data_quality.describe_seen(
+            examined.twins, examined.evaluation.accuracy, examined.accuracy_without_twins
+        ),
+        galleries=[
+            *suspects_gallery(examined.suspects, given, spec.framing.colours),
+            *galleries_of(
+                examined.evaluation,
+                *results,
+                spec.framing.colours,
+                partial(explain, engine.network, spec, inputs.validation),
+            ),
+            *twins_gallery(examined.twins.rows, given, spec.framing.colours),
+            training_gallery(plan, state.images["training"]),
+        ],
+        files=files_of_cells(*results),
+        precision=plan.precision.name,
+        config=plan.config,
+        recipe=inputs.recipe,
+        plan=describe(plan),
+        history=progress.history,
+        best_epoch=state.best.epoch,
+        stopped=stopped_early(plan, state),
+        advice=list(learning_warnings(training.counts, inputs.model, inputs.recipe.image_size)),
+        rollbacks=progress.rollbacks,
+        training=training,
+        validation=validation,
+        bad_images=[*progress.bad_images, *lost],
+        budget=state.budget(),
+        versions=_versions(plan.world),
+        command=_command(plan, output),
+        fingerprint=plan.fingerprint,
+        ended=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
+    )
 
 
 def _versions(world: World) -> dict[str, str]:
     versions = {
         "train-pytorch-model": __version__,
         "Python": platform.python_version(),
-        **{name: version(name) for name in PACKAGES},
+        **{name: version(name) for name in ("torch", "torchvision", "numpy", "pillow")},
         "System": f"{platform.system()} {platform.machine()}",
         "Processes": str(world.size),
     }
     if world.device.type == "cuda":
         versions |= {"CUDA": str(torch.version.cuda), "GPU": torch.cuda.get_device_name(world.device)}
     return versions
+
+
+def _name(path: Path) -> str:
+    """The last component of a path: the rest is private."""
+    return path.resolve().name
 
 
 def describe_run(plan: Plan, output: Path) -> RunDescription:

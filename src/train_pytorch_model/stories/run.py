@@ -1,20 +1,75 @@
-"""A run, which knows who it is: its fingerprint, its token, and its folder beside the output."""
+"""A run, from its folder beside the output to the trained model directory that it publishes.
 
+The facts in the `metadata` of the MLmodel, and a card for people, say what the model is, and how good. Azure
+ML reads neither when it registers a model, but does so from the YAML that `registration` returns.
+"""
+
+import base64
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import disk_usage, rmtree
+from typing import Any
 
-from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.formats.run_folder import TRAINED_MODEL, RunFolder, copy_run, is_azure_job
+from PIL import Image
+
+from train_pytorch_model import __version__
+from train_pytorch_model.datasets.one_folder import SPLIT, Parts, write_split
+from train_pytorch_model.formats import run_folder, schema
+from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.manifest import MANIFEST, write_manifest
+from train_pytorch_model.formats.model_directory import MODEL, write_spec
+from train_pytorch_model.formats.outputs import check_output, writing_directory
+from train_pytorch_model.formats.run_folder import REPORT, TRAINED_MODEL, RunFolder
 from train_pytorch_model.formats.run_lock import run_lock
+from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json, write_yaml
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode, small_jpeg
+from train_pytorch_model.image_classifier.unknown import KNOWN, known_json
+from train_pytorch_model.image_classifier.weights import write_state_dict
+from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
+from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.inputs.twins import IMAGE_HASHES
 from train_pytorch_model.loop.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
+from train_pytorch_model.measures.evaluation import confidence_interval
+from train_pytorch_model.networks.models import divide_head
+from train_pytorch_model.stories.report import Examined
 from train_pytorch_model.tracking.earlier_start import EarlierStart
+from train_pytorch_model.tracking.mlflow_model import save_model
+from train_pytorch_model.words.errors import OutputDirectoryError
 from train_pytorch_model.words.wording import counted
+
+ROOM_BYTES = 64 << 20  # for all files but the weights
+# Facts that a model registered in Azure ML has as tags.
+_TAGS = ("task", "base_model_name", "num_categories", "validation_accuracy", "validation_images")
+_CARD = """\
+# Image classifier: {base_model_name}, {num_categories} categories
+
+| | |
+|---|---|
+| architecture | {base_model_name} |
+| input | images of any size, seen at {height} x {width} px |
+| validation accuracy | {validation_accuracy:.1%} of {images} |
+| its 95 % confidence interval | {lowest:.1%} to {highest:.1%} |
+| validation loss | {validation_loss:.4f} nats, the lowest of its epochs |
+| trained on | {trained_on} |
+| parameters | `{parameters}` |
+| recipe | `{recipe}` |
+| training data, sha256 of names and categories | `{training_data}` |
+| made with | Train PyTorch Model {version} |
+
+Categories: {categories}.
+
+How to call it: a table with base64-encoded image files in a column `image`, as
+`{{"dataframe_split": {{"columns": ["image"], "data": [["<base64>"]]}}}}` to MLflow's server and
+`{{"input_data": {{"columns": ["image"], "data": [["<base64>"]]}}}}` to an endpoint of Azure ML. The answer
+has a column `Scored Probabilities_<category>` for each category, `Scored Labels`, and `error` for an image
+that cannot be read. Validation chose the epoch: on other images the accuracy may be lower.
+"""
 
 
 @dataclass(frozen=True)
@@ -80,7 +135,7 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
     with ExitStack() as stack:
         if plan.world.is_main:
             stack.enter_context(run_lock(folder.root, logger.info))
-            if is_azure_job() and not fresh and not folder.has_checkpoints:
+            if run_folder.is_azure_job() and not fresh and not folder.has_checkpoints:
                 _recover(folder, plan.fingerprint)
             # Once more: another command may just have written it.
             check_output(output, TRAINED_MODEL, by_writing=False, token=folder.token)
@@ -99,7 +154,7 @@ def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for downloaded in map(RunFolder, earlier.download(folder.root, Path(scratch))):
             if downloaded.is_of(fingerprint) and downloaded.has_checkpoints:
-                copy_run(downloaded.root, folder.root)
+                run_folder.copy_run(downloaded.root, folder.root)
                 logger.info("The checkpoint is one that an earlier start of this job has uploaded.")
                 return
     logger.warning(
@@ -107,3 +162,158 @@ def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
         f" no checkpoint of this training in {folder.root}, in {folder.output} or among the run's artifacts."
         " It starts again at epoch 1, and MLflow keeps the first numbers of each epoch."
     )
+
+
+def publish(run: Run, state: State, examined: Examined | None, report: str) -> None:
+    """Write the trained directory of the best epoch, with the report if there is one.
+
+    The logits of its model are those of the best epoch, divided by the temperature of what is `examined`.
+
+    It is built in a local folder and then copied: the output may be on mounted storage. An unfinished output
+    of this run is replaced. Raises `OutputDirectoryError` if it cannot be written.
+    """
+    where = _local_folder(run, state)
+    built = where / f"train_pytorch_model-{run.token}"
+    try:
+        try:
+            rmtree(built, ignore_errors=True)  # which an earlier start may have left
+            built.mkdir(mode=0o700)
+            meta = _build(built, run.plan, state, examined, report)
+            write_manifest(built, run.plan.fingerprint)
+        except OSError as error:
+            raise OutputDirectoryError(f"The model cannot be built in {where}: {error}.") from error
+        with writing_directory(run.output, meta, TRAINED_MODEL, run.token) as root:
+            copy_tree(built, root, last=MANIFEST)
+            sync_folder(root)
+    finally:
+        rmtree(built, ignore_errors=True)
+    sync_tree(run.output)
+    sync_folder(run.output.parent)  # from here on, the run folder is no longer needed
+
+
+def _local_folder(run: Run, state: State) -> Path:
+    """The temporary folder if the model fits there, or else the run's own, which is where the output is."""
+    needed = sum(value.nbytes for value in state.best.weights.values()) + ROOM_BYTES
+    with suppress(OSError):  # there is none, or it is gone
+        if disk_usage(tempfile.gettempdir()).free > needed:
+            return Path(tempfile.gettempdir())
+    return run.folder.root
+
+
+def _build(
+    root: Path, plan: Plan, state: State, examined: Examined | None, report: str
+) -> Mapping[str, object]:
+    """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
+    inputs = plan.inputs
+    model, decided, categories = inputs.model, inputs.recipe, inputs.categories
+    weights = state.best.weights
+    if examined and examined.temperature.value != 1:
+        weights = divide_head(weights, plan.head, examined.temperature.value)
+    write_state_dict(root / MODEL, weights)
+    meta = write_spec(
+        root,
+        architecture=model.architecture,
+        option=model.option,
+        is_pretrained=False,  # loading it downloads nothing
+        # Entries that depend on the images and the number of epochs are decided anew by another training.
+        recipe=replace(
+            model.recipe,
+            image_size=decided.image_size,
+            crop_fraction=decided.crop_fraction,
+            framing=decided.framing,
+            white_level=None if decided.white_level == MAX_WHITE else decided.white_level,
+            mean=decided.mean,
+            std=decided.std,
+        ),
+        categories=categories,
+    )
+    write_json(root / schema.SCHEMA, schema.image_schema(categories))
+    write_json(root / schema.SAMPLES, samples_of(inputs.training))
+    _describe(root, plan, state)
+    if inputs.test is not None:
+        write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
+    if state.progress.bad_images:
+        write_bad_images(root / BAD_IMAGES, state.progress.bad_images)
+    run_folder.write_metrics(root / run_folder.METRICS, state.progress.history)
+    if examined:
+        if len(examined.energies):
+            (root / KNOWN).write_text(known_json(examined.energies), encoding="ascii")
+        for name, table in examined.tables.items():
+            (root / name).write_text(table, encoding="utf-8")
+        if examined.training_hashes.any():
+            (root / IMAGE_HASHES).write_bytes(examined.training_hashes.tobytes())
+    if report:
+        try:
+            (root / REPORT).write_text(report, encoding="utf-8")
+        except OSError as error:  # the model does not need it
+            with suppress(OSError):
+                (root / REPORT).unlink(missing_ok=True)
+            logger.warning(f"{REPORT} cannot be written: {error.strerror}. The model is not affected.")
+    return meta
+
+
+def samples_of(images: ImageDirectory) -> list[dict[str, Any]]:
+    """The first rows for `_samples.json`; none, with a warning, if they can no longer be read."""
+    paths = (images.path(index) for index in range(len(images)))
+    try:
+        return schema.image_samples(zip(paths, images.read_rows(), strict=False))
+    except Exception as error:  # the list may have changed during training; the model does not need it
+        reason = str(error).removesuffix(".")
+        logger.warning(f"{schema.SAMPLES} shows no images: {reason}. The model is not affected.")
+        return []
+
+
+def _describe(root: Path, plan: Plan, state: State) -> None:
+    """Write the MLflow model, the card and what registers them. Raises `OSError`."""
+    inputs, fingerprint, metrics = plan.inputs, plan.fingerprint, state.best.metrics
+    lowest, highest = confidence_interval(metrics.top1, metrics.images)
+    facts = {
+        "task": "image-classification",
+        "base_model_name": inputs.model.architecture,
+        "num_categories": len(inputs.categories),
+        "validation_accuracy": metrics.top1,
+        "validation_accuracy_interval": [lowest, highest],
+        "validation_images": metrics.images,
+        "validation_loss": metrics.loss,
+        "training_images": len(inputs.training),
+        "training_data": fingerprint["training_dataset"],
+        "parameters": fingerprint["parameters"],
+        "recipe": fingerprint["recipe"],
+        "version": __version__,
+    }
+    save_model(root, inputs.spec, _example(inputs), facts)
+    card = _CARD.format(
+        **facts,
+        images=counted(metrics.images, "image", "images"),
+        trained_on=counted(len(inputs.training), "image", "images"),
+        categories=", ".join("`{}`".format(name.replace("`", "'")) for name in inputs.categories),
+        lowest=lowest,
+        highest=highest,
+        height=inputs.framing.height,
+        width=inputs.framing.width,
+    )
+    (root / run_folder.MODEL_CARD).write_text(card, encoding="utf-8")
+    write_yaml(root / run_folder.AZUREML_MODEL, registration(facts, card))
+
+
+def registration(facts: Mapping[str, Any], card: str) -> dict[str, Any]:
+    """What `az ml model create --file` reads, in the trained directory."""
+    return {
+        "$schema": "https://azuremlschemas.azureedge.net/latest/model.schema.json",
+        "name": "trained-model",
+        "type": "mlflow_model",
+        "path": ".",
+        "description": card,
+        "tags": {name: str(facts[name]) for name in _TAGS},
+    }
+
+
+def _example(inputs: TrainingInputs) -> str:
+    """A validation image, no larger than the model's input, as a base64-encoded JPEG."""
+    framing = inputs.framing
+    image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
+    for index in range(len(inputs.validation)):
+        with suppress(UnreadableImageError):
+            image = decode(inputs.validation.path(index), framing.short_side, framing.colours)
+            break
+    return base64.b64encode(small_jpeg(image, max(framing.height, framing.width))).decode()

@@ -10,8 +10,9 @@ from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.data.pixel_decisions import decide_flips, decide_white_level
 from train_pytorch_model.distributed.world import World, is_lost_connection
-from train_pytorch_model.formats.run_folder import is_azure_job
-from train_pytorch_model.inputs.opening import OpenedInputs
+from train_pytorch_model.formats.reading import META
+from train_pytorch_model.formats.run_folder import EVALUATION, REPORT, is_azure_job
+from train_pytorch_model.inputs.opening import OpenedInputs, evaluation_inputs, open_trained
 from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine, start_engine
@@ -22,14 +23,13 @@ from train_pytorch_model.loop.state import EpochReport, State
 from train_pytorch_model.loop.view import epoch_view
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar, summary
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
-from train_pytorch_model.measures.evaluation import TOP_K
+from train_pytorch_model.measures.evaluation import TOP_K, Evaluation
 from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.measures.verdict import verdict
-from train_pytorch_model.stories.examine import Examined, examine
-from train_pytorch_model.stories.publish import publish
-from train_pytorch_model.stories.report import describe_run, report_on, stopped_early
-from train_pytorch_model.stories.run import Run, fitting_before, open_run
-from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
+from train_pytorch_model.stories.predict import evaluate
+from train_pytorch_model.stories.report import Examined, describe_run, examine, report_on, stopped_early
+from train_pytorch_model.stories.run import Run, fitting_before, open_run, publish
+from train_pytorch_model.tracking.tracker import Attachment, MlflowTracker, NoTracker
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
 from train_pytorch_model.words.wording import counted, parameter
@@ -58,7 +58,11 @@ def train(
         show_plan(engine.plan)
         with open_run(engine.plan, output, fresh) as run, stops() as stop:
             state, examined = train_epochs(engine, run, readers, stop)
-    wait_until_published(world)
+    try:
+        world.barrier()  # until the model is written, for which the other processes are no longer needed
+    except RuntimeError as error:
+        if not (world.is_main and is_lost_connection(error)):
+            raise
     best = state.best
     paragraph(
         f"Trained in {duration(time.perf_counter() - started_at)}. Best epoch: {best.epoch}, validation"
@@ -75,9 +79,12 @@ def train_epochs(
     """Train the remaining epochs, and publish the best one's model with the report."""
     plan, folder = engine.plan, run.folder.checkpoints
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
+    tracker: MlflowTracker | NoTracker = NoTracker()
+    if plan.world.is_main:
+        tracker = MlflowTracker(describe_run(plan, run.output), run.folder.mlflow_run)
     with (
         open_batches(plan, readers, features=engine.features) as batches,
-        _tracker(run) as tracker,
+        tracker,
         Saver(folder, every_s, engine, state := State(plan, batches.hashes), stop, run.save) as saver,
     ):
         if saver.resume():
@@ -113,13 +120,34 @@ def train_epochs(
         if why := stopped_early(plan, state):
             paragraph(why)
         examined = examine(engine, state, batches, saver)
-        pages = report_on(engine, state, run.output, examined) if examined else []
-        for page in pages:
-            tracker.attach(page)
+        files = report_on(engine, state, run.output, examined) if examined else {}
+        for name, text in files.items():
+            tracker.attach(Attachment(name, text))
         if examined:
             tracker.conclude(examined.metrics)
-    publish_best(run, state, examined, pages[0].text if pages else "", saver.unsaved)
+    publish_best(run, state, examined, files.get(REPORT, ""), saver.unsaved)
     return state, examined
+
+
+def fit(
+    config: TrainConfig,
+    inputs: OpenedInputs,
+    output: Path,
+    world: World,
+    fresh: bool,
+    stops: Callable[[], AbstractContextManager[StopRequests]],
+) -> Evaluation | None:
+    """Train like `train`, unless that is done, and write the evaluation of the test images into the model.
+
+    Called on all processes; the main one alone evaluates, and returns the evaluation. Raises what `train` and
+    `evaluate` raise.
+    """
+    if not (output / META).exists():
+        train(config, inputs, output, world, fresh, stops)
+    if not world.is_main or inputs.test is None:
+        return None
+    scoring = evaluation_inputs(open_trained(output), inputs.test)
+    return evaluate(scoring, output / EVALUATION, World(0, 1, 0, 1, world.device))
 
 
 def publish_best(
@@ -201,18 +229,3 @@ def show_epoch(plan: Plan, report: EpochReport) -> None:
         *([f"top-5 {validated.top5:.1%}"] if has_top5 else []),
         f"{trained.images_per_second:.1f} images/s",
     )
-
-
-def wait_until_published(world: World) -> None:
-    """Wait until the main process has written the model, which then no longer needs the other processes."""
-    try:
-        world.barrier()
-    except RuntimeError as error:
-        if not (world.is_main and is_lost_connection(error)):
-            raise
-
-
-def _tracker(run: Run) -> MlflowTracker | NoTracker:
-    if not run.plan.world.is_main:
-        return NoTracker()
-    return MlflowTracker(describe_run(run.plan, run.output), run.folder.mlflow_run)

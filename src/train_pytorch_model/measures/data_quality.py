@@ -1,7 +1,11 @@
-"""Twins in the data sets of a run: images that look alike, so that validation measures what was memorized.
+"""Images of a run that deserve a look: those whose category is probably wrong, and those that look alike.
 
-`twins.csv`, in the trained model directory, lists them, what contradicts itself first, then pairs of a
-training and a validation image, then those within one data set:
+`suspects.csv`, in the trained model directory, lists images whose category is probably wrong, the most
+suspicious first. Both data sets are judged by what a run knows anyway: the training images by their margins
+while they were learned, the validation images by predictions of a model that was not trained on them.
+
+`twins.csv` lists images that look alike, so that validation measures what was memorized. What contradicts
+itself comes first, then pairs of a training and a validation image, then those within one data set:
 
     port,file_name,category               an image
     other_port,other_file_name,other_category   another that looks like it; of several copies, each is listed
@@ -16,11 +20,41 @@ from dataclasses import dataclass
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.inputs.perceptual_hash import Pairs, find_pairs
 from train_pytorch_model.words.wording import counted
 
+SUSPECTS = "suspects.csv"
 TWINS = "twins.csv"
+MAX_MARGIN = 0.4  # of a suspect: on clean digits, one image in two hundred is below
+MAX_SHARE = 0.1  # of the images: a network that has learned little doubts half of them
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """K images of a data set, by increasing score."""
+
+    indices: np.ndarray
+    """(K,), int64."""
+    proposed: np.ndarray
+    """(K,), int64: the class indices of more probable categories."""
+    scores: np.ndarray
+    """(K,), float64: how probable the given category is, from 0 to 1."""
+    num_images: int
+    """Of the whole data set."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A row of suspects.csv."""
+
+    file: str
+    given: str
+    proposed: str
+    score: float
+    dataset: str
+    original: str
+    """The file's name before it was copied; empty if unknown."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +104,50 @@ class Familiar:
         return f"{_look_like(self.images, images)} an image on which the model was trained: {rest}."
 
 
+def suspects_by_margin(margins: np.ndarray, others: np.ndarray) -> Suspects:
+    """Suspects among N images by their mean margins (N,), NaN for none, and their best other categories (N,).
+
+    A margin is the probability of the given category against the best other one, from 0 to 1.
+    """
+    order = np.argsort(margins, kind="stable")  # NaN last
+    chosen = order[margins[order] < MAX_MARGIN][: int(MAX_SHARE * len(order))]
+    return Suspects(chosen, others[chosen], margins[chosen], len(margins))
+
+
+def suspects_by_prediction(targets: np.ndarray, probabilities: np.ndarray) -> Suspects:
+    """Suspects among N images with targets (N,), by predictions (N, C) that did not learn from them.
+
+    Confident learning (Northcutt et al. 2021, Confident Learning: Estimating Uncertainty in Dataset Labels,
+    equation 1): a category is confident if it is at least as probable as on average for the images that are
+    given it. An image is suspect if its most probable confident category is not its own, nor is the most
+    probable one.
+    """
+    rows, num_classes = np.arange(len(targets)), probabilities.shape[1]
+    of_target = probabilities[rows, targets]  # (N,)
+    counts = np.bincount(targets, minlength=num_classes)
+    thresholds = np.bincount(targets, of_target, num_classes) / np.maximum(counts, 1)  # (C,)
+    is_confident = (probabilities >= thresholds - ROUNDING) & (counts > 0)  # (N, C)
+    proposed = np.where(is_confident, probabilities, -1).argmax(axis=1)
+    differs = (proposed != targets) & (probabilities.argmax(axis=1) != targets)
+    suspects = np.flatnonzero(differs & is_confident.any(axis=1))
+    chosen = suspects[np.argsort(of_target[suspects], kind="stable")]
+    return Suspects(chosen, proposed[chosen], of_target[chosen], len(targets))
+
+
+def suspect_rows(parts: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspect]:
+    """The rows of suspects.csv from all data sets, as far down in the order of its own as each is."""
+    ranked = []
+    for images, found in parts:
+        columns = (found.indices.tolist(), found.proposed.tolist(), found.scores.tolist())
+        originals = images.original_names(found.indices)
+        for place, (index, proposed, score, original) in enumerate(zip(*columns, originals, strict=True), 1):
+            given = images.categories[images.class_indices[index]]
+            better, file = images.categories[proposed], images.file_names[index]
+            suspect = Suspect(file, given, better, round(score, 4), images.port, original)
+            ranked.append((place / found.num_images, suspect))
+    return [suspect for _, suspect in sorted(ranked, key=lambda each: each[0])]
+
+
 def compare_with_training(known: np.ndarray, hashes: np.ndarray, is_hit: np.ndarray) -> Familiar | None:
     """Compare evaluated images with the hashes (K, 16) of the training images; None if there are none.
 
@@ -77,8 +155,7 @@ def compare_with_training(known: np.ndarray, hashes: np.ndarray, is_hit: np.ndar
     """
     if len(known) == 0:
         return None
-    found = find_pairs(np.concatenate([known, hashes]), len(known))
-    is_seen = _seen(found, len(known), len(hashes))
+    is_seen = _seen(find_pairs(np.concatenate([known, hashes]), len(known)), len(known), len(hashes))
     return Familiar(int(is_seen.sum()), _accuracy_of(is_hit[~is_seen]))
 
 
@@ -90,7 +167,14 @@ def find_twins(
     Validation images are numbered on after the training images: in the `identical` pairs (P, 2) and in their
     perceptual `hashes` (N, 16), uint8.
     """
-    found = _with_identical(find_pairs(hashes), identical)
+    similar = find_pairs(hashes)
+    # Identical pairs have a distance of -1, and replace the same ones among the similar.
+    images = np.concatenate([identical, similar.images])
+    distances = np.concatenate([np.full(len(identical), -1), similar.distances])
+    is_mirrored = np.concatenate([np.zeros(len(identical), bool), similar.is_mirrored])
+    _, firsts = np.unique(images, axis=0, return_index=True)
+    found = Pairs(images[firsts], distances[firsts], is_mirrored[firsts])
+
     directories, first_validation = (training, validation), len(training)
     categories = np.concatenate([training.class_indices, validation.class_indices])
     contradicts = categories[found.images[:, 0]] != categories[found.images[:, 1]]
@@ -109,11 +193,6 @@ def find_twins(
         for place, (one, other) in zip(order.tolist(), found.images[order].tolist(), strict=True)
     ]
     return Twins(rows, _seen(found, len(training), len(validation)))
-
-
-def twins_csv(rows: Sequence[TwinRow]) -> str:
-    """The content of twins.csv; undecodable bytes in names are escaped."""
-    return csv_text(table_of(TwinRow, rows))
 
 
 def describe_seen(twins: Twins, accuracy: float, without: float | None) -> str:
@@ -135,15 +214,6 @@ def _look_like(count: int, images: str) -> str:
 
 def _accuracy_of(is_hit: np.ndarray) -> float | None:
     return float(is_hit.mean()) if len(is_hit) else None
-
-
-def _with_identical(found: Pairs, identical: np.ndarray) -> Pairs:
-    """Add the identical pairs (P, 2), with a distance of -1, in place of the same ones among those found."""
-    images = np.concatenate([identical, found.images])
-    distances = np.concatenate([np.full(len(identical), -1), found.distances])
-    is_mirrored = np.concatenate([np.zeros(len(identical), bool), found.is_mirrored])
-    _, firsts = np.unique(images, axis=0, return_index=True)
-    return Pairs(images[firsts], distances[firsts], is_mirrored[firsts])
 
 
 def _seen(found: Pairs, num_training: int, num_validation: int) -> np.ndarray:
