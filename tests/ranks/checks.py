@@ -23,8 +23,8 @@ from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference
 from train_pytorch_model.data.plan import PlannedBatch, plan_training
 from train_pytorch_model.distributed.world import World
+from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.decoding import Colours
-from train_pytorch_model.image_classifier.normalization import Normalize
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.inputs.twins import find_identical
 from train_pytorch_model.loop.batches import Batches, open_batches

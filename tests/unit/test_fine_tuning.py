@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import build
-from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.loop.fine_tuning import (
     HEAD_STEP,

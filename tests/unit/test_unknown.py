@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from train_pytorch_model.image_classifier.unknown import (
+from train_pytorch_model.image_classifier.predictions import (
     KNOWN,
     UnknownError,
     energies_of,

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import tyro
 
 from train_pytorch_model.commands.processes import options_of, run_on_images
-from train_pytorch_model.image_classifier.unknown import DEFAULT_KNOWN_FRACTION, UnknownError, read_threshold
+from train_pytorch_model.image_classifier.predictions import (
+    DEFAULT_KNOWN_FRACTION,
+    UnknownError,
+    read_threshold,
+)
 from train_pytorch_model.inputs.opening import ScoringInputs, open_scoring_inputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.config import OptionalInt, Switch

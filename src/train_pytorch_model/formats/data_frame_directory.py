@@ -32,8 +32,7 @@ import pyarrow.parquet as pq
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.writing import write_json, write_rows
-from train_pytorch_model.image_classifier.scored_columns import LABEL_COLUMN, PROBABILITY_PREFIX
-from train_pytorch_model.image_classifier.unknown import UNKNOWN_LABEL
+from train_pytorch_model.image_classifier.predictions import LABEL_COLUMN, PROBABILITY_PREFIX, UNKNOWN_LABEL
 
 META_CONTENT: Mapping[str, Any] = {
     "type": "DataFrameDirectory",

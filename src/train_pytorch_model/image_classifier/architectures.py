@@ -27,9 +27,9 @@ class Family:
     """Networks with the same head and option: one designer component, or one of our own."""
 
     class_name: str
-    architectures: tuple[str, ...]
     head: str
     """Path of the last linear layer within the network."""
+    architectures: tuple[str, ...] = ()
     module: str = _OURS
     option: str | None = None
     """The one boolean of `init_params` besides `pretrained`, a parameter of torchvision's builders."""
@@ -39,64 +39,43 @@ class Family:
     """False for attention between patches, which is specific to the size that it is trained at."""
 
 
+def _names(start: str, ends: str) -> tuple[str, ...]:
+    return tuple(start + end for end in ends.split())
+
+
 FAMILIES = (
     Family(
-        class_name="ResNet",
-        module=f"{_DESIGNER}.resnet",
-        architectures=(
-            *(f"resnet{depth}" for depth in (18, 34, 50, 101, 152)),
-            *("resnext50_32x4d", "resnext101_32x8d", "wide_resnet50_2", "wide_resnet101_2"),
-        ),
-        head="fc",
-        option="zero_init_residual",
+        "ResNet",
+        "fc",
+        _names("resnet", "18 34 50 101 152")
+        + _names("", "resnext50_32x4d resnext101_32x8d wide_resnet50_2 wide_resnet101_2"),
+        f"{_DESIGNER}.resnet",
+        "zero_init_residual",
     ),
     Family(
-        class_name="DenseNet",
-        module=f"{_DESIGNER}.densenet",
-        architectures=("densenet121", "densenet161", "densenet169", "densenet201"),
-        head="classifier",
-        option="memory_efficient",
+        "DenseNet",
+        "classifier",
+        _names("densenet", "121 161 169 201"),
+        f"{_DESIGNER}.densenet",
+        "memory_efficient",
     ),
+    Family("EfficientNet", "classifier.1", _names("efficientnet_", "b0 b1 b2 b3 b4 b5 b6 b7 v2_s v2_m v2_l")),
+    Family("ConvNeXt", "classifier.2", _names("convnext_", "tiny small base large")),
     Family(
-        class_name="EfficientNet",
-        architectures=(
-            *(f"efficientnet_b{scale}" for scale in range(8)),
-            *(f"efficientnet_v2_{scale}" for scale in "sml"),
-        ),
-        head="classifier.1",
+        "RegNet",
+        "fc",
+        _names("regnet_x_", "400mf 800mf 1_6gf 3_2gf 8gf 16gf 32gf")
+        + _names("regnet_y_", "400mf 800mf 1_6gf 3_2gf 8gf 16gf 32gf"),
     ),
+    Family("MobileNetV3", "classifier.3", _names("mobilenet_v3_", "small large")),
     Family(
-        class_name="ConvNeXt",
-        architectures=tuple(f"convnext_{scale}" for scale in ("tiny", "small", "base", "large")),
-        head="classifier.2",
-    ),
-    Family(
-        class_name="RegNet",
-        architectures=tuple(
-            f"regnet_{kind}_{flops}"
-            for kind in "xy"
-            for flops in ("400mf", "800mf", "1_6gf", "3_2gf", "8gf", "16gf", "32gf")
-        ),
-        head="fc",
-    ),
-    Family(
-        class_name="MobileNetV3",
-        architectures=("mobilenet_v3_small", "mobilenet_v3_large"),
-        head="classifier.3",
-    ),
-    Family(
-        class_name="VisionTransformer",
-        architectures=("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32"),
-        head="heads.head",
+        "VisionTransformer",
+        "heads.head",
+        _names("vit_", "b_16 b_32 l_16 l_32"),
         image_size=224,
         is_convolutional=False,
     ),
-    Family(
-        class_name="SwinTransformer",
-        architectures=tuple(f"swin_{scale}" for scale in ("t", "s", "b", "v2_t", "v2_s", "v2_b")),
-        head="head",
-        is_convolutional=False,
-    ),
+    Family("SwinTransformer", "head", _names("swin_", "t s b v2_t v2_s v2_b"), is_convolutional=False),
 )
 
 FAMILY_OF: Mapping[str, Family] = {
@@ -107,7 +86,7 @@ FAMILY_OF: Mapping[str, Family] = {
 TIMM = "timm:"
 INSTALL_TIMM = "pip install timm"
 # Their size is in the recipe. They train at that size, which may be the only one.
-TIMM_FAMILY = Family(class_name="timm", module="timm", architectures=(), head="", is_convolutional=False)
+TIMM_FAMILY = Family("timm", "", module="timm", is_convolutional=False)
 # Names in timm's registry only: by others, timm would read configurations from a folder or the hub.
 _TIMM_NAME = re.compile(r"timm:[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?")
 
@@ -130,8 +109,8 @@ def family_of(architecture: str) -> Family:
 def unknown_architecture_message(architecture: str) -> str:
     """The error message for an unknown architecture."""
     name = architecture.lower()
-    first_of_family = [known for known in FAMILY_OF if known.startswith(name)]
-    closest = first_of_family[:1] or difflib.get_close_matches(name, FAMILY_OF, n=1)
+    first_of_family = [known for known in FAMILY_OF if known.startswith(name)][:1]
+    closest = first_of_family or difflib.get_close_matches(name, FAMILY_OF, n=1)
     meant = "".join(f" Did you mean {each}?" for each in closest)
     known = f"Known architectures: {', '.join(FAMILY_OF)}; and timm:NAME, if timm is installed."
     return f"{architecture} is not known.{meant} {known}"
@@ -146,9 +125,8 @@ def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
         return _build_with_timm(architecture, num_classes)
     family = FAMILY_OF[architecture]
     options = {family.option: option} if family.option else {}
-    network: nn.Module = _torchvision_models().get_model(
-        architecture, weights=None, num_classes=num_classes, **options
-    )
+    models = _torchvision_models()
+    network: nn.Module = models.get_model(architecture, weights=None, num_classes=num_classes, **options)
     return network
 
 
@@ -181,8 +159,7 @@ def head_of(architecture: str, network: nn.Module) -> str:
     if not is_of_timm(architecture):
         return FAMILY_OF[architecture].head
     head = network.get_classifier()  # type: ignore[operator]
-    names: list[str] = [name for name, module in network.named_modules() if module is head]
-    return names[0]
+    return next(str(name) for name, module in network.named_modules() if module is head)
 
 
 class UnsupportedArchitectureError(Exception):
@@ -195,10 +172,8 @@ def _build_with_timm(architecture: str, num_classes: int) -> nn.Module:
     try:
         import timm
     except ModuleNotFoundError as error:
-        raise UnsupportedArchitectureError(
-            f"it needs timm, which is not installed: {INSTALL_TIMM}."
-        ) from error
-
+        reason = f"it needs timm, which is not installed: {INSTALL_TIMM}."
+        raise UnsupportedArchitectureError(reason) from error
     name = architecture.removeprefix(TIMM)
     if not timm.is_model(name.partition(".")[0]):
         closest = difflib.get_close_matches(name, timm.list_models(), n=1)

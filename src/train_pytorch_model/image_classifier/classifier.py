@@ -1,6 +1,6 @@
 """A trained network and every step from an image to its probabilities."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -11,14 +11,32 @@ from PIL import Image
 from torch import Tensor, nn
 
 from .architectures import build, head_of
-from .normalization import Normalize
+from .predictions import energies_of
 from .spec import ClassifierSpec
-from .unknown import energies_of
 from .weights import fold_extra_head, read_state_dict
 
 BATCH_SIZE = 64
 # Space for the architecture's state dict in float64, and for names. No file of ours is larger.
 SIZE_FACTOR, SIZE_MARGIN = 2, 16 << 20
+
+
+class Normalize(nn.Module):
+    """uint8 images (B, 3, H, W) to float32 `(images / 255 - mean) / std`, in their memory format.
+
+    On the network's device, a whole batch at once.
+    """
+
+    scale: Tensor
+    bias: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        mean_, std_ = torch.tensor(mean).view(3, 1, 1), torch.tensor(std).view(3, 1, 1)
+        self.register_buffer("scale", 1 / (255 * std_))
+        self.register_buffer("bias", -mean_ / std_)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.float().mul_(self.scale).add_(self.bias)
 
 
 class ImageClassifier:
@@ -68,15 +86,15 @@ class ImageClassifier:
         A text in place of an image is the reason why it cannot be read. Returns probabilities (N, categories)
         and energies (N,), as `predict` does, NaN for what cannot be read; and the reasons, None for an image.
         """
-        rest, reasons = iter(images), []
-        probabilities, energies = [np.empty((0, len(self.spec.categories)))], [np.empty(0)]
+        rest, reasons, num_categories = iter(images), [], len(self.spec.categories)
+        probabilities, energies = [np.empty((0, num_categories))], [np.empty(0)]
         while batch := list(islice(rest, BATCH_SIZE)):
             reasons += [image if isinstance(image, str) else None for image in batch]
-            pixels = [self.spec.framing.apply(image) for image in batch if not isinstance(image, str)]
-            probabilities.append(np.full((len(batch), len(self.spec.categories)), np.nan))
+            is_image = [not isinstance(image, str) for image in batch]
+            probabilities.append(np.full((len(batch), num_categories), np.nan))
             energies.append(np.full(len(batch), np.nan))
-            if pixels:
-                is_image = [not isinstance(image, str) for image in batch]
+            if any(is_image):
+                pixels = [self.spec.framing.apply(image) for image in batch if not isinstance(image, str)]
                 predicted = self.predict(torch.from_numpy(np.stack(pixels)))
                 probabilities[-1][is_image], energies[-1][is_image] = predicted
         return np.concatenate(probabilities), np.concatenate(energies), reasons
@@ -92,6 +110,5 @@ def recording_inputs(layer: nn.Module) -> Iterator[list[Tensor]]:
 
 def max_bytes(network: nn.Module) -> int:
     """The size in bytes above which a weights file cannot be this network's."""
-    state = network.state_dict().values()
-    num_bytes: int = sum(value.nbytes for value in state)
+    num_bytes: int = sum(value.nbytes for value in network.state_dict().values())
     return SIZE_FACTOR * num_bytes + SIZE_MARGIN

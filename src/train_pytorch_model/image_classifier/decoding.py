@@ -1,4 +1,4 @@
-"""From the bytes of an image file to an upright RGB image of bounded size."""
+"""From the bytes of an image file to an upright RGB image of bounded size, or why there is none."""
 
 import io
 import logging
@@ -7,14 +7,12 @@ import os
 import re
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, BinaryIO, NamedTuple
 
 import numpy as np
-from PIL import Image, PngImagePlugin, UnidentifiedImageError
-
-from .unidentified import HEAD_BYTES, HEIF_HEAD_BYTES, describe, is_heif
+from PIL import Image, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "BMP", "TIFF", "PPM", "GIF")
 MAX_PIXELS = 90_000_000
@@ -32,6 +30,8 @@ logging.getLogger("PIL").propagate = False  # what it logs about damaged files i
 PNG_SIGNATURE_BYTES = 8
 MAX_PNG_CHUNKS = 100_000  # looked at; the pixels of 90 megapixels are in some ten thousand
 MAX_EXIF_BYTES = 1 << 16  # the limit of a JPEG
+HEAD_BYTES = 1 << 16  # of a file; a TIFF's description may be behind its pixels, and is unknown then
+HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 _ORIENTATION_TAG = 0x0112
 _DEEP_COLOURS = re.compile(r"RGB[AX]?;16")  # Pillow's names of raw pixels
@@ -44,6 +44,32 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+
+
+TAKEN = "JPEG, PNG, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM"
+# First bytes → what such a file is. Those of text are in lower case.
+SIGNATURES: Mapping[bytes, str] = {
+    b"version https://git-lfs.github.com/": "a pointer of git-LFS, not the image: run `git lfs pull`",
+    b"/annex/objects/": "a pointer of git-annex, not the image: run `git annex get`",
+    b"../.git/annex/": "a pointer of git-annex, not the image: run `git annex get`",
+    b"<!doctype html": "a web page, not an image: its download failed",
+    b"<html": "a web page, not an image: its download failed",
+    b"<svg": "an SVG drawing: convert it to PNG",
+    b"<?xml": "an XML text, such as an SVG drawing or the error of a download, not an image",
+    b"{": "a JSON text, not an image",
+    b"gif8": "a damaged GIF",
+    b"%pdf": "a PDF: convert it to PNG",
+    b"8bps": "a Photoshop file: convert it to PNG",
+    b"pk\x03\x04": "a zip archive, not an image",
+    b"\x93numpy": "a NumPy array: convert it to PNG",
+    b"\xff\x0a": "a JPEG XL image: convert it to JPEG or PNG",
+    b"\x00\x00\x00\x0cjxl ": "a JPEG XL image: convert it to JPEG or PNG",
+    b"\x00\x00\x00\x0cjp  ": "a JPEG 2000 image: convert it to JPEG or PNG",
+    b"\xff\x4f\xff\x51": "a JPEG 2000 image: convert it to JPEG or PNG",
+}
+SAMPLE_KINDS = {1: "unsigned", 2: "signed", 3: "floating-point", 5: "complex", 6: "complex"}
+
+File = str | os.PathLike[str] | BinaryIO
 
 
 class Colours(NamedTuple):
@@ -62,7 +88,7 @@ class UnreadableImageError(Exception):
     """The file is not an image that can be decoded; the text is the reason, without the file's name."""
 
 
-def read_size(file: str | os.PathLike[str] | BinaryIO) -> tuple[int, int]:
+def read_size(file: File) -> tuple[int, int]:
     """(height, width) of the upright image, from its header alone. Raises `UnreadableImageError`."""
     with open_image(file) as image:
         width, height = image.size
@@ -72,15 +98,11 @@ def read_size(file: str | os.PathLike[str] | BinaryIO) -> tuple[int, int]:
         return (width, height) if is_turned else (height, width)
 
 
-def decode(
-    file: str | os.PathLike[str] | BinaryIO, short_side: int | None = None, colours: Colours = AS_USUAL
-) -> Image.Image:
+def decode(file: File, short_side: int | None = None, colours: Colours = AS_USUAL) -> Image.Image:
     """The upright RGB image, or the first frame of an animation.
 
     With `short_side`, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size if its short side then still is
-    `BOUND * short_side`, which costs a fraction of the time and memory.
-
-    Raises `UnreadableImageError`.
+    `BOUND * short_side`, which costs a fraction of the time and memory. Raises `UnreadableImageError`.
     """
     with open_image(file) as image:
         if short_side is not None:
@@ -88,13 +110,13 @@ def decode(
         return upright_rgb(image, colours)
 
 
-def has_16_bits(file: str | os.PathLike[str]) -> bool:
+def has_16_bits(file: File) -> bool:
     """Whether an image has 16 bits a channel, by its header alone. Raises `UnreadableImageError`."""
     with open_image(file) as image:
         return _has_16_bits(image) or _has_deep_colours(image)
 
 
-def highest_value(file: str | os.PathLike[str]) -> int:
+def highest_value(file: File) -> int:
     """The highest value of an image with 16 bits a channel. Raises `UnreadableImageError`."""
     with open_image(file) as image:
         if _has_deep_colours(image):
@@ -113,7 +135,7 @@ def small_jpeg(image: Image.Image, side: int, quality: int = 90) -> bytes:
 
 
 @contextmanager
-def open_image(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]:
+def open_image(file: File) -> Iterator[Image.Image]:
     """An image with its header read, for a `with`; any error inside becomes an `UnreadableImageError`."""
     try:
         with _open(file) as image:
@@ -127,12 +149,12 @@ def open_image(file: str | os.PathLike[str] | BinaryIO) -> Iterator[Image.Image]
         raise UnreadableImageError(_reason(error, file)) from error
 
 
-def _open(file: str | os.PathLike[str] | BinaryIO) -> Image.Image:
+def _open(file: File) -> Image.Image:
     """Open an image of one of `FORMATS`, or in HEIF, whose decoder takes as long to import as all others."""
     try:
         return Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
-        if not is_heif(_head(file, HEIF_HEAD_BYTES)):
+        if not _is_heif(_head(file, 12)):
             raise
     import pillow_heif
 
@@ -160,8 +182,8 @@ def upright_rgb(image: Image.Image, colours: Colours) -> Image.Image:
     if is_dark:
         scale = MAX_WHITE / colours.white_level
         upright = upright.point([min(255, round(value * scale)) for value in range(256)] * 3)
-    turned = _UPRIGHT.get(_orientation(image))
-    return upright if turned is None else upright.transpose(turned)
+    orientation = _orientation(image)
+    return upright.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else upright
 
 
 def _has_16_bits(image: Image.Image) -> bool:
@@ -206,22 +228,63 @@ def _rgb(image: Image.Image, colours: Colours) -> Image.Image:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _reason(error: Exception, file: str | os.PathLike[str] | BinaryIO) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "the file is gone"
-    if isinstance(error, PermissionError):
-        return "no permission to read the file"
-    if isinstance(error, UnidentifiedImageError):
-        return describe(_head(file))
-    if isinstance(error, OSError) and error.errno is not None:
-        return f"the file cannot be read: {error.strerror}"
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"[:200]
+def _reason(error: Exception, file: File) -> str:
+    match error:
+        case FileNotFoundError():
+            return "the file is gone"
+        case PermissionError():
+            return "no permission to read the file"
+        case UnidentifiedImageError():
+            return _describe(_head(file, HEAD_BYTES))
+        case OSError(errno=int()):
+            return f"the file cannot be read: {error.strerror}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
 
 
-def _head(file: str | os.PathLike[str] | BinaryIO, count: int = HEAD_BYTES) -> bytes:
+def _head(file: File, count: int) -> bytes:
     if isinstance(file, str | os.PathLike):
         with open(file, "rb") as opened:  # noqa: PTH123, Pillow's kind of path
             return opened.read(count)
     file.seek(0)
     return file.read(count)
+
+
+def _is_heif(head: bytes) -> bool:
+    """Whether a file that begins with `head` is a HEIC or HEIF photograph, whatever its name says."""
+    return head[4:8] == b"ftyp" and head[8:12] in HEIF_BRANDS
+
+
+def _describe(head: bytes) -> str:
+    """What a file that begins with `head` is, which is no image of `FORMATS`, and what to do about it."""
+    if not head:
+        return "the file is empty: a download that failed, or a placeholder of cloud storage"
+    if not any(head):
+        return "the file holds only zeros: a copy that was cut off, or a placeholder of cloud storage"
+    if head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"avis"):
+        return "an AVIF image that is damaged, or Pillow here has no AVIF"
+    if head[4:8] == b"ftyp" and not _is_heif(head):
+        return "a video, not an image"
+    if head[:4] == b"II*\0" and head[8:10] == b"CR":
+        return "a camera's raw file: convert it to JPEG"
+    if head[128:132] == b"DICM":
+        return "a DICOM file: convert it to PNG"
+    if head[:4] in (b"II*\0", b"MM\0*") and (layout := _tiff_layout(head)):
+        return layout
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    fallback = f"not an image of a known format ({TAKEN})"
+    return next((text for signature, text in SIGNATURES.items() if start.startswith(signature)), fallback)
+
+
+def _tiff_layout(head: bytes) -> str:
+    """Return what is unusual about a TIFF's bands; empty if it cannot be told."""
+    try:
+        tags = TiffImagePlugin.ImageFileDirectory_v2(head[:8])
+        file = io.BytesIO(head)
+        file.seek(tags.next)
+        tags.load(file)
+        bits, bands = max(tags.get(258, (1,))), tags.get(277, 1)
+        kind = SAMPLE_KINDS.get(tags.get(339, (1,))[0], "unknown")
+    except Exception:  # Pillow's parser raises far more than OSError
+        return ""
+    samples = f"{bands} bands of {bits} bits" if bands > 1 else f"{bits} bits"
+    return f"a TIFF of {samples} ({kind}): convert it to unsigned 8 bits, or one band of 16"

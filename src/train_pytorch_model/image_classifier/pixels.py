@@ -4,17 +4,15 @@
 PyTorch resizes uint8 images in a quarter of Pillow's time.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from .decoding import AS_USUAL, Colours, decode, limit_size
+from .decoding import AS_USUAL, Colours, File, decode, limit_size
 from .preprocessing import Framing
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
@@ -28,16 +26,12 @@ Raises `UnreadableImageError`.
 """
 
 
-def decode_pixels(
-    file: str | os.PathLike[str] | BinaryIO, short_side: int, colours: Colours = AS_USUAL
-) -> Pixels:
+def decode_pixels(file: File, short_side: int, colours: Colours = AS_USUAL) -> Pixels:
     """The plain `Decode`, in the calling thread."""
     return np.array(decode(file, short_side, colours))
 
 
-def read_pixels(
-    file: str | os.PathLike[str] | BinaryIO, short_side: int, colours: Colours = AS_USUAL
-) -> Pixels:
+def read_pixels(file: File, short_side: int, colours: Colours = AS_USUAL) -> Pixels:
     """The upright image, its short side reduced to `BOUND * short_side` where it is above that.
 
     Raises `UnreadableImageError`.

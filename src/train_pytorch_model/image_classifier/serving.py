@@ -15,21 +15,13 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from . import predictions
 from .classifier import ImageClassifier
 from .decoding import UnreadableImageError
 from .device import best_device
 from .pixels import read_pixels
 from .preprocessing import Framing
-from .scored_columns import (
-    ERROR_COLUMN,
-    IMAGE_COLUMN,
-    KNOWN_FRACTION,
-    LABEL_COLUMN,
-    NAME_COLUMN,
-    PROBABILITY_PREFIX,
-)
 from .spec import ClassifierSpec
-from .unknown import UNKNOWN_LABEL, UnknownError, read_threshold
 
 MAX_ROWS = 100_000
 MAX_FILE_BYTES = 64 << 20
@@ -52,24 +44,26 @@ class ServedClassifier:
 
         If no image can be read, the request is refused: see `_refuse`. Memory is bounded by that of a batch.
         """
-        if IMAGE_COLUMN not in model_input:
+        if predictions.IMAGE_COLUMN not in model_input:
             return _refuse(
-                f"There is no column `{IMAGE_COLUMN}`: expected a table with base64-encoded image files in a"
-                f" column of that name, and optionally their names in a column `{NAME_COLUMN}`."
+                f"There is no column `{predictions.IMAGE_COLUMN}`: expected a table with base64-encoded image"
+                " files in a column of that name, and optionally their names in a column"
+                f" `{predictions.NAME_COLUMN}`."
             )
-        values, spec = list(model_input[IMAGE_COLUMN]), self._classifier.spec
+        values, spec = list(model_input[predictions.IMAGE_COLUMN]), self._classifier.spec
         if len(values) > MAX_ROWS:
             return _refuse(f"{len(values):,} images at once are more than {MAX_ROWS:,}: divide the table.")
         try:
-            threshold = read_threshold(self._folder, float((params or {}).get(KNOWN_FRACTION, 1.0)))
-        except (UnknownError, ValueError, TypeError) as error:
-            return _refuse(f"There is no answer with the parameter `{KNOWN_FRACTION}`: {error}")
+            fraction = float((params or {}).get(predictions.KNOWN_FRACTION, 1.0))
+            threshold = predictions.read_threshold(self._folder, fraction)
+        except (predictions.UnknownError, ValueError, TypeError) as error:
+            return _refuse(f"There is no answer with the parameter `{predictions.KNOWN_FRACTION}`: {error}")
         images = (_read(value, spec.framing) for value in values)
         probabilities, energies, errors = self._classifier.classify(images)
         if values and all(errors):
             return _refuse(f"None of the images can be read ({len(values):,} given). The first: {errors[0]}.")
-        table = _table(probabilities, spec.categories, errors, model_input.get(NAME_COLUMN))
-        table.loc[energies > threshold, LABEL_COLUMN] = UNKNOWN_LABEL
+        table = _table(probabilities, spec.categories, errors, model_input.get(predictions.NAME_COLUMN))
+        table.loc[energies > threshold, predictions.LABEL_COLUMN] = predictions.UNKNOWN_LABEL
         return table
 
 
@@ -88,9 +82,8 @@ def _file_of(value: object) -> bytes:
     That is with line breaks, as a data URL, in the URL-safe alphabet or without padding. Raises
     `UnreadableImageError`.
     """
-    if isinstance(value, bytes):
-        file = value
-    elif isinstance(value, str):
+    file = value
+    if isinstance(value, str):
         text = value.strip()
         if text.startswith("data:"):
             kind, _, text = text.partition(",")
@@ -101,7 +94,7 @@ def _file_of(value: object) -> bytes:
             file = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
         except ValueError as error:
             raise UnreadableImageError(f"not a base64-encoded image file: {error}") from error
-    else:
+    if not isinstance(file, bytes):
         raise UnreadableImageError(f"not a base64-encoded image file, but of type {type(value).__name__}")
     if len(file) > MAX_FILE_BYTES:
         raise UnreadableImageError(f"a file of {len(file):,} bytes is larger than {MAX_FILE_BYTES:,}")
@@ -118,12 +111,12 @@ def _table(
     if not is_scored.all():
         probabilities = probabilities.astype(object)
         probabilities[~is_scored] = None
-    columns = [PROBABILITY_PREFIX + name for name in categories]
+    columns = [predictions.PROBABILITY_PREFIX + name for name in categories]
     scored = pd.DataFrame(probabilities, columns=columns)
-    scored[LABEL_COLUMN] = pd.Series(labels, dtype=object)
-    scored[ERROR_COLUMN] = pd.Series(errors, dtype=object)
+    scored[predictions.LABEL_COLUMN] = pd.Series(labels, dtype=object)
+    scored[predictions.ERROR_COLUMN] = pd.Series(errors, dtype=object)
     if names is not None:
-        scored.insert(0, NAME_COLUMN, names.to_numpy())
+        scored.insert(0, predictions.NAME_COLUMN, names.to_numpy())
     return scored
 
 

@@ -36,20 +36,15 @@ class ClassifierSpec:
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> "ClassifierSpec":
-        return cls(
-            architecture=values["architecture"],
-            option=values["option"],
-            categories=tuple(values["categories"]),
-            framing=Framing(
-                values["height"],
-                values["width"],
-                values["crop_fraction"],
-                values.get("framing", "crop"),
-                Colours(
-                    values.get("white_level", AS_USUAL.white_level),
-                    tuple(values.get("background", AS_USUAL.background)),
-                ),
+        framing = Framing(
+            values["height"],
+            values["width"],
+            values["crop_fraction"],
+            values.get("framing", "crop"),
+            Colours(
+                values.get("white_level", AS_USUAL.white_level),
+                tuple(values.get("background", AS_USUAL.background)),
             ),
-            mean=tuple(values["mean"]),
-            std=tuple(values["std"]),
         )
+        categories, mean, std = (tuple(values[name]) for name in ("categories", "mean", "std"))
+        return cls(values["architecture"], values["option"], categories, framing, mean, std)

@@ -67,19 +67,19 @@ def _read_torch(path: Path, is_zip: bool) -> object:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # the unpickler raises whatever a hostile file makes it raise
         reason = " ".join(str(error).split())
-        if "Unsupported" in reason or "WeightsUnpickler error" in reason or "Weights only load" in reason:
-            raise WeightsError(
+        if any(text in reason for text in ("Unsupported", "WeightsUnpickler error", "Weights only load")):
+            reason = (
                 "it holds more than tensors (a pickled object or function), which is never"
                 " loaded. Save a state dict: torch.save(model.state_dict(), …)."
-            ) from error
-        if "data.pkl" in reason:  # which torch.save writes into every zip file, and torch.export does not
-            raise WeightsError(
+            )
+        elif "data.pkl" in reason:  # which torch.save writes into every zip file, and torch.export does not
+            reason = (
                 "it is a program of torch.export, or another zip file, and not a torch.save file. Save a"
                 " program's state dict: torch.save(torch.export.load(…).state_dict, …)."
-            ) from error
-        raise WeightsError(
-            f"it is not a torch.save file ({type(error).__name__}: {reason[:160]})."
-        ) from error
+            )
+        else:
+            reason = f"it is not a torch.save file ({type(error).__name__}: {reason[:160]})."
+        raise WeightsError(reason) from error
 
 
 def _state_dict_in(value: object) -> Mapping[str, Tensor]:
@@ -126,16 +126,16 @@ def fold_extra_head(state: dict[str, Tensor], head: str) -> dict[str, Tensor]:
     nothing in between. Without it the state is returned unchanged. Raises `WeightsError`.
     """
     folded = dict(state)
-    outer_weight = folded.pop(EXTRA_HEAD + "weight", None)
-    outer_bias = folded.pop(EXTRA_HEAD + "bias", None)
-    if outer_weight is None and outer_bias is None:
+    outer = [folded.pop(name) for part in ("weight", "bias") if (name := EXTRA_HEAD + part) in state]
+    if not outer:
         return folded
-    if outer_weight is None or outer_bias is None:
+    if len(outer) == 1:
         raise WeightsError(f"it has one of {EXTRA_HEAD}weight and {EXTRA_HEAD}bias, without the other.")
     weight, bias = f"{head}.weight", f"{head}.bias"
     try:
-        inner_weight, inner_bias = folded[weight].double(), folded[bias].double()
-        outer_weight, outer_bias = outer_weight.double(), outer_bias.double()
+        outer_weight, outer_bias, inner_weight, inner_bias = (
+            value.double() for value in (*outer, folded[weight], folded[bias])
+        )
         folded[weight] = (outer_weight @ inner_weight).float()
         folded[bias] = (outer_weight @ inner_bias + outer_bias).float()
     except (KeyError, RuntimeError) as error:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from train_pytorch_model.data.loader import Batch, with_cutmix
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep, can_be_captured
 from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
 from train_pytorch_model.loop.optimizer import make_loss, make_optimizer

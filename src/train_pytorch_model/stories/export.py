@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from train_pytorch_model import __version__
 from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.formats.outputs import check_new
-from train_pytorch_model.image_classifier.classifier import ImageClassifier
-from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.image_classifier.classifier import ImageClassifier, Normalize
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.models import build_model

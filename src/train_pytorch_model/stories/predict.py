@@ -23,7 +23,7 @@ from train_pytorch_model.formats.listing import UNLABELLED, comparable
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
-from train_pytorch_model.image_classifier.unknown import UNKNOWN_LABEL
+from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, write_bad_images
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
@@ -61,7 +61,7 @@ class Predicted:
     features: np.ndarray
     """(B, F), float32: what the last layer gets of each image; (0, 0) for no images."""
     energies: np.ndarray
-    """(B,), float64: how unlike the training images they are, `image_classifier.unknown`."""
+    """(B,), float64: how unlike the training images they are, `image_classifier.predictions`."""
     rejected: dict[int, str]
     """Images that could not be read: index → reason. They are not in the batch."""
     hashes: np.ndarray

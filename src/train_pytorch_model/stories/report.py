@@ -16,7 +16,7 @@ from train_pytorch_model import __version__
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.run_folder import REPORT
 from train_pytorch_model.formats.writing import csv_text, table_of
-from train_pytorch_model.image_classifier.unknown import energies_of
+from train_pytorch_model.image_classifier.predictions import energies_of
 from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.bad_images import readable_images
 from train_pytorch_model.inputs.opening import TrainingInputs

@@ -26,7 +26,7 @@ from train_pytorch_model.formats.run_folder import REPORT, TRAINED_MODEL, RunFol
 from train_pytorch_model.formats.run_lock import run_lock
 from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json, write_yaml
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode, small_jpeg
-from train_pytorch_model.image_classifier.unknown import KNOWN, known_json
+from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs

@@ -11,16 +11,8 @@ from typing import Any
 
 import yaml
 
-from train_pytorch_model.image_classifier import scored_columns
+from train_pytorch_model.image_classifier import predictions
 from train_pytorch_model.image_classifier.architectures import is_of_timm
-from train_pytorch_model.image_classifier.scored_columns import (
-    ERROR_COLUMN,
-    IMAGE_COLUMN,
-    KNOWN_FRACTION,
-    LABEL_COLUMN,
-    NAME_COLUMN,
-    PROBABILITY_PREFIX,
-)
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.tracking import load_image_classifier
 
@@ -48,7 +40,9 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
 
     weights = root / "model"
     packages = [*SERVING_PACKAGES, *(["timm"] if is_of_timm(spec.architecture) else [])]
-    outputs = [ColSpec("double", PROBABILITY_PREFIX + name) for name in spec.categories]
+    inputs = predictions.IMAGE_COLUMN, predictions.NAME_COLUMN
+    outputs = [ColSpec("double", predictions.PROBABILITY_PREFIX + name) for name in spec.categories]
+    outputs += [ColSpec("string", name) for name in (predictions.LABEL_COLUMN, predictions.ERROR_COLUMN)]
     with _disk_errors(), TemporaryDirectory(dir=root) as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mlflow's, about its own dependencies
         placeholder = Path(scratch) / weights.name
@@ -57,22 +51,18 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
         mlflow.pyfunc.save_model(
             written,
             loader_module=Path(load_image_classifier.__file__).stem,
-            code_paths=[load_image_classifier.__file__, str(Path(scored_columns.__file__).parent)],
+            code_paths=[load_image_classifier.__file__, str(Path(predictions.__file__).parent)],
             data_path=str(placeholder),
             model_config=spec.as_mapping(),
             pip_requirements=[f"{name}=={_public_version(name)}" for name in packages],
             signature=ModelSignature(
                 # None is required: MLflow would raise before the model can answer a table without images.
-                inputs=Schema(
-                    [ColSpec("string", name, required=False) for name in (IMAGE_COLUMN, NAME_COLUMN)]
-                ),
-                outputs=Schema(
-                    [*outputs, *(ColSpec("string", name) for name in (LABEL_COLUMN, ERROR_COLUMN))]
-                ),
-                params=ParamSchema([ParamSpec(KNOWN_FRACTION, "double", 1.0)]),
+                inputs=Schema([ColSpec("string", name, required=False) for name in inputs]),
+                outputs=Schema([*outputs]),
+                params=ParamSchema([ParamSpec(predictions.KNOWN_FRACTION, "double", 1.0)]),
             ),
             metadata=dict(facts),
-            input_example=pd.DataFrame({IMAGE_COLUMN: [example]}),
+            input_example=pd.DataFrame({predictions.IMAGE_COLUMN: [example]}),
         )
         model = Model.load(written)
         model.flavors["python_function"]["data"] = weights.name

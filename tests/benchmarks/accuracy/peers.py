@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare, judged
 from train_pytorch_model.image_classifier.architectures import build, head_of
-from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.loop.state import Patience

@@ -23,7 +23,7 @@ from tests.benchmarks.data_quality.training import Images, Setting, train_model
 from tests.benchmarks.timing import machine
 from tests.painting import COLOURS, paint_scene
 from train_pytorch_model.image_classifier.architectures import build
-from train_pytorch_model.image_classifier.normalization import Normalize
+from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.inputs.opening import open_trained_model
 from train_pytorch_model.networks.heat_maps import heat_map
 from train_pytorch_model.networks.models import build_model

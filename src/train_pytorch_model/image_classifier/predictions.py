@@ -1,5 +1,6 @@
-"""Whether an image is unlike those that a model was trained on, so that no category should be answered.
+"""What a prediction holds: the columns of a scored dataset and of a served model, and the label `unknown`.
 
+An image is unknown if it is unlike those that a model was trained on, so that no category should be answered.
 The score is the free energy of its logits, -log(sum(exp(logits))): it is low where the evidence for any
 category is strong (Liu et al. 2020, Energy-based Out-of-distribution Detection). `known.json`, beside the
 weights, has the scores of the validation images, by which a threshold is chosen:
@@ -11,6 +12,17 @@ import json
 from pathlib import Path
 
 import numpy as np
+
+IMAGE_COLUMN = "image"
+"""The input of a served model: base64-encoded image files."""
+NAME_COLUMN = "name"
+"""Optional input of a served model: what the rows of its output are to be called."""
+PROBABILITY_PREFIX = "Scored Probabilities_"
+LABEL_COLUMN = "Scored Labels"
+ERROR_COLUMN = "error"
+"""Of a served model: why a row has no label."""
+KNOWN_FRACTION = "known_fraction"
+"""A served model's parameter: the fraction of validation images that are known; others are `unknown`."""
 
 KNOWN = "known.json"
 UNKNOWN_LABEL = "unknown"
@@ -46,9 +58,8 @@ def read_threshold(folder: Path, known_fraction: float) -> float:
         raise UnknownError(f"it should be above 0 and at most 1, and is {known_fraction}.")
     if known_fraction == 1:
         return np.inf
-    path = folder / KNOWN
     try:
-        with path.open("rb") as file:
+        with (folder / KNOWN).open("rb") as file:
             energies = np.asarray(json.loads(file.read(MAX_BYTES))["energies"], np.float64)
         if energies.shape != (NUM_QUANTILES,) or not np.isfinite(energies).all():
             raise ValueError(f"{NUM_QUANTILES} numbers are expected")
