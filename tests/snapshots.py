@@ -49,7 +49,7 @@ def start(is_scaled: bool = False, optimizer_name: OptimizerName = "sgd") -> Tra
     optimizer = make_optimizer(network, name=optimizer_name)
     set_learning_rate(optimizer, 0.1)
     scaler = GradScaler("cpu", enabled=is_scaled)
-    engine = Engine(plan(), network, network, optimizer, scaler, no_step, torch.default_generator.manual_seed)
+    engine = Engine(plan(), network, network, optimizer, scaler, no_step)
     return Training(engine, State(plan()))
 
 

@@ -16,6 +16,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -64,18 +65,13 @@ class CudaGraphStep:
     Weights, momentum, statistics and sums must keep their addresses.
     """
 
-    def __init__(
-        self,
-        step: TrainStep,
-        compiled: Callable[[Sequence[int]], nn.Module | None],
-    ) -> None:
+    def __init__(self, step: TrainStep, compiled: Callable[[Sequence[int]], nn.Module | None]) -> None:
         """`compiled` returns the network compiled for images of a shape, or None if that fails."""
-        device = step.world.device
-        self._step, self._compiled = step, compiled
+        self._step, self._compiled, self._device = step, compiled, step.world.device
         self.steps_left = 0
         """Steps left on images of the current size when the epoch begins, which decide about compiling."""
-        self._lr = torch.zeros((), device=device)
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._lr = torch.zeros((), device=self._device)
+        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._image_size = torch.Size()
         """(H, W) of the current images; steps on them are keyed by their numbers of images, here and in all
         processes."""
@@ -88,7 +84,7 @@ class CudaGraphStep:
         self._steps: dict[int, TrainStep] = {}  # the compiled ones, by batch size
         self._timed: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         """Start and end of the first steps after warmup."""
-        torch.cuda.reset_peak_memory_stats(device)  # of trials with larger batches
+        torch.cuda.reset_peak_memory_stats(self._device)  # of trials with larger batches
 
     def __call__(self, batch: Batch, lr: float, sums: Sums) -> StepOutput:
         """Take the step. The next one overwrites its output."""
@@ -106,7 +102,14 @@ class CudaGraphStep:
         if self._taken[kind] < WARMUP_STEPS:
             self._taken[kind] += 1
             return self._compute(self._steps.get(size, self._step), batch, sums)
-        return self._take_timed(batch, sums)
+        if len(self._timed) == TIMED_STEPS:
+            return self._take(batch, sums)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        output = self._take(batch, sums)
+        end.record()
+        self._timed.append((start, end))
+        return output
 
     def _reset_for(self, image_size: torch.Size) -> None:
         """Drop the steps on images of the previous size, which does not come back."""
@@ -118,7 +121,7 @@ class CudaGraphStep:
 
     def _drop_captured(self) -> None:
         if self._captured:
-            torch.cuda.synchronize(self._step.world.device)  # one of them may still be running
+            torch.cuda.synchronize(self._device)  # one of them may still be running
             self._captured.clear()
 
     def _take(self, batch: Batch, sums: Sums) -> StepOutput:
@@ -137,7 +140,7 @@ class CudaGraphStep:
 
     def _compute(self, step: TrainStep, batch: Batch, sums: Sums) -> StepOutput:
         """Take a step without a graph, on the capture stream: libraries allocate workspaces per stream."""
-        current = torch.cuda.current_stream(self._step.world.device)
+        current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
             output = step(batch, self._lr, sums)
@@ -145,63 +148,41 @@ class CudaGraphStep:
         return output
 
     def _prepare(self, batch: Batch, sums: Sums) -> None:
-        """Compile the step for this batch size if training is long; otherwise capture it."""
-        size, kind = len(batch.targets), _kind_of(batch)
+        """Compile the step for this batch size if training is long; otherwise capture it, if there is room.
+
+        A capture does not execute the step. One that fails cannot be undone: it would leave PyTorch in
+        capture mode. So memory is checked first.
+        """
+        size = len(batch.targets)
         if self._is_long and size not in self._steps and len(self._steps) < MAX_COMPILED:
             network = self._compiled(batch.images.shape)
-            if network is None:
-                self._can_compile = self._is_long = False  # another size would fail as well
-            else:
+            if network is not None:
                 self._steps[size] = replace(self._step, model=network)
-                self._taken[kind] = 0  # it warms up again
+                self._taken[_kind_of(batch)] = 0  # it warms up again
                 return
-        if self._can_capture:
-            self._capture(batch, sums)
-
-    def _capture(self, batch: Batch, sums: Sums) -> None:
-        """Capture the step for this kind of batch, without executing it, unless that takes too much memory.
-
-        A capture that fails cannot be undone: it would leave PyTorch in capture mode. So memory is checked
-        first.
-        """
-        device, step = self._step.world.device, self._steps.get(len(batch.targets), self._step)
+            self._can_compile = self._is_long = False  # another size would fail as well
+        if not self._can_capture:
+            return
         torch.cuda.empty_cache()  # as the capture does
-        free, total = torch.cuda.mem_get_info(device)
-        needed = torch.cuda.max_memory_allocated(device)
-        if needed > min(free, MAX_MEMORY_FRACTION * total):
+        free, total = torch.cuda.mem_get_info(self._device)
+        if torch.cuda.max_memory_allocated(self._device) > min(free, MAX_MEMORY_FRACTION * total):
             self._can_capture = False
             return
+        step = self._steps.get(size, self._step)
         static = replace(batch, images=batch.images.clone(), targets=batch.targets.clone())
+        capture = partial(torch.cuda.graph, stream=self._stream, capture_error_mode="thread_local")
         # One memory pool for all graphs: nothing in it is needed from one step to the next.
-        other = next((captured.graphs[0] for captured in self._captured.values()), None)
-        with self._capturing(first := torch.cuda.CUDAGraph(), other):
+        pool = next((captured.graphs[0].pool() for captured in self._captured.values()), None)
+        graphs = [torch.cuda.CUDAGraph()]
+        with capture(graphs[0], pool):
             output = step.compute_gradients(static, sums)
             if not step.gradients:
                 step.update(self._lr)
-        graphs = [first]
         if step.gradients:
-            with self._capturing(last := torch.cuda.CUDAGraph(), first):
+            graphs.append(torch.cuda.CUDAGraph())
+            with capture(graphs[1], graphs[0].pool()):
                 step.update(self._lr)
-            graphs.append(last)
         self._captured[_kind_of(batch)] = _CapturedStep(graphs, static.images, static.targets, output)
-
-    def _capturing(
-        self, graph: torch.cuda.CUDAGraph, shares: torch.cuda.CUDAGraph | None
-    ) -> torch.cuda.graph:
-        """The context in which a graph is captured; in the memory pool of the one that it `shares` with."""
-        pool = shares.pool() if shares else None
-        return torch.cuda.graph(graph, pool, self._stream, capture_error_mode="thread_local")
-
-    def _take_timed(self, batch: Batch, sums: Sums) -> StepOutput:
-        """Take a step after warmup, and time the first ones."""
-        if len(self._timed) == TIMED_STEPS:
-            return self._take(batch, sums)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        start.record()
-        output = self._take(batch, sums)
-        end.record()
-        self._timed.append((start, end))
-        return output
 
     def _decide_to_compile(self) -> None:
         """Compile from here on if the slowest process has long to train; collective."""
@@ -209,7 +190,7 @@ class CudaGraphStep:
         if self._timed:
             self._timed[-1][1].synchronize()  # ended some steps ago
             step_s = statistics.median(start.elapsed_time(end) for start, end in self._timed) / 1e3
-        slowest = self._step.world.max(torch.tensor(step_s, device=self._step.world.device))
+        slowest = self._step.world.max(torch.tensor(step_s, device=self._device))
         if self._can_compile and slowest.item() * self.steps_left >= COMPILING_PAYS_S:
             self._is_long = True
             self._drop_captured()

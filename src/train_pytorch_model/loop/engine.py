@@ -1,6 +1,5 @@
 """The engine of a run: network, optimizer and step, built once from a plan."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,12 +17,7 @@ from train_pytorch_model.loop.optimizer import make_loss, make_optimizer
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.step import FlatGradients, Step, TrainStep
 from train_pytorch_model.loop.trials import Trials
-from train_pytorch_model.networks.batch_norms import (
-    raise_momentum,
-    running_statistics,
-    set_running_statistics,
-    set_training_mode,
-)
+from train_pytorch_model.networks import batch_norms
 from train_pytorch_model.networks.initialization import initialize_from_scratch
 from train_pytorch_model.networks.models import OnFrozenBackbone, build_model, freeze_backbone
 from train_pytorch_model.networks.on_cpu import adapt_to_cpu
@@ -46,8 +40,6 @@ class Engine:
     optimizer: Optimizer
     scaler: GradScaler
     take_step: Step
-    seed_layers: Callable[[int], object]
-    """Seeds the device's generator, from which layers such as dropout draw."""
 
     @property
     def world(self) -> World:
@@ -55,7 +47,7 @@ class Engine:
 
     def begin_training(self, epoch: int, steps_done: int) -> None:
         """Prepare for the steps of an epoch, counted from 1, of which some may be done."""
-        set_training_mode(self.network)
+        batch_norms.set_training_mode(self.network)
         if isinstance(self.take_step, CudaGraphStep):  # compiling has to pay in the steps that are left
             self.take_step.steps_left = self.plan.steps_left(epoch, steps_done)
 
@@ -65,9 +57,14 @@ class Engine:
         So no generator's state has to be saved. Next to a loader's threads `torch.manual_seed` takes 1.7 ms,
         in which a fast GPU finishes a step.
         """
-        inputs = self.plan.inputs
+        inputs, device = self.plan.inputs, self.world.device
         seed = derive_seed(self.plan.config.random_seed, "noise", epoch, step, self.world.rank)
-        self.seed_layers(seed)
+        if device.type == "cuda":
+            torch.cuda.default_generators[device.index].manual_seed(seed)
+        elif device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.get_device_module(device).manual_seed(seed)
         cutmix = inputs.recipe.cutmix
         return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
 
@@ -90,9 +87,9 @@ class Engine:
 
     def average_statistics(self) -> None:
         """Average the running statistics over all processes, each of which has seen other images."""
-        local = running_statistics(self.network)
+        local = batch_norms.running_statistics(self.network)
         if self.world.size > 1 and len(local) > 0:
-            set_running_statistics(self.network, self.world.sum(local) / self.world.size)
+            batch_norms.set_running_statistics(self.network, self.world.sum(local) / self.world.size)
 
 
 def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
@@ -143,16 +140,14 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
         gradients=gradients,
     )
     take_step: Step = CudaGraphStep(step, trials.compiled) if is_replayed else step
-    head, body = _lr_factors(network, plan.head, factors)
-    return Engine(
-        plan=replace(plan, head_lr_factor=head, body_lr_factor=body, micro_batch=micro_batch),
-        network=network,
-        model=model,
-        optimizer=optimizer,
-        scaler=scaler,
-        take_step=take_step,
-        seed_layers=_seeder_of(world.device),
+    head, body = (next(part.parameters()) for part in (network.get_submodule(plan.head), network))
+    plan = replace(
+        plan,
+        head_lr_factor=factors.get(head, 1.0),
+        body_lr_factor=factors.get(body, 1.0) if body.requires_grad else 1.0,
+        micro_batch=micro_batch,
     )
+    return Engine(plan, network, model, optimizer, scaler, take_step)
 
 
 def _make_network(plan: Plan) -> nn.Module:
@@ -164,35 +159,16 @@ def _make_network(plan: Plan) -> nn.Module:
     network = build_model(inputs.model, inputs.categories)
     if inputs.recipe.freeze_backbone:
         freeze_backbone(network, inputs.model.architecture)
-    raise_momentum(network, plan.steps_per_epoch)
+    batch_norms.raise_momentum(network, plan.steps_per_epoch)
     if not (inputs.model.is_pretrained or inputs.model.is_trained or inputs.recipe.freeze_backbone):
-        images_per_category = len(inputs.training) / len(inputs.categories)
         initialize_from_scratch(
             network,
             inputs.model.architecture,
             config.epochs,
-            images_per_category,
-            plan.schedule.peak_lr if plan.optimizer.name == "sgd" else None,
-            plan.global_batch_size,
+            images_per_category=len(inputs.training) / len(inputs.categories),
+            peak_lr=plan.schedule.peak_lr if plan.optimizer.name == "sgd" else None,
+            batch_size=plan.global_batch_size,
         )
     if plan.world.device.type == "cpu":
         adapt_to_cpu(network, inputs.training_framing.height, inputs.training_framing.width)
     return network
-
-
-def _lr_factors(
-    network: nn.Module, head_name: str, factors: Mapping[nn.Parameter, float]
-) -> tuple[float, float]:
-    """Learning rates of head and backbone, as multiples of the schedule's; 1 for a frozen backbone."""
-    head = next(network.get_submodule(head_name).parameters())
-    body = next(network.parameters())
-    return factors.get(head, 1.0), factors.get(body, 1.0) if body.requires_grad else 1.0
-
-
-def _seeder_of(device: torch.device) -> Callable[[int], object]:
-    if device.type == "cuda":
-        return torch.cuda.default_generators[device.index].manual_seed
-    if device.type == "cpu":
-        return torch.default_generator.manual_seed
-    seed: Callable[[int], object] = torch.get_device_module(device).manual_seed
-    return seed

@@ -30,14 +30,7 @@ from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, view
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.optimizer import OptimizerName
-from train_pytorch_model.networks.batch_norms import (
-    batch_norms,
-    blend_statistics,
-    freeze_statistics,
-    running_statistics,
-    set_running_statistics,
-    set_training_mode,
-)
+from train_pytorch_model.networks import batch_norms
 from train_pytorch_model.words.config import TrainConfig
 
 # Weight of the new images in batch norm statistics. From ImageNet weights, it gains 7 points on textures and
@@ -71,42 +64,39 @@ def prepare_fine_tuning(
     Random weights and weights trained for these very categories are left alone, and nothing is returned. The
     same on all processes. `model` maps uint8 images (B, 3, H, W) to logits; its first module normalizes.
     """
-    directory = inputs.model
-    if not directory.is_fine_tuned_for(inputs.categories):
+    if not inputs.model.is_fine_tuned_for(inputs.categories):
         return {}
     network = model.get_submodule("1")
-    head = network.get_submodule(head_of(directory.architecture, network))
-    freeze_statistics(model)
+    head = network.get_submodule(head_of(inputs.model.architecture, network))
+    batch_norms.freeze_statistics(model)
     square = 0.0
     if world.is_main:
         images = sample_images(inputs, num_sampled(inputs, config.batch_size), world).to(world.device)
         if len(images) > 1:  # batch norms may need two
             if not inputs.recipe.freeze_backbone:  # frozen filters could not adapt: up to 7 points fewer
-                blend_statistics(model, images, STATISTICS_FRACTION)
+                batch_norms.blend_statistics(model, images, STATISTICS_FRACTION)
             square = mean_squared_norm(model, head, images)
-    square, shared = world.broadcast((square, running_statistics(model).cpu()))
-    set_running_statistics(model, shared)
+    square, shared = world.broadcast((square, batch_norms.running_statistics(model).cpu()))
+    batch_norms.set_running_statistics(model, shared)
     peak_lr, slower = config.learning_rate * world.size, min(1.0, FULL_RATE_EPOCHS / config.epochs)
     if optimizer == "adamw":  # whose steps do not depend on the norms of filters and features
-        factors = dict.fromkeys(model.parameters(), _two_digits(slower))
-        return factors | dict.fromkeys(head.parameters(), _two_digits(slower * ADAMW_HEAD_FACTOR))
-    factors = dict.fromkeys(model.parameters(), _two_digits(min(slower, max_lr(model) / peak_lr)))
-    # Below the default learning rate, the head's falls in proportion; above it, or with many processes, the
-    # head's stays constant.
-    fast = HEAD_STEP / (square * max(peak_lr, TrainConfig.learning_rate)) if square > 0 else 1.0
-    return factors | dict.fromkeys(head.parameters(), _two_digits(min(MAX_FACTOR, slower * fast)))
+        factors = slower, slower * ADAMW_HEAD_FACTOR
+    else:
+        # Below the default learning rate, the head's falls in proportion; above it, or with many processes,
+        # the head's stays constant.
+        fast = HEAD_STEP / (square * max(peak_lr, TrainConfig.learning_rate)) if square > 0 else 1.0
+        factors = min(slower, _max_lr(model) / peak_lr), min(MAX_FACTOR, slower * fast)
+    # Two digits: the last bits differ between machines, and a run may resume on another one.
+    of_body, of_head = (float(f"{factor:.2g}") for factor in factors)
+    return dict.fromkeys(model.parameters(), of_body) | dict.fromkeys(head.parameters(), of_head)
 
 
-def max_lr(model: nn.Module) -> float:
+def _max_lr(model: nn.Module) -> float:
     """The highest learning rate with frozen batch norm statistics; infinite without batch norms."""
-    if not any(batch_norms(model)):
+    if not any(batch_norms.batch_norms(model)):
         return math.inf
-    lengths = (
-        float(module.weight.detach().flatten(1).square().sum(dim=1).mean())
-        for module in model.modules()
-        if isinstance(module, nn.Conv2d)
-    )
-    return MAX_LR * statistics.median(lengths)
+    filters = (module.weight.detach() for module in model.modules() if isinstance(module, nn.Conv2d))
+    return MAX_LR * statistics.median(float(each.flatten(1).square().sum(dim=1).mean()) for each in filters)
 
 
 def num_sampled(inputs: TrainingInputs, batch_size: int) -> int:
@@ -136,14 +126,9 @@ def mean_squared_norm(model: nn.Module, head: nn.Module, images: Tensor) -> floa
     hook = head.register_forward_pre_hook(
         lambda _, given: squares.append(given[0].float().square().sum(dim=1).mean())
     )
-    set_training_mode(model)
+    batch_norms.set_training_mode(model)
     try:
         model(images)
     finally:
         hook.remove()
     return float(squares[0])
-
-
-def _two_digits(factor: float) -> float:
-    """Round to two digits: the last bits differ between machines, and a run may resume on another one."""
-    return float(f"{factor:.2g}")

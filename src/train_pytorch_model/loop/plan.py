@@ -161,56 +161,117 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
     )
 
 
+def _steps_per_epoch(
+    config: TrainConfig, inputs: TrainingInputs, framing: Framing, least: int, world: World
+) -> int:
+    """Steps of an epoch; each takes at least `least` images, the minimum at the size of `framing`."""
+    architecture, size = inputs.model.architecture, f"{framing.height} x {framing.width} px"
+    if config.batch_size < least:
+        limit = out_of_range(
+            "Batch size", f"greater than {least - 1}", parameter("batch_size"), config.batch_size
+        )
+        raise ParameterError(
+            f"{limit} At {size} the batch norm of {architecture} needs {least} images a step."
+        )
+    steps = num_training_steps(len(inputs.training), config.batch_size, least, world.size)
+    if steps == 0:
+        what = f"it has {len(inputs.training)} image; {architecture} needs {least} at {size}."
+        raise InvalidDatasetError(inputs.training.title, what)
+    return steps
+
+
+def _why_views_differ(inputs: TrainingInputs, framings: Sequence[Framing]) -> str:
+    """Why a frozen backbone sees more of an image than two views, as it is and mirrored; empty if not."""
+    if inputs.recipe.augmentation != "none":
+        return f"each {inputs.recipe.augmentation} differs"
+    if inputs.recipe.cutmix:
+        return "CutMix combines images"
+    return "the size of training images changes" if len(set(framings)) > 1 else ""
+
+
 def describe(plan: Plan) -> dict[str, str]:
     """The plan for people, title → text, with the reason for every derived number."""
-    config, inputs, world = plan.config, plan.inputs, plan.world
-    recipe, framing = inputs.recipe, inputs.framing
-    kind = "pretrained " if inputs.model.is_pretrained else ""
-    kind, known = "trained " if inputs.model.is_trained else kind, ""
-    if inputs.model.is_trained and inputs.model.is_fine_tuned_for(inputs.categories):
-        kept = len(set(inputs.categories) & set(inputs.model.categories))
-        known = f", {kept} of which it knows"
-    smoothing, white, statistics = {}, {}, {}
+    config, inputs, world, readers = plan.config, plan.inputs, plan.world, num_readers(plan.world)
+    recipe, model, framing = inputs.recipe, inputs.model, inputs.framing
+    kind = "trained " if model.is_trained else "pretrained " if model.is_pretrained else ""
+    facts = {"Model": f"{kind}{model.architecture}, {len(inputs.categories)} categories"}
+    if model.is_trained and model.is_fine_tuned_for(inputs.categories):
+        facts["Model"] += f", {len(set(inputs.categories) & set(model.categories))} of which it knows"
+    facts["Images"] = f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation"
+    facts["Size"] = f"{framing.height} x {framing.width} px ({inputs.size_reason})"
+    first, last = plan.framings[0], plan.framings[-1]
+    if not first == last == framing:
+        facts["Size"] += f", trained at {first.height} x {first.width}"
+    if first != last:
+        facts["Size"] += f", from epoch {plan.framings.index(last) + 1} on at {last.height} x {last.width}"
+    facts["Augmenting"] = _augmentation(inputs)
     if recipe.label_smoothing:
-        smoothing = {"Smoothing": f"label smoothing {recipe.label_smoothing:g}, in the training loss only"}
-    if plan.keeps_statistics:
-        statistics = {
-            "Batch norms": f"use frozen pretrained statistics, moved {STATISTICS_FRACTION:.0%} towards those"
-            f" of {num_sampled(inputs, config.batch_size)} training images"
-        }
+        facts["Smoothing"] = f"label smoothing {recipe.label_smoothing:g}, in the training loss only"
     if recipe.white_level != MAX_WHITE:
-        reason = "the recipe says so" if inputs.model.recipe.white_level else "the range that a sample uses"
-        white = {"16 bits": f"0 to {recipe.white_level:,} are black to white ({reason})"}
-    optimizer, rate = {}, ""
-    if plan.optimizer.name != "sgd" or recipe.optimizer != "auto":
-        optimizer = {"Optimizer": str(plan.optimizer)}
-    if plan.optimizer.rate != 1:
-        rate = f" x {plan.optimizer.rate:g} for AdamW"
+        reason = "the recipe says so" if model.recipe.white_level else "the range that a sample uses"
+        facts["16 bits"] = f"0 to {recipe.white_level:,} are black to white ({reason})"
     processes = counted(world.size, "process", "processes")
     up_to = "up to " if len(inputs.training) % plan.global_batch_size else ""
-    readers = num_readers(world)
-    threads = counted(world.cores, "thread", "threads")
-    decoding = f"{readers} processes for loading images" if readers else f"{threads} for decoding"
-    computing = {"Threads": f"{world.threads.count}, {world.threads.reason}"}
-    return {
-        "Model": f"{kind}{inputs.model.architecture}, {len(inputs.categories)} categories{known}",
-        "Images": f"{len(inputs.training):,} for training, {len(inputs.validation):,} for validation",
-        "Size": f"{framing.height} x {framing.width} px ({inputs.size_reason}){_training_sizes(plan)}",
-        "Augmenting": _augmentation(inputs),
-        **smoothing,
-        **white,
-        "Steps": f"{plan.steps_per_epoch:,} per epoch, {plan.schedule.total_steps:,} in total:"
-        f" {up_to}{plan.global_batch_size} images per step = batch size {config.batch_size} x {processes}",
-        **optimizer,
-        "Peak LR": f"{plan.schedule.peak_lr:g} = learning rate {config.learning_rate:g} x {processes}{rate},"
-        f" {_describe_schedule(plan)}",
-        **statistics,
-        "Precision": str(plan.precision),
-        "Device": f"{world.device.type}, {decoding}",
-        **(computing if world.device.type == "cpu" else {}),
-        "Decoding": plan.cache.summary,
-        **({"Features": _features(plan)} if recipe.freeze_backbone else {}),
-    }
+    facts["Steps"] = (
+        f"{plan.steps_per_epoch:,} per epoch, {plan.schedule.total_steps:,} in total:"
+        f" {up_to}{plan.global_batch_size} images per step = batch size {config.batch_size} x {processes}"
+    )
+    if plan.optimizer.name != "sgd" or recipe.optimizer != "auto":
+        facts["Optimizer"] = str(plan.optimizer)
+    facts["Peak LR"] = _learning_rates(plan)
+    if plan.keeps_statistics:
+        facts["Batch norms"] = (
+            f"use frozen pretrained statistics, moved {STATISTICS_FRACTION:.0%} towards those"
+            f" of {num_sampled(inputs, config.batch_size)} training images"
+        )
+    threads = f"{counted(world.cores, 'thread', 'threads')} for decoding"
+    decoding = f"{readers} processes for loading images" if readers else threads
+    facts |= {"Precision": str(plan.precision), "Device": f"{world.device.type}, {decoding}"}
+    if world.device.type == "cpu":
+        facts["Threads"] = f"{world.threads.count}, {world.threads.reason}"
+    facts["Decoding"] = plan.cache.summary
+    if recipe.freeze_backbone:
+        facts["Features"] = f"of the frozen backbone, {_features(plan)}"
+    return facts
+
+
+def _augmentation(inputs: TrainingInputs) -> str:
+    """Crops, flips and CutMix, as a phrase."""
+    crop, cutmix = inputs.recipe.augmentation, inputs.recipe.cutmix
+    mixed = f", CutMix in {cutmix:.0%} of the steps" if cutmix else ""
+    if inputs.recipe.horizontal_flip:
+        return ("flip, no crop" if crop == "none" else f"{crop} and flip") + mixed
+    return crop + (f", no flip ({inputs.flip_reason})" if inputs.flip_reason else "") + mixed
+
+
+def _learning_rates(plan: Plan) -> str:
+    """The peak, what the learning rate does after it, or before, and where it differs, as a phrase."""
+    peak_lr, warmup_steps, config = plan.schedule.peak_lr, plan.schedule.warmup_steps, plan.config
+    rate = f" x {plan.optimizer.rate:g} for AdamW" if plan.optimizer.rate != 1 else ""
+    processes = counted(plan.world.size, "process", "processes")
+    warmup = f"{counted(warmup_steps, 'warmup step', 'warmup steps')}, then" if warmup_steps else "no warmup,"
+    text = (
+        f"{peak_lr:g} = learning rate {config.learning_rate:g} x {processes}{rate}, {warmup} polynomial decay"
+    )
+    if plan.head_lr_factor != 1:
+        text += f"; {plan.head_lr_factor * peak_lr:.2g} for the new last layer"
+    if plan.body_lr_factor != 1:
+        text += f"; {plan.body_lr_factor * peak_lr:.2g} for the backbone, the most it tolerates in"
+        text += f" {counted(config.epochs, 'epoch', 'epochs')}"
+    return text
+
+
+def _features(plan: Plan) -> str:
+    """How often the features of a frozen backbone are computed, as a phrase."""
+    views, inputs = plan.cache.views, plan.inputs
+    if views:
+        used = views.num_bytes * (len(inputs.training) + len(inputs.validation))
+        each = "view, as it is and mirrored" if views.per_image > 1 else "image"
+        return f"once for each {each}, then kept ({memory_text(used)} of memory)"
+    if plan.config.epochs == 1:
+        return "once: there is one epoch"
+    reason = _why_views_differ(inputs, plan.framings) or "they cannot be kept, or memory is short"
+    return f"in every epoch: {reason}"
 
 
 def warnings_of(plan: Plan) -> list[str]:
@@ -221,10 +282,8 @@ def warnings_of(plan: Plan) -> list[str]:
             f"{parameter('warmup_epochs')} {config.warmup_epochs} epochs is not less than"
             f" {parameter('epochs')} {config.epochs}: the learning rate only rises, and never decays."
         )
-    warnings += plan.inputs.warnings
-    if plan.inputs.bad_images:
-        warnings.append(left_out(plan.inputs.bad_images))
-    return warnings
+    bad_images = plan.inputs.bad_images
+    return [*warnings, *plan.inputs.warnings, *([left_out(bad_images)] if bad_images else [])]
 
 
 def params_of(plan: Plan) -> dict[str, Any]:
@@ -245,79 +304,3 @@ def params_of(plan: Plan) -> dict[str, Any]:
         "optimizer": plan.optimizer.name,
         "precision": plan.precision.name,
     }
-
-
-def _steps_per_epoch(
-    config: TrainConfig, inputs: TrainingInputs, framing: Framing, least: int, world: World
-) -> int:
-    """Steps of an epoch; each takes at least `least` images, the minimum at the size of `framing`."""
-    if config.batch_size < least:
-        raise ParameterError(
-            out_of_range(
-                "Batch size", f"greater than {least - 1}", parameter("batch_size"), config.batch_size
-            )
-            + f" At {framing.height} x {framing.width} px the batch norm of {inputs.model.architecture} needs"
-            f" {least} images a step."
-        )
-    steps = num_training_steps(len(inputs.training), config.batch_size, least, world.size)
-    if steps == 0:
-        raise InvalidDatasetError(
-            inputs.training.title,
-            f"it has {len(inputs.training)} image; {inputs.model.architecture} needs {least} at"
-            f" {framing.height} x {framing.width} px.",
-        )
-    return steps
-
-
-def _why_views_differ(inputs: TrainingInputs, framings: Sequence[Framing]) -> str:
-    """Why a frozen backbone sees more of an image than two views, as it is and mirrored; empty if not."""
-    if inputs.recipe.augmentation != "none":
-        return f"each {inputs.recipe.augmentation} differs"
-    if inputs.recipe.cutmix:
-        return "CutMix combines images"
-    return "the size of training images changes" if len(set(framings)) > 1 else ""
-
-
-def _features(plan: Plan) -> str:
-    """How often the features of a frozen backbone are computed, as a phrase."""
-    cache, inputs = plan.cache, plan.inputs
-    if cache.views:
-        views = "view, as it is and mirrored" if cache.views.per_image > 1 else "image"
-        used = cache.views.num_bytes * (len(inputs.training) + len(inputs.validation))
-        return f"of the frozen backbone, once for each {views}, then kept ({memory_text(used)} of memory)"
-    if plan.config.epochs == 1:
-        return "of the frozen backbone, once: there is one epoch"
-    reason = _why_views_differ(inputs, plan.framings) or "they cannot be kept, or memory is short"
-    return f"of the frozen backbone, in every epoch: {reason}"
-
-
-def _augmentation(inputs: TrainingInputs) -> str:
-    """Crops, flips and CutMix, as a phrase."""
-    crop, cutmix = inputs.recipe.augmentation, inputs.recipe.cutmix
-    mixed = f", CutMix in {cutmix:.0%} of the steps" if cutmix else ""
-    if inputs.recipe.horizontal_flip:
-        return ("flip, no crop" if crop == "none" else f"{crop} and flip") + mixed
-    return crop + (f", no flip ({inputs.flip_reason})" if inputs.flip_reason else "") + mixed
-
-
-def _describe_schedule(plan: Plan) -> str:
-    """What the learning rate does after its peak, or before, and where it differs, as a phrase."""
-    warmup_steps, peak_lr = plan.schedule.warmup_steps, plan.schedule.peak_lr
-    warmup = f"{counted(warmup_steps, 'warmup step', 'warmup steps')}, then" if warmup_steps else "no warmup,"
-    head, body = plan.head_lr_factor, plan.body_lr_factor
-    rates = f"; {head * peak_lr:.2g} for the new last layer" if head != 1 else ""
-    if body != 1:
-        rates += f"; {body * peak_lr:.2g} for the backbone, the most it tolerates in"
-        rates += f" {counted(plan.config.epochs, 'epoch', 'epochs')}"
-    return f"{warmup} polynomial decay{rates}"
-
-
-def _training_sizes(plan: Plan) -> str:
-    """The training resolutions, as a phrase; empty if they are the resolution for predictions."""
-    first, last = plan.framings[0], plan.framings[-1]
-    if first == last == plan.inputs.framing:
-        return ""
-    sizes = f", trained at {first.height} x {first.width}"
-    if first == last:
-        return sizes
-    return f"{sizes}, from epoch {plan.framings.index(last) + 1} on at {last.height} x {last.width}"

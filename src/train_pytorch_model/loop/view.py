@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from train_pytorch_model.loop.epoch import StepDone
 from train_pytorch_model.loop.plan import Plan
-from train_pytorch_model.loop.state import State, StepReport
+from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import Bar, logger, progress_bar
 from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.words.wording import parameter
@@ -32,38 +32,38 @@ class EpochView:
     def __init__(self, bar: Bar, plan: Plan, state: State, num_steps: int) -> None:
         self._bar, self._plan, self._state = bar, plan, state
         self._num_steps, self._steps = num_steps, 0
-        self._started_at = self._first_step_at = time.perf_counter()
-        self._waited_at_start_s = self._waited_at_first_step_s = state.progress.waited_s
+        self._start = self._first_step = time.perf_counter(), state.progress.waited_s
 
     def show(self, done: StepDone) -> None:
         """Count a step, and show a report that is due."""
         self._bar.advance()
         self._steps += 1
+        progress, report = self._state.progress, done.report
         if self._steps == 1:
-            self._first_step_at = time.perf_counter()
-            self._waited_at_first_step_s = self._state.progress.waited_s
+            self._first_step = time.perf_counter(), progress.waited_s
         elif self._steps == STEPS_TO_JUDGE:
             self._warn_of_a_long_run()
-        if done.report:
-            self._show(done.report)
+        if report:
+            self._bar.show(
+                report.step,
+                f"loss {report.metrics.loss:.4f}",
+                f"top-1 {report.metrics.top1:6.1%}",
+                self._eta(),
+                f"{report.images_per_second:.1f} images/s",
+                f"lr {report.lr:.2e}",
+                f"data wait {progress.waited_s / max(progress.elapsed_s, 1e-9):.0%}",
+            )
 
-    def _show(self, report: StepReport) -> None:
-        progress = self._state.progress
-        self._bar.show(
-            report.step,
-            f"loss {report.metrics.loss:.4f}",
-            f"top-1 {report.metrics.top1:6.1%}",
-            self._eta(),
-            f"{report.images_per_second:.1f} images/s",
-            f"lr {report.lr:.2e}",
-            f"data wait {progress.waited_s / max(progress.elapsed_s, 1e-9):.0%}",
-        )
+    def _pace_since(self, start: tuple[float, float], steps: int) -> tuple[float, float]:
+        """Seconds that a step has taken since then, and the part of them spent waiting for images."""
+        started_at, waited_s = start
+        waited_s = self._state.progress.waited_s - waited_s
+        return (time.perf_counter() - started_at) / steps, waited_s / steps
 
     def _eta(self) -> str:
         """The time left for the epoch, and for the run if all epochs are trained."""
         plan, progress = self._plan, self._state.progress
-        step_s = (time.perf_counter() - self._started_at) / self._steps
-        waited_s = (progress.waited_s - self._waited_at_start_s) / self._steps
+        step_s, waited_s = self._pace_since(self._start, self._steps)
         epoch_s = step_s * (self._num_steps - self._steps)
         following = plan.config.epochs - progress.epoch
         if following == 0:
@@ -77,8 +77,7 @@ class EpochView:
         is_first = progress.epoch == 1 and progress.steps_done == self._steps
         if plan.world.device.type != "cpu" or not is_first:
             return
-        step_s = (time.perf_counter() - self._first_step_at) / (STEPS_TO_JUDGE - 1)
-        waited_s = (progress.waited_s - self._waited_at_first_step_s) / (STEPS_TO_JUDGE - 1)
+        step_s, waited_s = self._pace_since(self._first_step, STEPS_TO_JUDGE - 1)
         run_s = step_s * plan.steps_per_epoch + rest_s(plan, 1, step_s, waited_s)
         if run_s >= LONG_RUN_S:
             epochs, images = plan.config.epochs, len(plan.inputs.training)
@@ -93,8 +92,7 @@ class EpochView:
 @contextmanager
 def epoch_view(plan: Plan, state: State, num_steps: int) -> Iterator[EpochView]:
     """The display of the open epoch, for a `with`; `num_steps` steps of it are left."""
-    progress = state.progress
-    title = f"Epoch {progress.epoch}/{plan.config.epochs}"
-    total, done = progress.steps_done + num_steps, progress.steps_done
-    with progress_bar(total, title, done, plan.config.print_frequency) as bar:
+    done, epochs = state.progress.steps_done, plan.config.epochs
+    title = f"Epoch {state.progress.epoch}/{epochs}"
+    with progress_bar(done + num_steps, title, done, plan.config.print_frequency) as bar:
         yield EpochView(bar, plan, state, num_steps)
