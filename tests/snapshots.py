@@ -17,12 +17,11 @@ from tests.trainings import ALONE, Training
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.checkpoint import Checkpoint
+from train_pytorch_model.loop.checkpoint import Checkpoint, Snapshot, gather, scatter, take_snapshot
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.metrics import UNIT, Metrics, Sums
 from train_pytorch_model.loop.optimizer import OptimizerName, make_optimizer, momentum_of, set_learning_rate
 from train_pytorch_model.loop.plan import Plan, make_plan
-from train_pytorch_model.loop.snapshot import Snapshot, gather, scatter, take_snapshot
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.step import StepOutput
 from train_pytorch_model.words.config import TrainConfig

@@ -10,9 +10,8 @@ from train_pytorch_model.data.cache import NO_CACHES
 from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs
-from train_pytorch_model.loop.batches import Batches
 from train_pytorch_model.loop.engine import Engine, start_engine
-from train_pytorch_model.loop.epoch import StepDone, train_epoch, validate
+from train_pytorch_model.loop.epoch import Batches, StepDone, train_epoch, validate
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.plan import Plan, make_plan
 from train_pytorch_model.loop.state import EpochReport, State, StepReport

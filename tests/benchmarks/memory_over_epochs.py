@@ -27,7 +27,7 @@ def _train(untrained: Path, images: Path, epochs: int) -> None:
     from tests.trainings import start_training
     from train_pytorch_model.data.loader import start_readers
     from train_pytorch_model.distributed.world import join_world
-    from train_pytorch_model.loop.batches import open_batches
+    from train_pytorch_model.loop.epoch import open_batches
 
     inputs = open_training_inputs(untrained, images, images).with_flips(True)
     with join_world() as world:

@@ -24,10 +24,9 @@ from tests.faults.file_injections import replace_in
 from train_pytorch_model.data import decoders
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed import world as distributed
-from train_pytorch_model.loop.batches import Reading
 from train_pytorch_model.loop.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.epoch import validate
+from train_pytorch_model.loop.epoch import Reading, validate
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State

@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from train_pytorch_model.data.loader import Batch, start_readers, with_cutmix
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
-from train_pytorch_model.loop import cuda_graph_step
-from train_pytorch_model.loop.batches import open_batches
-from train_pytorch_model.loop.cuda_graph_step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep
+from train_pytorch_model.loop import step as steps
+from train_pytorch_model.loop.epoch import open_batches
 from train_pytorch_model.loop.metrics import UNIT, Sums
 from train_pytorch_model.loop.optimizer import OptimizerName, choose_precision, make_optimizer, momentum_of
-from train_pytorch_model.loop.step import FlatGradients, TrainStep
+from train_pytorch_model.loop.step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep, FlatGradients, TrainStep
 from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
 from train_pytorch_model.words.config import TrainConfig
 
@@ -187,7 +186,7 @@ def test_a_batch_with_unreadable_images_runs_eagerly() -> None:
 
 
 def test_a_step_that_takes_most_of_the_memory_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graph_step, "MAX_MEMORY_FRACTION", 0.0)
+    monkeypatch.setattr(steps, "MAX_MEMORY_FRACTION", 0.0)
     step = make_step()
     captured = CudaGraphStep(step, lambda _: None)
     trained(captured, step.model, [8] * 6)
@@ -239,7 +238,7 @@ def test_training_continues_whether_or_not_compiling_fails(
     fails: bool,
     is_pretrained: bool,
 ) -> None:
-    monkeypatch.setattr(cuda_graph_step, "COMPILING_PAYS_S", 0.0)
+    monkeypatch.setattr(steps, "COMPILING_PAYS_S", 0.0)
     if fails:
         monkeypatch.setattr(torch, "compile", lambda *_, **__: _broken)
     images = paint_folders(tmp_path / "images", 60)

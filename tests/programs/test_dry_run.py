@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.programs.program import assert_refused, run_program, train_arguments
-from train_pytorch_model.loop.batches import Reading
 from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.epoch import Reading
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.stories import train as training

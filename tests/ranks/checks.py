@@ -27,7 +27,7 @@ from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.decoding import Colours
 from train_pytorch_model.inputs.opening import TrainingInputs, open_training_inputs
 from train_pytorch_model.inputs.twins import find_identical
-from train_pytorch_model.loop.batches import Batches, open_batches
+from train_pytorch_model.loop.epoch import Batches, open_batches
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimizer import Precision
 from train_pytorch_model.loop.saving import NotFiniteError, Saver

@@ -15,12 +15,11 @@ from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.data.pixel_decisions import decide_flips
 from train_pytorch_model.image_classifier.weights import read_state_dict
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.batches import open_batches
-from train_pytorch_model.loop.epoch import report_every, validate_best
+from train_pytorch_model.loop.checkpoint import Snapshot, restore, take_snapshot
+from train_pytorch_model.loop.epoch import open_batches, report_every, validate_best
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.plan import describe
 from train_pytorch_model.loop.saving import NotFiniteError, Saver
-from train_pytorch_model.loop.snapshot import Snapshot, restore, take_snapshot
 from train_pytorch_model.loop.state import StepReport
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.measures.evaluation import Outcomes

@@ -23,9 +23,9 @@ from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.architectures import FAMILIES, Family, build
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.batches import Batches, open_batches
+from train_pytorch_model.loop.checkpoint import restore, take_snapshot
+from train_pytorch_model.loop.epoch import Batches, open_batches
 from train_pytorch_model.loop.plan import describe
-from train_pytorch_model.loop.snapshot import restore, take_snapshot
 from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.networks.models import freeze_backbone
 from train_pytorch_model.networks.shapes import WithoutMemory, width_of_features

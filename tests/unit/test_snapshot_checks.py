@@ -9,8 +9,7 @@ from tests.snapshots import snapshot_of, start, through_a_file, trained
 from tests.trainings import ALONE
 from torch import Tensor
 
-from train_pytorch_model.loop.checkpoint import Checkpoint, DamagedCheckpointError
-from train_pytorch_model.loop.snapshot import check, gather
+from train_pytorch_model.loop.checkpoint import Checkpoint, DamagedCheckpointError, check, gather
 
 
 def whole() -> Checkpoint:

@@ -9,9 +9,8 @@ from tests.snapshots import CPU, snapshot_of, start, through_a_file, trained
 from tests.trainings import ALONE, Training
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.loop.checkpoint import Checkpoint
+from train_pytorch_model.loop.checkpoint import Checkpoint, check, gather, restore, scatter
 from train_pytorch_model.loop.metrics import merge
-from train_pytorch_model.loop.snapshot import check, gather, restore, scatter
 
 T = TypeVar("T")
 

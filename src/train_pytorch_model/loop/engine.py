@@ -11,11 +11,10 @@ from torch.optim import Optimizer
 from train_pytorch_model.data.loader import Batch, with_cutmix
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import Normalize
-from train_pytorch_model.loop.cuda_graph_step import CudaGraphStep, can_be_captured
 from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
 from train_pytorch_model.loop.optimizer import make_loss, make_optimizer
 from train_pytorch_model.loop.plan import Plan
-from train_pytorch_model.loop.step import FlatGradients, Step, TrainStep
+from train_pytorch_model.loop.step import CudaGraphStep, FlatGradients, Step, TrainStep, can_be_captured
 from train_pytorch_model.loop.trials import Trials
 from train_pytorch_model.networks import batch_norms
 from train_pytorch_model.networks.initialization import initialize_from_scratch

@@ -1,20 +1,26 @@
-"""One epoch: training and validation as plain loops, whose caller acts between the steps."""
+"""One epoch: its batches, and training and validation as plain loops, whose caller acts between the steps."""
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from train_pytorch_model.data.loader import Batch
+from train_pytorch_model.data import loader as loading
+from train_pytorch_model.data.cache import Caches, open_caches
+from train_pytorch_model.data.decoders import Decoders
+from train_pytorch_model.data.features import Compute, KeptFeatures
+from train_pytorch_model.data.loader import Batch, Loader, Pass
+from train_pytorch_model.data.plan import plan_training, plan_validation
+from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.inputs.bad_images import left_out
-from train_pytorch_model.loop.batches import Reading
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.metrics import OutcomeRows, Sums
+from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import ImageResults, State, StepReport
 from train_pytorch_model.loop.trials import explaining_out_of_memory
 from train_pytorch_model.machine.console import logger
@@ -23,6 +29,109 @@ from train_pytorch_model.words.wording import counted
 
 MAX_LOGITS = 1 << 26  # of all validation images, 256 MiB: 67,000 images of 1,000 categories
 THREADS_EVERY_S = 30.0  # a shorter disturbance costs less than other bits are worth
+
+
+class Reading:
+    """The batches of one pass, to be read once."""
+
+    def __init__(self, num_batches: int, batches: Iterator[Batch], loader: Loader) -> None:
+        self._num_batches, self._batches, self._loader = num_batches, batches, loader
+        self._waited_before_s = loader.waited_s
+
+    def __len__(self) -> int:
+        return self._num_batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._batches
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds spent waiting for batches of this pass so far."""
+        return self._loader.waited_s - self._waited_before_s
+
+
+class Batches:
+    """Makes batches on the device. While the last ones of a pass are in use, the next pass begins."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        loader: Loader,
+        caches: Caches,
+        max_steps: int | None = None,
+        features: Compute | None = None,
+    ) -> None:
+        """`max_steps` ends every pass early, for a dry run.
+
+        With `features`, and room for them in the caches, batches have these in place of images.
+        """
+        self._plan, self._loader, self._caches, self._max_steps = plan, loader, caches, max_steps
+        self.hashes = caches.hashes
+        """The perceptual hashes of the images that have been decoded, as in `Caches`."""
+        self._kept = None
+        if features and caches.features is not None and plan.cache.views:
+            dtype, at_once = plan.precision.dtype, plan.features_at_once
+            self._kept = KeptFeatures(caches.features, plan.cache.views, dtype, features, at_once)
+
+    def training(self, state: State) -> Reading:
+        """Return the batches that are left in the open epoch, before its validation."""
+        progress = state.progress
+        current = self._training_pass(state, progress.epoch, progress.images_done)
+        return self._read(current, lambda: self._validation_pass(state))
+
+    def validation(self, state: State, is_last: bool = False) -> Reading:
+        """Return this process's validation batches, before the next epoch unless `is_last`."""
+
+        def following() -> Pass | None:
+            epoch = state.progress.epoch + 1
+            is_over = is_last or epoch > self._plan.config.epochs
+            return None if is_over else self._training_pass(state, epoch)
+
+        return self._read(self._validation_pass(state), following)
+
+    def _read(self, current: Pass, following: Callable[[], Pass | None]) -> Reading:
+        kept = self._kept
+        to_read = kept.to_compute if kept else lambda given: given
+        batches = self._loader.batches(
+            to_read(current), lambda: to_read(after) if (after := following()) else None
+        )
+        batches = loading.on_device(batches, self._plan.world.device)
+        return Reading(len(current.plan), kept.batches(current, batches) if kept else batches, self._loader)
+
+    def _training_pass(self, state: State, epoch: int, images_done: int = 0) -> Pass:
+        plan, images = self._plan, state.images["training"]
+        config, world = plan.config, plan.world
+        framing, seed, least = plan.framings[epoch - 1], config.random_seed, plan.min_local_batch
+        planned = plan_training(
+            len(images), config.batch_size, least, seed, epoch, world.rank, world.size, images_done
+        )[: self._max_steps]
+        prepared = for_training(plan.inputs.recipe, framing, plan.inputs.training_framing)
+        read = loading.read_for_training(images, prepared, seed, epoch, self._caches.training)
+        key = f"training {epoch} of {len(images)} images, {len(planned)} batches"
+        return Pass(key, planned, read, images.class_indices, framing)
+
+    def _validation_pass(self, state: State) -> Pass:
+        plan, images, framing = self._plan, state.images["validation"], self._plan.inputs.framing
+        planned = plan_validation(len(images), plan.validated_at_once, plan.world.rank, plan.world.size)
+        planned = planned[: self._max_steps]
+        read = loading.read_for_inference(images, framing, self._caches.validation)
+        key = f"validation of {len(images)} images, {len(planned)} batches"
+        return Pass(key, planned, read, images.class_indices, framing)
+
+
+@contextmanager
+def open_batches(
+    plan: Plan, readers: Decoders | None, max_steps: int | None = None, features: Compute | None = None
+) -> Iterator[Batches]:
+    """The batches, for a `with`. `readers` have been started, but have not received a request yet.
+
+    `features` computes those of a frozen backbone that are kept, if the plan says so.
+    """
+    with open_caches(plan.cache, plan.world) as caches:
+        if readers is not None:
+            readers.share(caches.shared)
+        with Loader(plan.world.cores, readers) as loader:
+            yield Batches(plan, loader, caches, max_steps, features)
 
 
 @dataclass(frozen=True)
@@ -75,7 +184,7 @@ def train_epoch(engine: Engine, state: State, batches: Reading) -> Iterator[Step
             yield StepDone(output.loss_sum, report)
     state.trained = _report_later(engine, state, lr, started_at)()
     progress.elapsed_s = max(time.perf_counter() - started_at, 1e-9)  # includes the device's time
-    _leave_out(engine, state, "training", progress.rejected)
+    state.leave_out("training", progress.rejected)
     progress.rejected = {}  # recorded; a run that resumes from here comes here once more
 
 
@@ -87,11 +196,10 @@ def validate(engine: Engine, state: State, batches: Reading) -> Iterator[None]:
     """
     started_at = time.perf_counter()
     engine.average_statistics()
-    rows = yield from _evaluate(engine, batches)
-    metrics = rows.sums.reduce(engine.world)
-    state.results[state.progress.epoch] = rows.results(state, rejected={})  # which is recorded below
-    _leave_out(engine, state, "validation", rows.rejected)
-    state.validated = metrics
+    sums, results = yield from _predict(engine, state, batches)
+    state.results[state.progress.epoch] = replace(results, rejected={})
+    state.leave_out("validation", results.rejected)
+    state.validated = sums.reduce(engine.world)
     state.progress.validation_s = time.perf_counter() - started_at
 
 
@@ -103,8 +211,7 @@ def validate_best(engine: Engine, state: State, batches: Reading) -> Iterator[No
     engine.network.load_state_dict(state.best.weights)
     for times in state.progress.times[state.best.epoch - 1 : state.best.epoch]:
         engine.world.use_threads(times.threads)  # for the bits of then
-    rows = yield from _evaluate(engine, batches)
-    state.results[state.best.epoch] = rows.results(state, rows.rejected)
+    _, state.results[state.best.epoch] = yield from _predict(engine, state, batches)
 
 
 class ThreadWatch:
@@ -125,52 +232,36 @@ class ThreadWatch:
             logger.info(f"From here on {counted(threads.count, 'thread', 'threads')}: {threads.reason}.")
 
 
-class _Rows:
-    """What a validation has found so far, in this process."""
+def _predict(
+    engine: Engine, state: State, batches: Reading
+) -> Generator[None, None, tuple[Sums, ImageResults]]:
+    """Compute what this process's validation finds out; yield after each batch.
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine, device = engine, engine.world.device
-        self.sums, self.outcomes = Sums(device), OutcomeRows(device)
-        inputs, num_classes = engine.plan.inputs, len(engine.plan.inputs.categories)
-        self.logits = [torch.empty(0, num_classes, device=device)]
-        self.keeps_logits = len(inputs.validation) * num_classes <= MAX_LOGITS
-        self.indices = [np.empty(0, np.int64)]
-        self.rejected: dict[int, str] = {}
-
-    @torch.inference_mode()
-    def add(self, batch: Batch) -> None:
-        """Predict a batch. The model is not wrapped in DDP, which would wait for processes without one."""
-        engine, device = self.engine, self.engine.world.device
-        images = batch.images.to(device, non_blocking=True)  # (B, 3, H, W)
-        targets = batch.targets.to(device, non_blocking=True)  # (B,)
-        with engine.plan.precision.autocast(device):
-            logits = engine.model(images)  # (B, C)
-        loss_sum = F.cross_entropy(logits.float(), targets, reduction="sum")
-        self.sums.add(loss_sum, logits, targets)
-        self.outcomes.add(logits, targets)
-        if self.keeps_logits:
-            self.logits.append(logits.float())
-        self.indices.append(batch.indices)
-        self.rejected |= batch.rejected
-
-    def results(self, state: State, rejected: dict[int, str]) -> ImageResults:
-        images, indices = state.images["validation"], np.concatenate(self.indices)
-        return ImageResults(
-            images.places_in(state.given["validation"], indices),
-            self.outcomes.outcomes(),
-            torch.cat(self.logits).numpy(force=True),
-            rejected,
-        )
-
-
-def _evaluate(engine: Engine, batches: Reading) -> Generator[None, None, _Rows]:
-    rows = _Rows(engine)
+    The model is not wrapped in DDP, which would wait for processes without a batch.
+    """
+    plan, device = engine.plan, engine.world.device
+    sums, outcomes, rejected = Sums(device), OutcomeRows(device), dict[int, str]()
+    num_classes, indices = len(plan.inputs.categories), [np.empty(0, np.int64)]
+    kept_logits = [torch.empty(0, num_classes, device=device)]
     engine.model.eval()
-    with explaining_out_of_memory(engine.plan, engine.plan.validated_at_once):
+    with explaining_out_of_memory(plan, plan.validated_at_once):
         for batch in batches:
-            rows.add(batch)
+            with torch.inference_mode():
+                images = batch.images.to(device, non_blocking=True)  # (B, 3, H, W)
+                targets = batch.targets.to(device, non_blocking=True)  # (B,)
+                with plan.precision.autocast(device):
+                    logits = engine.model(images)  # (B, C)
+                loss_sum = F.cross_entropy(logits.float(), targets, reduction="sum")
+                sums.add(loss_sum, logits, targets)
+                outcomes.add(logits, targets)
+                if len(plan.inputs.validation) * num_classes <= MAX_LOGITS:
+                    kept_logits.append(logits.float())
+            indices.append(batch.indices)
+            rejected |= batch.rejected
             yield
-    return rows
+    places = state.images["validation"].places_in(state.given["validation"], np.concatenate(indices))
+    logits_of_all = torch.cat(kept_logits).numpy(force=True)
+    return sums, ImageResults(places, outcomes.outcomes(), logits_of_all, rejected)
 
 
 def _report_later(engine: Engine, state: State, lr: float, started_at: float) -> Callable[[], StepReport]:
@@ -183,9 +274,3 @@ def _report_later(engine: Engine, state: State, lr: float, started_at: float) ->
         return StepReport(step, lr, metrics, metrics.images / elapsed_s)
 
     return report
-
-
-def _leave_out(engine: Engine, state: State, role: str, rejected: dict[int, str]) -> None:
-    """Leave out what any process could not read, on all of them, and say so."""
-    if records := state.leave_out(role, dict(engine.world.gather(list(rejected.items())))):
-        logger.warning(left_out(records))

@@ -18,10 +18,17 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import EXIT_DELAY_S, World, is_lost_connection
-from train_pytorch_model.loop.checkpoint import Checkpoint, load_checkpoint
+from train_pytorch_model.loop.checkpoint import (
+    Checkpoint,
+    check,
+    gather,
+    load_checkpoint,
+    restore,
+    scatter,
+    take_snapshot,
+)
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.metrics import read_later
-from train_pytorch_model.loop.snapshot import check, gather, restore, scatter, take_snapshot
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests

@@ -1,7 +1,7 @@
 """The state of a run: all that changes as it trains, besides the tensors of its engine.
 
-Only the epoch loop (`epoch`) and this module write it; displays and reports read it. There is no RNG state in
-it: randomness is a pure function of seed, epoch, step and image.
+Only the epoch loop (`epoch`) and this module write it. There is no RNG state in it: randomness is a pure
+function of seed, epoch, step and image.
 """
 
 import math
@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.inputs.bad_images import BadImage, without_bad_images
+from train_pytorch_model.inputs.bad_images import BadImage, left_out, without_bad_images
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
 from train_pytorch_model.loop.metrics import Margins, Metrics, Sums
 from train_pytorch_model.loop.plan import Plan
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.measures.evaluation import Outcomes
 from train_pytorch_model.measures.time_budget import EpochTimes, TimeBudget, budget_of
 
@@ -124,6 +125,7 @@ def copy_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: copy.flatten().view(copy.shape) for name, copy in copies.items()}
 
 
+@dataclass
 class Patience:
     """Counts consecutive epochs whose validation loss was not lower than the previous epoch's.
 
@@ -132,10 +134,9 @@ class Patience:
     0.95 training stops after epoch 5: epochs 3, 4 and 5 were not lower than the one before.
     """
 
-    def __init__(self, patience: int) -> None:
-        self.patience = patience
-        self.spent = 0
-        self.previous_loss = math.inf
+    patience: int
+    spent: int = 0
+    previous_loss: float = math.inf
 
     def observe(self, validation_loss: float) -> None:
         """Record the loss of the epoch that has just been validated."""
@@ -186,16 +187,17 @@ class State:
         places = self.images["training"].places_in(self.given["training"], indices[: margins.shape[1]])
         self.margins.add(places, self.progress.epoch, margins)
 
-    def leave_out(self, role: str, rejected: Mapping[int, str]) -> list[BadImage]:
-        """Leave out images that any process could not read, from now on, by their indices in `images`.
+    def leave_out(self, role: str, rejected: Mapping[int, str]) -> None:
+        """Leave out from now on, in all processes, what this one could not read: index in `images` → reason.
 
-        Return a record of each. Raises `InvalidDatasetError` if they are too many.
+        Collective. Warns of these images. Raises `InvalidDatasetError` if they are too many.
         """
-        before = self.images[role]
-        self.images[role], records = without_bad_images(before, dict(rejected))
+        by_any, before = dict(self._plan.world.gather(list(rejected.items()))), self.images[role]
+        self.images[role], records = without_bad_images(before, by_any)
         self.progress.bad_images += records
-        self.progress.left_out[role] += before.places_in(self.given[role], sorted(rejected)).tolist()
-        return records
+        self.progress.left_out[role] += before.places_in(self.given[role], sorted(by_any)).tolist()
+        if records:
+            logger.warning(left_out(records))
 
     def close_epoch(self, network: nn.Module) -> EpochReport:
         """Record the results of the open epoch, which is trained and validated, and open the next one."""
@@ -220,8 +222,7 @@ class State:
         progress.history.append(record)
         durations = progress.elapsed_s, progress.waited_s, progress.validation_s
         progress.times.append(EpochTimes(*durations, threads=torch.get_num_threads()))
-        progress.epoch += 1
-        progress.images_done = progress.steps_done = 0
+        progress.epoch, progress.images_done, progress.steps_done = progress.epoch + 1, 0, 0
         progress.elapsed_s = progress.waited_s = progress.validation_s = 0.0
         progress.rejected = {}
         self.sums.values.zero_()
@@ -248,24 +249,19 @@ class State:
         return {"sums": self.sums.values, "margins": self.margins.values, "hashes": hashes}
 
     def restore(
-        self,
-        values: Mapping[str, Any],
-        local: Mapping[str, Tensor],
-        best_weights: dict[str, Tensor],
-        rolls_back: bool,
+        self, values: Mapping[str, Any], local: Mapping[str, Tensor], best: dict[str, Tensor], is_undone: bool
     ) -> None:
         """Return to what `values` and, of this process, `tensors` returned, with that time's best weights.
 
-        With `rolls_back`, at half the learning rate from there on.
+        With `is_undone`, at half the learning rate from there on.
         """
         now, run_s = self.progress, self._run_s()
-        self.best = BestEpoch(values["best"]["epoch"], Metrics(**values["best"]["metrics"]), best_weights)
-        self.patience.spent = values["patience"]["spent"]
-        self.patience.previous_loss = values["patience"]["previous_loss"]
+        self.best = BestEpoch(values["best"]["epoch"], Metrics(**values["best"]["metrics"]), best)
+        self.patience = Patience(self._plan.config.patience, **values["patience"])
         self.progress = msgspec.convert(values["position"], Progress, str_keys=True)
         # A run that resumes with another number of processes continues at the same image.
         self.progress.steps_done = math.ceil(self.progress.images_done / self._plan.global_batch_size)
-        if rolls_back:
+        if is_undone:
             self.progress.lr_factor, self.progress.rollbacks = now.lr_factor / 2, now.rollbacks + 1
             # Discarded steps have taken their time.
             self.progress.run_s, self._timed_at = run_s, time.perf_counter()

@@ -56,16 +56,14 @@ class Trials:
                 )
         if largest >= batch_size:
             return None
-        parts = math.ceil(batch_size / largest)
-        accumulated = f"a step of {batch_size} accumulates the gradients of {parts} micro-batches"
-        paragraph(f"{largest} images at once: {accumulated}", "Memory")
+        parts = f"a step of {batch_size} accumulates the gradients of {math.ceil(batch_size / largest)}"
+        paragraph(f"{largest} images at once: {parts} micro-batches", "Memory")
         return largest
 
     def settle_buckets(self, replicated: nn.Module, num_images: int) -> None:
-        """Run two backward passes of the model in DDP.
+        """Run two backward passes of the model in DDP, which rebuilds its buckets after the first one.
 
-        DDP rebuilds its buckets after the first one, and sums in bucket order: without this, a resumed run
-        would take its first step in another order than an uninterrupted one.
+        It sums in bucket order: without this, a resumed run's first step would have another order.
         """
         with self._restoring():
             for _ in range(2):
@@ -141,9 +139,16 @@ def largest_that_fits(trial: Callable[[int], None], largest: int, least: int, wo
     of memory would leave the others waiting. Raises `ModuleOutOfMemoryError`.
     """
     images = largest
-    while not _fits(trial, images):
-        if images <= least:
-            raise _nothing_fits(images)
+    while True:
+        try:
+            trial(images)
+            break
+        except (RuntimeError, MemoryError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            if images <= least:
+                raise _nothing_fits(images) from error
+        torch.cuda.empty_cache()  # only now: the error kept the tensors alive
         images = max(least, images // 2)
     # The minimum over all processes, as the maximum of the negatives.
     return -int(world.max(torch.tensor([-images], dtype=torch.int64, device=world.device)).item())
@@ -182,14 +187,3 @@ def _nothing_fits(least: int) -> ModuleOutOfMemoryError:
         " architecture.",
         images_at_once=least,
     )
-
-
-def _fits(trial: Callable[[int], None], images: int) -> bool:
-    try:
-        trial(images)
-        return True
-    except (RuntimeError, MemoryError) as error:
-        if not _is_out_of_memory(error):
-            raise
-    torch.cuda.empty_cache()  # only now: the error kept the tensors alive
-    return False

@@ -21,9 +21,8 @@ from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.bad_images import readable_images
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
-from train_pytorch_model.loop.batches import Batches
 from train_pytorch_model.loop.engine import Engine
-from train_pytorch_model.loop.epoch import validate_best
+from train_pytorch_model.loop.epoch import Batches, validate_best
 from train_pytorch_model.loop.plan import Plan, describe, params_of
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import ImageResults, State

@@ -13,10 +13,9 @@ from train_pytorch_model.distributed.world import World, is_lost_connection
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.run_folder import EVALUATION, REPORT, is_azure_job
 from train_pytorch_model.inputs.opening import OpenedInputs, evaluation_inputs, open_trained
-from train_pytorch_model.loop.batches import open_batches
 from train_pytorch_model.loop.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine, start_engine
-from train_pytorch_model.loop.epoch import ThreadWatch, train_epoch, validate
+from train_pytorch_model.loop.epoch import ThreadWatch, open_batches, train_epoch, validate
 from train_pytorch_model.loop.plan import Plan, describe, make_plan, warnings_of
 from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, NotFiniteError, Saver
 from train_pytorch_model.loop.state import EpochReport, State

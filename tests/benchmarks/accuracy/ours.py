@@ -18,7 +18,7 @@ from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.opening import OpenedInputs
-from train_pytorch_model.loop.batches import open_batches
+from train_pytorch_model.loop.epoch import open_batches
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.words.recipe import Recipe
 
