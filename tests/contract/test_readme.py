@@ -14,7 +14,7 @@ from tests.readme import PAGES, PROGRAM, README, blocks, commands_of, verbs_of
 
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.verbs import VERBS
-from train_pytorch_model.formats.plain_folders import SUFFIXES
+from train_pytorch_model.formats.listing import SUFFIXES
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.machine.launch import LaunchError, Worker, decide
 from train_pytorch_model.words.config import TrainConfig, display_name, flag

@@ -9,7 +9,7 @@ from tests.model_directories import HALF, model_of, open_painted, write_model
 from tests.painting import paint_folders
 
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.formats.manifest import write_manifest
+from train_pytorch_model.formats.run_folder import write_manifest
 from train_pytorch_model.inputs import twins
 from train_pytorch_model.inputs.advice import imbalance_warning, learning_warnings
 from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_training_inputs

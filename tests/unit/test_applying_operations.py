@@ -7,7 +7,7 @@ from PIL import Image
 from tests.painting import paint
 from torchvision.transforms import InterpolationMode, v2
 
-from train_pytorch_model.formats import image_operations as ops
+from train_pytorch_model.formats import transformation_directory as ops
 from train_pytorch_model.stories.transform import Apply, MisfitError
 from train_pytorch_model.words.seeds import derive_seed
 

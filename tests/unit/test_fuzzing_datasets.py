@@ -18,8 +18,7 @@ from tests.painting import encode, paint
 
 from train_pytorch_model.datasets.conversion import convert, open_source
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.formats.image_operations import OPERATIONS
-from train_pytorch_model.formats.transformation_directory import open_transformation
+from train_pytorch_model.formats.transformation_directory import OPERATIONS, open_transformation
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, read_size
 from train_pytorch_model.words.errors import (
     InvalidDatasetError,

@@ -10,7 +10,7 @@ from tests.image_directories import PORT, open_three, write_three
 from tests.painting import paint_folders
 
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.formats.plain_folders import SUFFIXES
+from train_pytorch_model.formats.listing import SUFFIXES
 from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError
 
 

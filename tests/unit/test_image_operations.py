@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from torchvision.transforms import InterpolationMode, v2
 
-from train_pytorch_model.formats.image_operations import (
+from train_pytorch_model.formats.transformation_directory import (
     OPERATIONS,
     CenterCrop,
     ColorJitter,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.manifest import differences, published_fingerprint, write_manifest
+from train_pytorch_model.formats.run_folder import differences, published_fingerprint, write_manifest
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

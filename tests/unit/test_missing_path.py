@@ -8,7 +8,7 @@ import pytest
 from train_pytorch_model.commands import program
 from train_pytorch_model.commands.verbs import VERBS
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.formats.missing_path import explain_missing
+from train_pytorch_model.formats.reading import explain_missing
 from train_pytorch_model.words.errors import InvalidDatasetError
 
 

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.listing import LINKED, LOOSE, NESTED, UNLABELLED, natural_order
-from train_pytorch_model.formats.plain_folders import read_plain_folders
+from train_pytorch_model.formats.listing import (
+    LINKED,
+    LOOSE,
+    NESTED,
+    UNLABELLED,
+    natural_order,
+    read_plain_folders,
+)
 from train_pytorch_model.formats.reading import MalformedFileError
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from tests.logs import warnings_in
 from tests.painting import encode, paint, paint_folders
 
-from train_pytorch_model.formats import image_operations as ops
+from train_pytorch_model.formats import transformation_directory as ops
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.transformation_directory import Transformation
 from train_pytorch_model.inputs.bad_images import BadImage

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.formats.image_operations import (
+from train_pytorch_model.formats.transformation_directory import (
     OPERATIONS,
     CenterCrop,
     ColorJitter,
@@ -19,8 +19,9 @@ from train_pytorch_model.formats.image_operations import (
     RandomResizedCrop,
     RandomRotation,
     Resize,
+    open_transformation,
+    write_transformation,
 )
-from train_pytorch_model.formats.transformation_directory import open_transformation, write_transformation
 from train_pytorch_model.words.errors import InvalidTransformationDirectoryError
 
 PORT = "Input image transformation"

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 
 import tyro
 
-from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import check_output
+from train_pytorch_model.formats.reading import explain_missing
 from train_pytorch_model.image_classifier.architectures import (
     FAMILIES,
     family_of,

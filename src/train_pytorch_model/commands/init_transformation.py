@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from train_pytorch_model.formats.image_operations import MAX_DEGREES, MAX_SIDE, OPERATIONS, Operation
 from train_pytorch_model.formats.outputs import check_output
-from train_pytorch_model.formats.transformation_directory import write_transformation
+from train_pytorch_model.formats.transformation_directory import (
+    MAX_DEGREES,
+    MAX_SIDE,
+    OPERATIONS,
+    Operation,
+    write_transformation,
+)
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.config import Switch
 from train_pytorch_model.words.errors import ParameterError, out_of_range

@@ -13,9 +13,14 @@ import tyro
 from train_pytorch_model import __version__
 from train_pytorch_model.commands.processes import on_this_host, options_of, run_in_processes
 from train_pytorch_model.commands.program import activation_commands
-from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.formats.run_folder import REPORT, TRAINED_MODEL, RunFolder, is_azure_job
+from train_pytorch_model.formats.run_folder import (
+    REPORT,
+    TRAINED_MODEL,
+    RunFolder,
+    is_azure_job,
+    published_fingerprint,
+)
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.machine.launch import is_alone, rank_of

@@ -10,17 +10,14 @@ from tempfile import TemporaryDirectory
 
 from train_pytorch_model.formats import label_table, schema
 from train_pytorch_model.formats.archive import KINDS, extract, unpack
-from train_pytorch_model.formats.automl import MLTABLE, SUFFIX, annotations_of, read_annotations
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     images_of,
     open_image_directory,
     writing_image_directory,
 )
-from train_pytorch_model.formats.listing import Listing
-from train_pytorch_model.formats.missing_path import explain_missing
-from train_pytorch_model.formats.plain_folders import NestedDataSetError
-from train_pytorch_model.formats.reading import META, MalformedFileError
+from train_pytorch_model.formats.listing import Listing, NestedDataSetError
+from train_pytorch_model.formats.reading import META, MalformedFileError, explain_missing
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, copy_threads, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, readable_images, write_bad_images
@@ -32,7 +29,7 @@ PORT = "Input dataset"
 OUTPUT = "output"
 HINT = (
     f"Convert takes one folder per category, an archive of them ({KINDS}), a CSV table of file names and"
-    f" categories, or AutoML's {SUFFIX}."
+    f" categories, or AutoML's {label_table.ANNOTATIONS_SUFFIX}."
 )
 IMAGES_PER_LINE = 10_000  # in a log
 
@@ -86,9 +83,9 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
             raise InvalidDatasetError(title, explain_missing(path, "file or directory"), HINT)
         elif path.name in label_table.TABLES or path.suffix.lower() in label_table.TABLE_SUFFIXES:
             yield _open_table(path, labels, path)
-        elif path.name == MLTABLE:
-            yield _open_annotations(annotations_of(path.parent), labels, path)
-        elif path.suffix.lower() == SUFFIX:
+        elif path.name == label_table.MLTABLE:
+            yield _open_annotations(label_table.annotations_of(path.parent), labels, path)
+        elif path.suffix.lower() == label_table.ANNOTATIONS_SUFFIX:
             yield _open_annotations(path, labels, path)
         else:
             with _folder_beside(output) as folder:
@@ -150,8 +147,8 @@ def convert(source: Source, output: Path) -> int:
 def _open_folder(path: Path, labels: Labels) -> Source:
     if table := labels.labels or label_table.table_in(path):
         return _open_table(table, labels, path)
-    if (path / MLTABLE).exists():
-        return _open_annotations(annotations_of(path), labels, path)
+    if (path / label_table.MLTABLE).exists():
+        return _open_annotations(label_table.annotations_of(path), labels, path)
     if (path / META).exists():
         raise MalformedFileError("it is already an ImageDirectory; no conversion is needed.")
     return Source(open_image_directory(path, PORT), path)
@@ -165,7 +162,7 @@ def _open_table(table: Path, labels: Labels, root: Path) -> Source:
 
 def _open_annotations(path: Path, labels: Labels, root: Path) -> Source:
     folder = labels.images or path.parent
-    return Source(images_of(read_annotations(path, folder), root, PORT), folder)
+    return Source(images_of(label_table.read_annotations(path, folder), root, PORT), folder)
 
 
 @contextmanager

@@ -3,13 +3,15 @@
 A member path that points outside, encryption, damage, or a size beyond the limits makes the whole archive
 invalid. Links, devices and hidden members are counted, but never created; files that are neither images nor
 tables of their categories are created empty, to be counted like those of plain folders. The format is
-detected from the content, not the suffix.
+detected from the content, not the suffix. Names in a zip are in UTF-8, which few archives say, or in an
+encoding of the Windows that has made it.
 """
 
 import bz2
 import gzip
 import io
 import os
+import re
 import stat
 import struct
 import sys
@@ -17,17 +19,15 @@ import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
 
 from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.label_table import TABLES, list_labelled
-from train_pytorch_model.formats.listing import Listing
-from train_pytorch_model.formats.plain_folders import SUFFIXES, is_hidden, suffix_of
+from train_pytorch_model.formats.listing import SUFFIXES, Listing, is_hidden, suffix_of
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_inner_path, one_line
-from train_pytorch_model.formats.zip_names import decode_names
 from train_pytorch_model.machine.console import logger
 
 KINDS = ".zip, .tar, .tar.gz, .tgz, .tar.bz2, .gz, .bz2"
@@ -38,6 +38,21 @@ CHUNK_BYTES = 1 << 17
 ENCRYPTED = 0x1
 DIRECTORY_FILES = (META, "images.lst", schema.SCHEMA)  # of an ImageDirectory
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile does not bound the output of the others
+UTF8_FLAG = 0x800
+UNICODE_PATH = 0x7075  # Info-ZIP's extra field: version, CRC of the name, the name in UTF-8
+CJK = r"\u3000-\u303f\u4e00-\u9fff\uff01-\uff5e"
+# Encoding → the characters of its names besides ASCII, in the order in which they are tried. What is valid in
+# several is rarely plausible in more than one: half-width kana, box drawing and rare ideographs are left out.
+ENCODINGS: Mapping[str, str] = {
+    "cp932": rf"\u3041-\u30ff{CJK}",
+    "cp949": r"\uac00-\ud7a3",
+    "gb2312": CJK,
+    "big5": CJK,
+    "cp866": "\u0410-\u044f\u0401\u0451",
+    "cp850": r"\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u00ff",
+}
+MIN_HANGUL = 6  # different ones: a few Korean syllables may as well be Chinese
+MIN_CYRILLIC = 3  # letters of the longest word
 
 # What gzip, bz2, zipfile and tarfile raise for damaged data.
 DAMAGE = (
@@ -76,10 +91,7 @@ class Unpacked:
 
 
 def unpack(
-    path: Path,
-    root: Path,
-    limits: Limits = LIMITS,
-    list_images: Callable[[Path], Listing] = list_labelled,
+    path: Path, root: Path, limits: Limits = LIMITS, list_images: Callable[[Path], Listing] = list_labelled
 ) -> Unpacked:
     """Unpack an archive into the empty folder `root`, and list its images.
 
@@ -128,17 +140,32 @@ class _Content:
         path = self.root.joinpath(*parts)
         if any(map(is_hidden, parts)):
             self.ignored["hidden entries"] += 1
-        elif is_special:
+            return ""
+        if is_special:
             self.ignored["links and special files"] += 1
-        elif is_folder:
-            self._make_folder(path)
-        else:
-            self._make_folder(path.parent)
-            self._make(path)
-            if suffix_of(name) in SUFFIXES or parts[-1] in TABLES:
-                self._check_size("/".join(parts), size)
-                return "/".join(parts)
-        return ""
+            return ""
+        try:
+            self._make_folder(path if is_folder else path.parent)
+            if not is_folder:
+                path.touch(exist_ok=False)
+        except FileExistsError as error:
+            twice = Path(error.filename).relative_to(self.root).as_posix()
+            raise MalformedFileError(f"it holds {twice!r} twice.") from None
+        if is_folder or (suffix_of(name) not in SUFFIXES and parts[-1] not in TABLES):
+            return ""
+        if not 0 <= size <= self.limits.member_bytes:
+            raise MalformedFileError(
+                f"{'/'.join(parts)!r} has {size:,} bytes; at most {self.limits.member_bytes:,} are read."
+            )
+        self._image_bytes += size
+        self.check_total(self._image_bytes)
+        return "/".join(parts)
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder not in self._folders:
+            self._make_folder(folder.parent)
+            folder.mkdir()
+            self._folders.add(folder)
 
     def check_total(self, unpacked_bytes: int) -> None:
         """Raise `MalformedFileError` if this many bytes exceed the limits."""
@@ -150,27 +177,6 @@ class _Content:
                 f"it unpacks to more than {ratio} times its {self.packed_bytes:,} bytes."
                 " No archive of images does."
             )
-
-    def _check_size(self, name: str, size: int) -> None:
-        if not 0 <= size <= self.limits.member_bytes:
-            raise MalformedFileError(
-                f"{name!r} has {size:,} bytes; at most {self.limits.member_bytes:,} are read."
-            )
-        self._image_bytes += size
-        self.check_total(self._image_bytes)
-
-    def _make_folder(self, folder: Path) -> None:
-        if folder not in self._folders:
-            self._make_folder(folder.parent)
-            self._make(folder, is_folder=True)
-            self._folders.add(folder)
-
-    def _make(self, path: Path, is_folder: bool = False) -> None:
-        try:
-            path.mkdir() if is_folder else path.touch(exist_ok=False)
-        except FileExistsError:
-            name = path.relative_to(self.root).as_posix()
-            raise MalformedFileError(f"it holds {name!r} twice.") from None
 
 
 def _unpack(path: Path, content: _Content) -> None:
@@ -194,7 +200,7 @@ def _unpack_zip(path: Path, content: _Content) -> None:
         _BoundedReads(io.FileIO(path), content.limits.index_bytes, "its index") as file,
         zipfile.ZipFile(file) as archive,
     ):
-        names, encoding = decode_names(archive.infolist())
+        names, encoding = _decode_names(archive.infolist())
         if encoding:
             logger.warning(f"{path.name}: its names are not in UTF-8, and are read as {encoding}.")
         for info, decoded in zip(archive.infolist(), names, strict=True):
@@ -205,25 +211,21 @@ def _unpack_zip(path: Path, content: _Content) -> None:
             if info.flag_bits & ENCRYPTED:
                 raise MalformedFileError(f"{name!r} is encrypted. Unpack it with its password first.")
             info.filename = content.admit(name, info.file_size, is_folder, is_special)
-            if info.filename:
-                _extract(archive, info, content)
-
-
-def _extract(archive: zipfile.ZipFile, info: zipfile.ZipInfo, content: _Content) -> None:
-    """Unpack an image; one that is damaged leaves the others as they are."""
-    if info.compress_type not in METHODS:
-        raise MalformedFileError(
-            f"{info.filename!r} is compressed by method {info.compress_type}; only stored and deflated"
-            " members are supported. Unpack it first."
-        )
-    try:
-        archive.extract(info, content.root)
-    except DAMAGE as error:
-        if isinstance(error, OSError):
-            raise
-        path = content.root / info.filename
-        path.write_bytes(b"")
-        content.damaged[path] = f"damaged in the archive: {one_line(error)}"
+            if not info.filename:
+                continue
+            if info.compress_type not in METHODS:
+                raise MalformedFileError(
+                    f"{info.filename!r} is compressed by method {info.compress_type}; only stored and"
+                    " deflated members are supported. Unpack it first."
+                )
+            try:
+                archive.extract(info, content.root)
+            except DAMAGE as error:  # one image that is damaged leaves the others as they are
+                if isinstance(error, OSError):
+                    raise
+                target = content.root / info.filename
+                target.write_bytes(b"")
+                content.damaged[target] = f"damaged in the archive: {one_line(error)}"
 
 
 def _unpack_tar(unpacked: io.RawIOBase, content: _Content, problem: str) -> None:
@@ -265,8 +267,7 @@ def _check_parts(name: str) -> tuple[str, ...]:
 
 def _inside_outer_folders(root: Path) -> Path:
     """Return the innermost folder that contains all images and their table; a README may lie beside it."""
-    with os.scandir(root) as found:
-        entries = [*found]
+    entries = list(os.scandir(root))
     folders = [entry.name for entry in entries if entry.is_dir()]
     data = (*DIRECTORY_FILES, *TABLES)
     is_data = any(suffix_of(entry.name) in SUFFIXES or entry.name in data for entry in entries)
@@ -286,3 +287,50 @@ class _BoundedReads(io.BufferedReader):
             raise MalformedFileError(f"{self._what} has more than {self._limit:,} bytes.")
         self.last_read = super().read(size)
         return self.last_read
+
+
+def _decode_names(members: Sequence[zipfile.ZipInfo]) -> tuple[list[str], str]:
+    """Return the names of all members, and the encoding if it was guessed. Raises `MalformedFileError`."""
+    names = [_unicode_name(info) for info in members]
+    raw = [info.orig_filename.encode("cp437") for info, name in zip(members, names, strict=True) if not name]
+    encoding = next((each for each in ("ascii", "utf-8", *ENCODINGS) if _is_plausible(each, raw)), None)
+    if encoding is None:
+        raise MalformedFileError(
+            "its names are in an unknown encoding. Unpack it where it was made, or with `unzip -O ENCODING`,"
+            " and name the folder."
+        )
+    decoded = (name.decode(encoding) for name in raw)
+    return [name or next(decoded) for name in names], "" if encoding in ("ascii", "utf-8") else encoding
+
+
+def _unicode_name(info: zipfile.ZipInfo) -> str:
+    """Return a member's name if it is known to be right; else an empty text."""
+    if info.flag_bits & UTF8_FLAG:
+        return info.orig_filename
+    extra, raw = info.extra, info.orig_filename.encode("cp437")
+    while len(extra) >= 4:
+        kind, size = struct.unpack_from("<HH", extra)
+        if kind == UNICODE_PATH and extra[5:9] == struct.pack("<I", zlib.crc32(raw)):
+            return extra[9 : 4 + size].decode(errors="replace")
+        extra = extra[4 + size :]
+    return ""
+
+
+def _is_plausible(encoding: str, raw: Iterable[bytes]) -> bool:
+    try:
+        text = "\n".join(name.decode(encoding) for name in raw)
+    except UnicodeError:
+        return False
+    characters = ENCODINGS.get(encoding)
+    if characters is None:
+        return True
+    letters = {letter for letter in text if not letter.isascii()}
+    if not re.fullmatch(f"[{characters}]*", "".join(letters)):
+        return False
+    if encoding == "cp949":
+        return len(letters) >= MIN_HANGUL
+    if encoding == "cp866":  # the same bytes are accented letters, which stand among others of their word
+        words = [word for word in re.findall(r"[^\W\d_]+", text) if not word.isascii()]
+        is_mixed = any(any(map(str.isascii, word)) for word in words)
+        return not is_mixed and any(len(word) >= MIN_CYRILLIC for word in words)
+    return True

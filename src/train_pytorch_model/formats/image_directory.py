@@ -26,6 +26,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -35,16 +36,25 @@ from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_list import TYPE, read_image_list
 from train_pytorch_model.formats.listing import (
     LOOSE,
+    SUFFIXES,
     UNLABELLED,
     Listing,
+    NestedDataSetError,
     UnlabelledRowsError,
     comparable,
     is_utf8,
+    read_plain_folders,
+    suffix_of,
 )
-from train_pytorch_model.formats.missing_path import explain_missing
 from train_pytorch_model.formats.outputs import writing_directory
-from train_pytorch_model.formats.plain_folders import SUFFIXES, NestedDataSetError, read_plain_folders
-from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError, read_json, read_yaml
+from train_pytorch_model.formats.reading import (
+    INCOMPLETE,
+    META,
+    MalformedFileError,
+    explain_missing,
+    read_json,
+    read_yaml,
+)
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError, bulleted
 
@@ -79,6 +89,11 @@ class ImageDirectory(Listing):
     @property
     def title(self) -> str:
         return f'{self.port} "{self.root}"'
+
+    @property
+    def _is_copy(self) -> bool:
+        """Whether there is an image list; else these are plain folders."""
+        return (self.root / META).exists()
 
     def __len__(self) -> int:
         return len(self.file_names)
@@ -132,59 +147,64 @@ class ImageDirectory(Listing):
 
     def require_labels(self, hint: str = LABELS_HINT) -> None:
         """Raise `NotLabeledDatasetError` if there are no categories, or few of the images have one."""
-        if not self.categories:
+        loose = self.ignored.get(LOOSE, 0)
+        if self.categories and loose > len(self):
+            hint = f"{loose:,} images are beside its folders, and {len(self):,} in them. {hint}"
+        if not self.categories or loose > len(self):
             raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
-        if (loose := self.ignored.get(LOOSE, 0)) > len(self):
-            raise NotLabeledDatasetError(
-                f"{self.port} {self.root}",
-                f"{loose:,} images are beside its folders, and {len(self):,} in them. {hint}",
-            )
 
     def read_rows(self) -> Iterator[dict[str, Any]]:
         """Yield the columns of each image except the image itself, in the order of the images.
 
         Raises `InvalidDatasetError` for a row that cannot be read.
         """
-        for _, row in self.read_rows_with_originals():
-            yield row
+        return (row for _, row in self.read_rows_with_originals())
 
     def read_rows_with_originals(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Like `read_rows`, each with the file's name before it was copied; empty if unknown."""
-        is_copy = (self.root / META).exists()
-        reference = schema.image_column(self.read_schema())[1] if is_copy else ""
+        reference = schema.image_column(self.read_schema())[1] if self._is_copy else ""
         for name, row in zip(self.file_names, self.read_listed_rows(), strict=False):
-            original = _original(row.get(reference), name) if is_copy else ""
-            yield original, {column: row.get(column) for column in self.columns}
+            file = row.get(reference)
+            file = file if isinstance(file, dict) and file.get("file_name") == name else {}
+            original = file.get(ORIGINAL, "")
+            text = original[:MAX_ORIGINAL] if isinstance(original, str) else ""
+            yield text, {column: row.get(column) for column in self.columns}
+
+    def original_names(self, indices: np.ndarray) -> list[str]:
+        """Return the name of each image's file before it was copied; empty if unknown."""
+        names = dict.fromkeys(indices.tolist(), "")
+        if names and self._is_copy:
+            in_order = np.unique(indices)
+            with suppress(Exception):  # for information only, and the list may have changed
+                rows = self.select(in_order).read_rows_with_originals()
+                for index, (original, _) in zip(in_order.tolist(), rows, strict=False):
+                    names[index] = original
+        return [names[index] for index in indices.tolist()]
 
     def read_listed_rows(self) -> Iterator[dict[str, Any]]:
         """Yield the images' full rows of the image list; for plain folders, those that convert would write.
 
         Raises `InvalidDatasetError` for a row that cannot be read.
         """
-        if not (self.root / META).exists():
+        if not self._is_copy:
             yield from map(self.converted_row, range(len(self)))
             return
-        wanted = iter(self.rows.tolist())
-        current = next(wanted, None)
         image_list = str(read_yaml(self.root / META)["image_list"])
+        following = 0  # the row of the next line
         with (self.root / image_list).open("rb") as file:
-            for number, line in enumerate(file):
-                if current is None:
-                    return
-                if number == current:
-                    yield self._listed_row(line, f"{image_list}:{number + 1}")
-                    current = next(wanted, None)
-
-    def _listed_row(self, line: bytes, where: str) -> dict[str, Any]:
-        """Decode a row. Opening checks only image and category: other columns may hold oversized numbers."""
-        try:
-            row: dict[str, Any] = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = str(error).partition(";")[0]  # the rest is advice for programmers
-            raise InvalidDatasetError(
-                self.title, f"{where}: the row cannot be read: {reason}.", "Correct the row, or leave it out."
-            ) from error
-        return row
+            for row in self.rows.tolist():
+                for line in islice(file, row - following, row - following + 1):
+                    try:  # opening checks only image and category: other columns may hold oversized numbers
+                        listed: dict[str, Any] = json.loads(line)
+                    except (ValueError, RecursionError) as error:
+                        reason = str(error).partition(";")[0]  # the rest is advice for programmers
+                        raise InvalidDatasetError(
+                            self.title,
+                            f"{image_list}:{row + 1}: the row cannot be read: {reason}.",
+                            "Correct the row, or leave it out.",
+                        ) from error
+                    yield listed
+                following = row + 1
 
     def converted_row(self, index: int) -> dict[str, Any]:
         """Return the row that convert writes for an image of plain folders: short names in categories."""
@@ -198,21 +218,9 @@ class ImageDirectory(Listing):
         original = None if converted == name else name
         return image_row(f"{IMAGE_FOLDER}/{converted}", row, category, original)
 
-    def original_names(self, indices: np.ndarray) -> list[str]:
-        """Return the name of each image's file before it was copied; empty if unknown."""
-        names = dict.fromkeys(indices.tolist(), "")
-        if names and (self.root / META).exists():
-            in_order = np.unique(indices)
-            with suppress(Exception):  # for information only, and the list may have changed
-                _, reference = schema.image_column(self.read_schema())
-                rows = self.select(in_order).read_listed_rows()
-                for index, row in zip(in_order.tolist(), rows, strict=False):
-                    names[index] = _original(row.get(reference), self.file_names[index])
-        return [names[index] for index in indices.tolist()]
-
     def read_schema(self) -> dict[str, Any]:
         """Return the content of `_schema.json`; for plain folders, the one that convert would write."""
-        if not (self.root / META).exists():
+        if not self._is_copy:
             return schema.image_schema(self.categories)
         return read_json(self.root / read_yaml(self.root / META)["schema"], dict[str, Any])
 
@@ -235,7 +243,7 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
     if not os.path.exists(root):  # noqa: PTH110, False for a name too long, where Path.exists raises
         raise InvalidDatasetError(title, explain_missing(root), HINT)
     if not root.is_dir():
-        is_image = root.suffix.lower() in SUFFIXES
+        is_image = suffix_of(root.name) in SUFFIXES
         hint = "Put the image into a folder, and name the folder." if is_image else FILE_HINT
         raise InvalidDatasetError(title, "it is a file, not a directory.", hint)
     try:
@@ -245,11 +253,8 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
     if not names:
         raise InvalidDatasetError(title, "it is empty.", HINT)
     if INCOMPLETE in names or (META not in names and names & {IMAGE_LIST, schema.SCHEMA}):
-        raise InvalidDatasetError(
-            title,
-            f"it is incomplete: {META} is not written yet.",
-            "Run the program that writes it again.",
-        )
+        again = "Run the program that writes it again."
+        raise InvalidDatasetError(title, f"it is incomplete: {META} is not written yet.", again)
     try:
         listing = read_image_list(root) if META in names else read_plain_folders(root)
     except UnlabelledRowsError as error:
@@ -340,11 +345,3 @@ def image_row(
         reference[ORIGINAL] = original.encode(errors="backslashreplace").decode()
     label = {} if category is None else {schema.CATEGORY_COLUMN: category}
     return {schema.IMAGE_REFERENCE: reference, **label, "id": index}
-
-
-def _original(reference: object, file_name: str) -> str:
-    """Return the original name in a row's file reference; empty if it has none or is another file's."""
-    if not isinstance(reference, dict) or reference.get("file_name") != file_name:
-        return ""
-    original = reference.get(ORIGINAL)
-    return original[:MAX_ORIGINAL] if isinstance(original, str) else ""

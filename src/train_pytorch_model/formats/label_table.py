@@ -1,31 +1,53 @@
-"""Images whose categories are in a table: a CSV file, or the metadata file of a Hugging Face image folder.
+"""Images whose categories are in a table or a list.
 
     labels.csv, or any other CSV      image,breed             separated by , ; | or tabs; with or without
                                       000bec18,boston_bull    a header, if there are two columns
     metadata.csv, metadata.jsonl      {"file_name": "train/1.jpg", "label": "cat"}
+                                      of a Hugging Face image folder
+    train.jsonl, named by an MLTable  {"image_url": "azureml://subscriptions/…/paths/fridge/milk/1.jpg",
+                                       "label": "milk", …}
+                                      AutoML's training data for image classification
 
-An image is named by its path, or by the end of it, with or without its suffix.
+A table names an image by its path, or by the end of it, with or without its suffix. An `image_url` is a path
+relative to the file, or a URL that ends in one: `azureml://` and `AmlDatastore://` URLs start some levels
+above the file's directory, depending on where that was uploaded.
 """
 
 import csv
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
+import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
-from train_pytorch_model.formats.labelled_rows import LabelledRows, RowError, checked_label
-from train_pytorch_model.formats.listing import Listing
-from train_pytorch_model.formats.plain_folders import (
+from train_pytorch_model.formats.image_list import PresentFiles
+from train_pytorch_model.formats.listing import (
+    UNLABELLED,
+    Listing,
+    PackedNames,
+    check_category_names,
+    natural_order,
     read_images_at_any_depth,
     read_plain_folders,
     suffix_of,
 )
-from train_pytorch_model.formats.reading import META, MalformedFileError, read_lines
-from train_pytorch_model.words.errors import InvalidDatasetError
+from train_pytorch_model.formats.reading import (
+    ADDRESS,
+    META,
+    MalformedFileError,
+    file_inside,
+    is_inner_path,
+    read_lines,
+    read_yaml,
+)
+from train_pytorch_model.words.errors import InvalidDatasetError, bulleted
 from train_pytorch_model.words.wording import parameter
 
 TABLES = ("metadata.jsonl", "metadata.csv", "labels.csv")  # looked for in a folder, in this order
@@ -41,6 +63,71 @@ LABEL_COLUMNS = (
     "species", "breed", "diagnosis", "y",
 )  # fmt: skip
 SHOWN = 3
+MLTABLE = "MLTable"
+ANNOTATIONS_SUFFIX = ".jsonl"
+MAX_DEPTH = 64  # path components of a URL that are tried
+FILE_ADDRESS = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)  # the part before the path
+MAX_LABEL_BYTES = 255  # a category may also be the name of a folder
+NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeError)
+
+
+class _RowError(Exception):
+    """A row cannot be used; the text is the reason, without a final period."""
+
+
+@dataclass
+class _LabelledRows:
+    """Collects the usable rows of a list, and the problems of the others."""
+
+    source: str
+    """The name of the list."""
+    labels: dict[str, str | None] = field(default_factory=dict)
+    """File name relative to the images' folder → category."""
+    problems: list[str] = field(default_factory=list)
+    ignored: dict[str, int] = field(default_factory=dict)
+    """As in `Listing`."""
+
+    def add(self, name: str, label: object) -> None:
+        """Add an image. Raises `_RowError`, also if an earlier row gives it another category."""
+        if isinstance(label, list):
+            raise _RowError(
+                "its label is a list: multi-label data and boxes are not supported. One string is expected"
+            )
+        if isinstance(label, int) and not isinstance(label, bool):
+            label = str(label)
+        if label is not None and not isinstance(label, str):
+            raise _RowError(f"its label is {label!r}; a string is expected")
+        if label is not None and not 0 < len(label.encode()) <= MAX_LABEL_BYTES:
+            size = len(label.encode())
+            raise _RowError(f"its label has {size} bytes; 1 to {MAX_LABEL_BYTES} are expected")
+        if name in self.labels:
+            if (other := self.labels[name]) != label:
+                raise _RowError(f"image {name!r} has label {other!r} in another row and {label!r} here")
+            self.ignored["duplicate rows"] = self.ignored.get("duplicate rows", 0) + 1
+        self.labels[name] = label
+
+    def listing(self) -> Listing:
+        """Return the images, by category and name. Raises `MalformedFileError` with all problems."""
+        labels, problems = self.labels, self.problems
+        unlabelled = [name for name, label in labels.items() if label is None]
+        if 0 < len(unlabelled) < len(labels):
+            problems = problems + [f"image {name!r} has no label, but others do." for name in unlabelled]
+        if problems:
+            raise MalformedFileError(
+                f"{len(problems)} rows of {self.source} cannot be used:{bulleted(problems)}\n"
+            )
+        categories = sorted({label for label in labels.values() if label is not None}, key=natural_order)
+        check_category_names(categories)
+        index_of: dict[str | None, int] = {name: index for index, name in enumerate(categories)}
+        class_of = {name: index_of.get(label, UNLABELLED) for name, label in labels.items()}
+        names = sorted(labels, key=lambda name: (class_of[name], natural_order(name)))
+        return Listing(
+            file_names=PackedNames.pack(names),
+            class_indices=np.asarray([class_of[name] for name in names], dtype=np.int32),
+            categories=tuple(categories),
+            columns=("id", "category") if categories else ("id",),
+            ignored=self.ignored,
+        )
 
 
 def table_in(folder: Path) -> Path | None:
@@ -50,8 +137,7 @@ def table_in(folder: Path) -> Path | None:
 
 def open_labelled(folder: Path, port: str, hint: str = "") -> ImageDirectory:
     """Like `open_image_directory`, with the categories that a table in a plain folder gives its images."""
-    table = None if (folder / META).exists() else table_in(folder)
-    if table is None:
+    if (folder / META).exists() or not (table := table_in(folder)):
         return open_image_directory(folder, port)
     try:
         return images_of(read_table(table, folder), folder, port)
@@ -83,15 +169,15 @@ def read_table(path: Path, images: Path, file_column: str = "", label_column: st
         raise MalformedFileError(f"{path.name} has no rows.")
     file_column = _column(path, first[1], file_column, FILE_COLUMNS, "file_column", 0)
     label_column = _column(path, first[1], label_column, LABEL_COLUMNS, "label_column", 1)
-    rows, missing = LabelledRows(path.name), []
+    rows, missing = _LabelledRows(path.name), []
     for number, row in chain([first], numbered):
         try:
             named = str(row.get(file_column) or "")
             if (name := files.find(named)) is None:
                 missing.append(named)
             else:
-                rows.add(name, checked_label(row.get(label_column)))
-        except RowError as error:
+                rows.add(name, row.get(label_column))
+        except _RowError as error:
             rows.problems.append(f"{path.name}:{number}: {error}.")
     if missing and not rows.labels:
         raise MalformedFileError(
@@ -119,12 +205,12 @@ class _ImageFiles:
                     self._by_end.setdefault(key, []).append(name)
 
     def find(self, named: str) -> str | None:
-        """Return the file's name relative to the folder; None if there is none. Raises `RowError`."""
+        """Return the file's name relative to the folder; None if there is none. Raises `_RowError`."""
         parts = [part for part in named.strip().replace("\\", "/").split("/") if part not in ("", ".")]
         for first in range(len(parts)):
             if found := self._by_end.get("/".join(parts[first:])):
                 if len(found) > 1:
-                    raise RowError(f"image {named!r} may be any of {len(found)} files: {_some(found)}")
+                    raise _RowError(f"image {named!r} may be any of {len(found)} files: {_some(found)}")
                 return found[0]
         return None
 
@@ -136,15 +222,12 @@ def _csv_rows(path: Path, files: _ImageFiles) -> Iterator[tuple[int, Mapping[str
     delimiter = max(DELIMITERS, key=first.count)
     table = csv.reader(chain([first], lines), delimiter=delimiter, skipinitialspace=True)
     try:
-        header = [cell.strip() for cell in next(table)]
-        if len(header) == 2 and any(map(files.find, header)):  # it names an image already
-            columns = [f"column {number}" for number in (1, 2)]
+        columns = [cell.strip() for cell in next(table)]
+        if len(columns) == 2 and any(map(files.find, columns)):  # it names an image already
+            header, columns = columns, ["column 1", "column 2"]
             yield 1, dict(zip(columns, header, strict=True))
-        else:
-            columns = header
         for row in table:
-            cells = [cell.strip() or None for cell in row]
-            yield table.line_num, dict(zip(columns, cells, strict=False))
+            yield table.line_num, dict(zip(columns, (cell.strip() or None for cell in row), strict=False))
     except csv.Error as error:
         raise MalformedFileError(f"{path.name}:{table.line_num}: {error}.") from error
 
@@ -162,7 +245,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for number, line in read_lines(path):
         try:
             yield number, msgspec.json.decode(line, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        except NOT_JSON as error:
             raise MalformedFileError(f"{path.name}:{number} is not a JSON object: {error}.") from error
 
 
@@ -172,20 +255,83 @@ def _column(
     """Return the column that is `given`, or has a `usual` name, or is at this `place` of two."""
     by_name = {column.strip().lower().replace(" ", "_"): column for column in row}
     wanted = [given.strip().lower().replace(" ", "_")] if given else usual
-    for each in wanted:
-        if each in by_name:
-            return by_name[each]
-    columns = list(row)
-    if not given and len(columns) == 2:
-        return columns[place]
+    if found := next((by_name[each] for each in wanted if each in by_name), None):
+        return found
+    if not given and len(row) == 2:
+        return list(row)[place]
+    columns = ", ".join(map(repr, row))
     raise MalformedFileError(
-        f"{path.name} has no column {given!r}; it has {', '.join(map(repr, columns))}."
+        f"{path.name} has no column {given!r}; it has {columns}."
         if given
-        else f"it is not clear which column of {path.name} is meant: it has {', '.join(map(repr, columns))}."
-        f" Name it with {parameter(name)}."
+        else f"it is not clear which column of {path.name} is meant: it has {columns}. Name it with"
+        f" {parameter(name)}."
     )
 
 
 def _some(names: Sequence[str]) -> str:
     more = ["…"] if len(names) > SHOWN else []
     return ", ".join([*map(repr, names[:SHOWN]), *more])
+
+
+def annotations_of(root: Path) -> Path:
+    """Return the JSONL file that the `MLTable` in a directory names. Raises `MalformedFileError`."""
+    paths = read_yaml(root / MLTABLE).get("paths")
+    entries = paths if isinstance(paths, list) else []
+    names = [entry.get("file") for entry in entries if isinstance(entry, dict)]
+    if len(names) != 1 or not isinstance(names[0], str) or not names[0].endswith(ANNOTATIONS_SUFFIX):
+        raise MalformedFileError(
+            f"{MLTABLE} should name one {ANNOTATIONS_SUFFIX} file under paths and names {names}."
+        )
+    return file_inside(root, names[0])
+
+
+def read_annotations(path: Path, images: Path | None = None) -> Listing:
+    """Return the images of a JSONL file, by category and name, with paths relative to the folder `images`.
+
+    By default, that is the file's own. Raises `MalformedFileError` with all rows that cannot be used.
+    """
+    present = PresentFiles(path.parent if images is None else images)
+    rows = _LabelledRows(path.name)
+    for number, line in read_lines(path):
+        try:
+            row = msgspec.json.decode(line, type=dict[str, Any])
+            if not isinstance(row.get("image_url"), str):
+                raise _RowError('no string under "image_url"')
+            rows.add(_resolve(present, row["image_url"]), row.get("label"))
+        except _RowError as error:
+            rows.problems.append(f"{path.name}:{number}: {error}.")
+        except NOT_JSON as error:
+            rows.problems.append(f"{path.name}:{number}: not a JSON object: {error}.")
+    return rows.listing()
+
+
+def _resolve(present: PresentFiles, url: str) -> str:
+    """Return the name of the file relative to the folder of the images. Raises `_RowError`."""
+    address = ADDRESS.match(url)
+    scheme = address[1].lower() if address else ""
+    if scheme in ("", "file"):
+        return _inside(present, unquote(FILE_ADDRESS.sub("", url)) if scheme else url)
+    if scheme not in ("azureml", "amldatastore"):
+        raise _RowError(
+            f"image {url!r} is remote. Images are not fetched from the network: download them beside the file"
+        )
+    parts = url.partition("/paths/")[2].split("/") if "/paths/" in url else url.split("/")[3:]
+    parts = [part for part in parts if part not in ("", ".")][-MAX_DEPTH:]
+    for first in range(len(parts)):  # the longest tail of the URL that exists here
+        end = "/".join(parts[first:])
+        for name in dict.fromkeys((end, unquote(end))):
+            if is_inner_path(name) and not present.problem_with(name):
+                return name
+    raise _RowError(f"image {url!r} is not below the directory of the file")
+
+
+def _inside(present: PresentFiles, name: str) -> str:
+    root = present.root.absolute()
+    if name.startswith("/") and Path(name).is_relative_to(root):
+        name = Path(name).relative_to(root).as_posix()
+    if not is_inner_path(name):
+        raise _RowError(f"image {name!r} is outside the directory of the file")
+    name = PurePosixPath(name).as_posix()  # one name per image, without `./` and `//`
+    if reason := present.problem_with(name):
+        raise _RowError(f"image {name!r} {reason}")
+    return name

@@ -36,30 +36,16 @@ import io
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from train_pytorch_model.formats.missing_path import explain_missing
-from train_pytorch_model.formats.reading import (
-    MalformedFileError,
-    file_inside,
-    named_file,
-    read_bounded,
-    read_meta,
-    read_yaml,
-    sha256_of,
-)
+from train_pytorch_model.formats import reading
+from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.writing import write_csv, write_yaml
-from train_pytorch_model.image_classifier.architectures import (
-    FAMILIES,
-    INSTALL_TIMM,
-    TIMM_FAMILY,
-    family_of,
-    is_known,
-    is_of_timm,
-)
+from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.words.errors import InvalidModelDirectoryError, ParameterError
 from train_pytorch_model.words.recipe import Recipe
 
@@ -98,7 +84,7 @@ class ModelDirectory:
     def sha256(self) -> str:
         """Return the sha256 of the specification and the weights' sha256; computed once. Raises `OSError`."""
         spec = (self.root / SPEC).read_bytes()
-        return hashlib.sha256(spec + bytes.fromhex(sha256_of(self.weights_path))).hexdigest()
+        return hashlib.sha256(spec + bytes.fromhex(reading.sha256_of(self.weights_path))).hexdigest()
 
     @property
     def is_trained(self) -> bool:
@@ -129,7 +115,7 @@ def _what_to_do(root: Path) -> str:
     """How to make a model directory of what is not one: a weights file or an architecture's name."""
     if root.is_file():
         options = f"--architecture NAME --weights-file {root}"
-    elif not root.exists() and is_known(str(root)):
+    elif not root.exists() and architectures.is_known(str(root)):
         options = f"--architecture {root}"
     else:
         return HINT
@@ -138,11 +124,19 @@ def _what_to_do(root: Path) -> str:
 
 def _open(root: Path, port: str) -> ModelDirectory:
     if not os.path.exists(root):  # noqa: PTH110, False for a name too long, where Path.exists raises
-        raise MalformedFileError(explain_missing(root))
+        raise MalformedFileError(reading.explain_missing(root))
     if not root.is_dir():
         raise MalformedFileError("it is a file, not a directory.")
-    meta = read_meta(root, TYPE)
-    spec = _read_spec(root, meta)
+    meta = reading.read_meta(root, TYPE)
+    spec = reading.read_yaml(reading.named_file(root, meta, "model"))
+    flavor = spec.get("flavor")
+    flavor = flavor if isinstance(flavor, dict) else {}
+    found = flavor.get("name", spec.get("model_type")), flavor.get("serialization_method")
+    if found != ("pytorch", "state_dict"):
+        raise MalformedFileError(
+            f"it is not a PyTorch model: {SPEC} says flavor {found[0]!r},"
+            f" serialization_method {found[1]!r}; expected 'pytorch', 'state_dict'."
+        )
     extras = _mapping(spec, "flavor_extras")
     init_params = _mapping(extras, "init_params")
     architecture, option = _architecture(extras, init_params)
@@ -152,10 +146,10 @@ def _open(root: Path, port: str) -> ModelDirectory:
         raise MalformedFileError(
             f"{SPEC} says num_classes {declared_classes}, but {LABEL_MAP} names {len(categories)}."
         )
-    mean, std = _read_normalization(spec)
+    normalization = _read_normalization(spec)
     if spec.get("model_file") != MODEL:
         raise MalformedFileError(f"{SPEC} says model_file {spec.get('model_file')!r}, expected {MODEL!r}.")
-    file_inside(root, MODEL)
+    reading.file_inside(root, MODEL)
     try:
         recipe = Recipe.from_mapping(_mapping(spec, "recipe", {}))
     except ParameterError as error:
@@ -168,27 +162,14 @@ def _open(root: Path, port: str) -> ModelDirectory:
         is_pretrained=init_params.get("pretrained") is True,
         recipe=recipe,
         categories=categories,
-        mean=mean,
-        std=std,
+        mean=normalization.mean,
+        std=normalization.std,
     )
-
-
-def _read_spec(root: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
-    spec = read_yaml(named_file(root, meta, "model"))
-    flavor = spec.get("flavor")
-    flavor = flavor if isinstance(flavor, dict) else {}
-    found = flavor.get("name", spec.get("model_type")), flavor.get("serialization_method")
-    if found != ("pytorch", "state_dict"):
-        raise MalformedFileError(
-            f"it is not a PyTorch model: {SPEC} says flavor {found[0]!r},"
-            f" serialization_method {found[1]!r}; expected 'pytorch', 'state_dict'."
-        )
-    return spec
 
 
 def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> tuple[str, bool]:
     named = extras.get("module"), extras.get("class")
-    families = (*FAMILIES, TIMM_FAMILY)
+    families = (*architectures.FAMILIES, architectures.TIMM_FAMILY)
     family = next((f for f in families if (f.module, f.class_name) == named), None)
     if family is None:
         raise MalformedFileError(
@@ -196,10 +177,10 @@ def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> 
             f" {', '.join(f.class_name for f in families)}; nothing else is ever imported."
         )
     architecture = str(init_params.get("model_name"))
-    if family is TIMM_FAMILY and is_of_timm(architecture):
+    if family is architectures.TIMM_FAMILY and architectures.is_of_timm(architecture):
         if importlib.util.find_spec("timm") is None:
             raise MalformedFileError(
-                f"{SPEC} names {architecture}, and timm is not installed: {INSTALL_TIMM}."
+                f"{SPEC} names {architecture}, and timm is not installed: {architectures.INSTALL_TIMM}."
             )
     elif architecture not in family.architectures:
         raise MalformedFileError(
@@ -222,7 +203,7 @@ def _read_label_map(root: Path, spec: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     if not isinstance(name, str):
         raise MalformedFileError(f"{SPEC} says label_map_file {name!r}, expected a file name.")
-    data = read_bounded(file_inside(root, name), MAX_LABEL_MAP_BYTES)
+    data = reading.read_bounded(reading.file_inside(root, name), MAX_LABEL_MAP_BYTES)
     try:
         header, *rows = csv.reader(io.StringIO(data.decode()))
         labels = {int(index): label for index, label in rows}
@@ -236,18 +217,15 @@ def _read_label_map(root: Path, spec: Mapping[str, Any]) -> tuple[str, ...]:
         )
     # The designer fills each gap between category ids with a category named `Others`.
     counts = Counter(labels.values())
-    return tuple(
-        f"{labels[index]} ({index})" if counts[labels[index]] > 1 else labels[index]
-        for index in range(len(labels))
-    )
+    numbered = sorted(labels.items())
+    return tuple(f"{label} ({index})" if counts[label] > 1 else label for index, label in numbered)
 
 
-def _read_normalization(
-    spec: Mapping[str, Any],
-) -> tuple[tuple[float, float, float] | None, tuple[float, float, float] | None]:
+def _read_normalization(spec: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with the mean and std of the designer's pre-processor, if there is one."""
     inputs = spec.get("inputs")
     if not inputs:
-        return None, None
+        return Recipe()
     try:
         pre_processor = inputs[0]["pre_processor"]
         if pre_processor["class"] != NORMALIZER_CLASS:
@@ -255,10 +233,9 @@ def _read_normalization(
                 f"{SPEC} names pre_processor {pre_processor['class']!r}, expected {NORMALIZER_CLASS!r}."
             )
         params = pre_processor["init_params"]
-        recipe = Recipe.from_mapping({"mean": params["mean"], "std": params["std"]})
+        return Recipe.from_mapping({"mean": params["mean"], "std": params["std"]})
     except (KeyError, IndexError, TypeError, ParameterError) as error:
         raise MalformedFileError(f"{SPEC} has no usable pre_processor in inputs: {error}.") from error
-    return recipe.mean, recipe.std
 
 
 def _mapping(parent: Mapping[str, Any], key: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -266,9 +243,6 @@ def _mapping(parent: Mapping[str, Any], key: str, default: dict[str, Any] | None
     if not isinstance(value, dict):
         raise MalformedFileError(f"{SPEC} should have a mapping {key!r} and has {value!r}.")
     return value
-
-
-# ── Writing ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def write_spec(
@@ -284,35 +258,30 @@ def write_spec(
 
     Return the content of `_meta.yaml`. `recipe` must have mean and std if there are categories.
     """
-    family = family_of(architecture)
-    init_params: dict[str, Any] = {
-        "model_name": architecture,
-        "pretrained": is_pretrained,
-    }
+    family = architectures.family_of(architecture)
+    entries = recipe.as_mapping()
+    init_params: dict[str, Any] = {"model_name": architecture, "pretrained": is_pretrained}
     if family.option:
         init_params[family.option] = option
+    extras = {
+        "module": family.module,
+        "class": family.class_name,
+        "is_cuda": False,
+        "init_params": init_params,
+    }
     spec: dict[str, Any] = {
         "flavor": {"name": "pytorch", "serialization_method": "state_dict"},
         "model_file": MODEL,
         "time_created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f+0000"),
-        "flavor_extras": {
-            "module": family.module,
-            "class": family.class_name,
-            "is_cuda": False,
-            "init_params": init_params,
-        },
+        "flavor_extras": extras,
         "task_type": "MultiClassification",
     }
     meta: dict[str, Any] = {"type": TYPE, "extension": {}, "model": SPEC}
-    entries = recipe.as_mapping()
     if categories:
         init_params["num_classes"] = len(categories)
+        normalization = {name: list(entries[name]) for name in ("mean", "std")}
+        normalizer = {"module": NORMALIZER_MODULE, "class": NORMALIZER_CLASS, "init_params": normalization}
         spec["label_map_file"] = LABEL_MAP
-        normalizer = {
-            "module": NORMALIZER_MODULE,
-            "class": NORMALIZER_CLASS,
-            "init_params": {name: list(entries[name]) for name in ("mean", "std")},
-        }
         spec["inputs"] = [{"name": "image", "pre_processor": normalizer}]
         meta |= {"registerModel": True, "modelOutputPath": "trained_model_outputs"}
         write_csv(root / LABEL_MAP, [["", "label"], *enumerate(categories)])
@@ -329,16 +298,9 @@ def renamed_by_type_inference(categories: Sequence[str]) -> list[str]:
     """
     missing = {"", "#N/A", "N/A", "NA", "NaN", "nan", "null", "NULL", "None", "n/a", "<NA>"}
     suspects = [name for name in categories if name in missing]
-    if all(_is_number(name) for name in categories):
+    with suppress(ValueError):
+        list(map(float, categories))  # raises unless all are numbers
         suspects += [name for name in categories if name not in suspects]
     if all(name in ("True", "False", "TRUE", "FALSE", "true", "false") for name in categories):
         suspects += list(categories)
     return suspects
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -13,6 +13,8 @@ In an Azure ML job, the folder is outputs/train_pytorch_model/ instead: Azure up
 may restore it when it restarts the job on another node. In case it does not, `_run` in the output, which is a
 mounted storage, holds a copy of the config and the checkpoints until the model is published. Beside the
 folder, error_info.json says what went wrong, in the designer's terms, whatever the verb.
+
+A trained directory's manifest.json holds the sizes and sha256 of its files, and the fingerprint of its run.
 """
 
 import json
@@ -28,11 +30,13 @@ from typing import Any
 
 import msgspec
 
-from train_pytorch_model.formats.reading import INCOMPLETE, MalformedFileError, read_json
-from train_pytorch_model.formats.writing import write_durably
+from train_pytorch_model.formats import reading
+from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError, read_json
+from train_pytorch_model.formats.writing import write_durably, write_json
 from train_pytorch_model.words.errors import OutputDirectoryError, UserError
 from train_pytorch_model.words.wording import parameter
 
+MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 REPORT = "report.html"
 MODEL_CARD = "model_card.md"
@@ -52,6 +56,15 @@ UNTRAINED = "untrained-"
 class _Config(msgspec.Struct):
     token: str = ""
     fingerprint: dict[str, str] = {}
+
+
+class _File(msgspec.Struct):
+    sha256: str
+
+
+class _Manifest(msgspec.Struct):
+    files: dict[str, _File]
+    fingerprint: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -301,3 +314,37 @@ def differing_options(
             )
         elif before != after:
             yield f"--{name.replace('_', '-')}", "", ""
+
+
+def write_manifest(root: Path, fingerprint: Mapping[str, str]) -> None:
+    """Describe all files of a trained directory, just before `_meta.yaml` completes it."""
+    files = {
+        path.relative_to(root).as_posix(): {"size": path.stat().st_size, "sha256": reading.sha256_of(path)}
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != INCOMPLETE
+    }
+    write_json(root / MANIFEST, {"files": files, "fingerprint": dict(fingerprint)})
+
+
+def differences(root: Path) -> list[str]:
+    """Return the differences of a trained directory from its manifest; empty if every file is unchanged."""
+    try:
+        manifest = read_json(root / MANIFEST, _Manifest)
+    except MalformedFileError as error:
+        return [str(error)]
+    found = []
+    for name, file in manifest.files.items():
+        try:
+            if reading.sha256_of(reading.file_inside(root, name)) != file.sha256:
+                found.append(f"{name} has changed since it was written")
+        except MalformedFileError as error:
+            found.append(str(error))
+    return found
+
+
+def published_fingerprint(root: Path) -> dict[str, str] | None:
+    """Return the fingerprint of the run that wrote a complete trained directory; None if it has none."""
+    if (root / META).exists() and not (root / INCOMPLETE).exists():
+        with suppress(MalformedFileError):
+            return read_json(root / MANIFEST, _Manifest).fingerprint
+    return None

@@ -10,30 +10,235 @@ The operations are torchvision's, and so are the names, order and defaults of th
 a mapping, a list in order, or a number for the first alone; a two-sided size is therefore a nested list,
 ["CenterCrop", [[224, 192]]]. A bare JSON file of the same list is read too.
 
-A name in the file is looked up only in `OPERATIONS`: nothing outside that table can run.
+The file is untrusted: a name in it is looked up only in `OPERATIONS`, nothing outside that table can run, and
+every argument has a type and a range, which `msgspec.convert` checks.
 """
 
+import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from train_pytorch_model.formats.image_operations import OPERATIONS, Operation
-from train_pytorch_model.formats.missing_path import explain_missing
+from train_pytorch_model.formats import reading
 from train_pytorch_model.formats.outputs import writing_directory
-from train_pytorch_model.formats.reading import META, MalformedFileError, file_inside, read_json, read_meta
+from train_pytorch_model.formats.reading import META, MalformedFileError
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.words.errors import InvalidTransformationDirectoryError, bulleted
 
 TYPE = "TransformationDirectory"
 TRANSFORMS = "_transforms.json"
 IMAGE, PICKLE = "Image", "Pickle"
-META_CONTENT: Mapping[str, Any] = {"type": TYPE, "extension": {}, "transform_type": IMAGE}
-
 MAX_OPERATIONS = 64
+MAX_SIDE = 4096
+MAX_DEGREES = 360
+PAIR = msgspec.Meta(min_length=2, max_length=2)
+
+Side = Annotated[int, msgspec.Meta(ge=1, le=MAX_SIDE)]
+Size = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=2)]
+"""Pixels: a side, or height and width."""
+Margin = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIDE)]
+Padding = Margin | Annotated[list[Margin], msgspec.Meta(min_length=1, max_length=4)]
+"""Pixels: one value for all edges; left/right and top/bottom; or left, top, right, bottom."""
+PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
+Level = Annotated[int, msgspec.Meta(ge=0, le=255)]
+Fill = Level | Annotated[list[Level], msgspec.Meta(min_length=3, max_length=3)]
+Interpolation = Literal["nearest", "bilinear", "bicubic"]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1000)]
+Strength = Annotated[float, msgspec.Meta(ge=0, le=1000)]
+Angle = Annotated[float, msgspec.Meta(ge=-MAX_DEGREES, le=MAX_DEGREES)]
+Turn = Annotated[float, msgspec.Meta(ge=0, le=MAX_DEGREES)]
+Hue = Annotated[float, msgspec.Meta(ge=-0.5, le=0.5)]
+Centre = Annotated[list[Annotated[float, msgspec.Meta(ge=-1e5, le=1e5)]], PAIR]
+"""Pixels from the upper left corner."""
+
+
+class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Abstract operation. The class has torchvision's name, and its fields are the arguments."""
+
+    ranges: ClassVar[tuple[str, ...]] = ()
+    """Arguments that may be [lowest, highest]."""
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for an invalid range, or number of values."""
+        for name in ("padding", "shear"):
+            if len(_listed(getattr(self, name, None))) == 3:
+                raise ValueError(f"{name} should be 1, 2 or 4 numbers but is 3")
+        for name in self.ranges:
+            values = _listed(getattr(self, name))
+            if any(map(operator.gt, values[::2], values[1::2])):
+                raise ValueError(f"{name} should be [lowest, highest] but is {values}")
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the operation is random, and so for training only."""
+        return self.name.startswith("Random")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that are not None, by torchvision's names."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+
+    def bound(self, height: int, width: int) -> tuple[int, int]:
+        """Return the largest (height, width) in pixels that an image of this size has in the operation."""
+        return height, width
+
+
+class Resize(Operation, frozen=True):
+    size: Size
+    """A single value is the length of the shorter side."""
+    interpolation: Interpolation = "bilinear"
+    max_size: Side | None = None
+    """Limit of the longer side; only if `size` is a single value."""
+
+    def __post_init__(self) -> None:
+        sides = _listed(self.size)
+        if self.max_size is not None and len(sides) == 2:
+            raise ValueError("max_size requires a size of a single side")
+        if self.max_size is not None and self.max_size <= sides[0]:
+            raise ValueError(f"max_size should be greater than size but is {self.max_size}")
+
+    def bound(self, height: int, width: int) -> tuple[int, int]:
+        sides = _listed(self.size)
+        if len(sides) == 2:
+            return sides[0], sides[1]
+        scale = sides[0] / min(height, width)
+        if self.max_size is not None:
+            scale = min(scale, self.max_size / max(height, width))
+        return math.ceil(height * scale), math.ceil(width * scale)
+
+
+class CenterCrop(Operation, frozen=True):
+    size: Size
+
+    def bound(self, height: int, width: int) -> tuple[int, int]:
+        sides = _listed(self.size)
+        return max(height, sides[0]), max(width, sides[-1])  # a smaller image gets black margins
+
+
+class Pad(Operation, frozen=True):
+    padding: Padding
+    fill: Fill = 0
+    padding_mode: PaddingMode = "constant"
+
+    def bound(self, height: int, width: int) -> tuple[int, int]:
+        return _pad_size(height, width, self.padding)
+
+
+class ColorJitter(Operation, frozen=True):
+    ranges = ("brightness", "contrast", "saturation", "hue")
+
+    brightness: Strength | Annotated[list[Strength], PAIR] | None = None
+    contrast: Strength | Annotated[list[Strength], PAIR] | None = None
+    saturation: Strength | Annotated[list[Strength], PAIR] | None = None
+    hue: Annotated[float, msgspec.Meta(ge=0, le=0.5)] | Annotated[list[Hue], PAIR] | None = None
+
+    @property
+    def is_random(self) -> bool:
+        # The designer's component writes it without strengths: then it changes nothing. With strengths it is
+        # random like the `Random…` operations, and must not change the images that a model is evaluated on.
+        return any(self.arguments().values())
+
+
+class Grayscale(Operation, frozen=True):
+    num_output_channels: Literal[1, 3] = 1
+
+
+class RandomResizedCrop(Operation, frozen=True):
+    ranges = ("scale", "ratio")
+
+    size: Size
+    scale: Annotated[list[Positive], PAIR] | None = None
+    """Fraction of the area; 0.08 to 1 by default."""
+    ratio: Annotated[list[Positive], PAIR] | None = None
+    """Width over height; 3/4 to 4/3 by default."""
+    interpolation: Interpolation = "bilinear"
+
+
+class RandomCrop(Operation, frozen=True):
+    size: Size
+    padding: Padding | None = None
+    pad_if_needed: bool = False
+    fill: Fill = 0
+    padding_mode: PaddingMode = "constant"
+
+    def bound(self, height: int, width: int) -> tuple[int, int]:
+        height, width = _pad_size(height, width, self.padding or 0)
+        if self.pad_if_needed:  # torchvision pads both edges by what is missing
+            sides = _listed(self.size)
+            height += 2 * max(0, sides[0] - height)
+            width += 2 * max(0, sides[-1] - width)
+        return height, width
+
+
+class RandomHorizontalFlip(Operation, frozen=True):
+    p: Share = 0.5
+
+
+class RandomVerticalFlip(Operation, frozen=True):
+    p: Share = 0.5
+
+
+class RandomRotation(Operation, frozen=True):
+    ranges = ("degrees",)
+
+    degrees: Turn | Annotated[list[Angle], PAIR]
+    interpolation: Interpolation = "nearest"
+    expand: bool = False
+    center: Centre | None = None
+    fill: Fill = 0
+
+    def bound(self, height: int, width: int) -> tuple[int, int]:
+        diagonal = math.ceil(math.hypot(height, width)) + 2
+        return (diagonal, diagonal) if self.expand else (height, width)
+
+
+class RandomAffine(Operation, frozen=True):
+    ranges = ("degrees", "scale", "shear")
+
+    degrees: Turn | Annotated[list[Angle], PAIR]
+    translate: Annotated[list[Share], PAIR] | None = None
+    """Maximum shift as a fraction of width and height."""
+    scale: Annotated[list[Positive], PAIR] | None = None
+    shear: Turn | Annotated[list[Angle], msgspec.Meta(min_length=2, max_length=4)] | None = None
+    interpolation: Interpolation = "nearest"
+    fill: Fill = 0
+    center: Centre | None = None
+
+
+class RandomGrayscale(Operation, frozen=True):
+    p: Share = 0.1
+
+
+class RandomPerspective(Operation, frozen=True):
+    distortion_scale: Share = 0.5
+    p: Share = 0.5
+    interpolation: Interpolation = "bilinear"
+    fill: Fill = 0
+
+
+# In the order in which Init Image Transformation applies them.
+OPERATIONS: Mapping[str, type[Operation]] = {each.__name__: each for each in Operation.__subclasses__()}
+"""Name → operation class, for all supported operations."""
 HINT = f"The operations are {', '.join(OPERATIONS)}. init-transformation writes such a directory."
+
+
+def _listed(values: Any) -> list[Any]:
+    return values if isinstance(values, list) else [values]
+
+
+def _pad_size(height: int, width: int, padding: int | list[int]) -> tuple[int, int]:
+    edges = _listed(padding)
+    left, top = edges[0], edges[1 % len(edges)]
+    right, bottom = edges[2:] or (left, top)
+    return height + top + bottom, width + left + right
 
 
 @dataclass(frozen=True)
@@ -59,50 +264,51 @@ def open_transformation(path: Path, port: str) -> Transformation:
     """
     title = f"{port} {path}"
     try:
-        operations = _parse(_list_in(path), TRANSFORMS if path.is_dir() else path.name)
+        return Transformation(title, _read(path))
     except MalformedFileError as error:
         raise InvalidTransformationDirectoryError(title, str(error), HINT) from error
-    return Transformation(title, operations)
 
 
 def write_transformation(path: Path, operations: Sequence[Operation], name: str) -> None:
     """Write the directory. Raises `OutputDirectoryError`."""
     entries = [[operation.name, _shortest(operation)] for operation in operations]
-    with writing_directory(path, META_CONTENT, name) as root:
+    with writing_directory(path, {"type": TYPE, "extension": {}, "transform_type": IMAGE}, name) as root:
         write_json(root / TRANSFORMS, entries)
 
 
-def _list_in(path: Path) -> list[Any]:
+def _shortest(operation: Operation) -> Any:
+    """Return the arguments as the classic component writes them: a number alone, or else a mapping."""
+    given = msgspec.to_builtins(operation)
+    first = operation.__struct_fields__[0]
+    if given.keys() != {first} or isinstance(given[first], list):
+        return given
+    number = given[first]
+    return int(number) if number == int(number) else number
+
+
+def _read(path: Path) -> tuple[Operation, ...]:
     if not path.exists():
-        raise MalformedFileError(explain_missing(path, "directory or file"))
-    if not path.is_dir():
-        return read_json(path, list[Any])
-    meta = read_meta(path, TYPE)
-    kind = meta.get("transform_type")
-    if kind == PICKLE:
-        raise MalformedFileError(
-            f"{META} says transform_type {PICKLE!r}, expected {IMAGE!r}."
-            " A pickle can run code, and is never loaded."
-        )
-    if kind != IMAGE:
-        raise MalformedFileError(f"{META} says transform_type {kind!r}, expected {IMAGE!r}.")
-    return read_json(file_inside(path, TRANSFORMS), list[Any])
-
-
-def _parse(entries: Sequence[Any], file_name: str) -> tuple[Operation, ...]:
+        raise MalformedFileError(reading.explain_missing(path, "directory or file"))
+    file = path
+    if path.is_dir():
+        kind = reading.read_meta(path, TYPE).get("transform_type")
+        if kind != IMAGE:
+            never = " A pickle can run code, and is never loaded." if kind == PICKLE else ""
+            raise MalformedFileError(f"{META} says transform_type {kind!r}, expected {IMAGE!r}.{never}")
+        file = reading.file_inside(path, TRANSFORMS)
+    entries = reading.read_json(file, list[Any])
     if len(entries) > MAX_OPERATIONS:
         raise MalformedFileError(
-            f"{file_name} has {len(entries):,} operations, expected at most {MAX_OPERATIONS}."
+            f"{file.name} has {len(entries):,} operations, expected at most {MAX_OPERATIONS}."
         )
-    operations: list[Operation] = []
-    problems: list[str] = []
+    operations, problems = [], []
     for number, entry in enumerate(entries, 1):
         try:
             operations.append(_operation(entry))
         except ValueError as error:  # msgspec's ValidationError is one
             problems.append(f"entry {number}: {error}.")
     if problems:
-        raise MalformedFileError(f"{file_name} cannot be used:{bulleted(problems)}\n")
+        raise MalformedFileError(f"{file.name} cannot be used:{bulleted(problems)}\n")
     return tuple(operations)
 
 
@@ -114,32 +320,20 @@ def _operation(entry: Any) -> Operation:
     if operation is None:
         raise ValueError(f"unknown operation {_abbreviate(name)}")
     names = operation.__struct_fields__
+    if isinstance(arguments, (int, float)) and not isinstance(arguments, bool):
+        arguments = [arguments]
     if isinstance(arguments, list):
         if len(arguments) > len(names):
             raise ValueError(
                 f"{name} takes at most {len(names)} arguments ({', '.join(names)}), found {len(arguments)}"
             )
-        given = dict(zip(names, arguments, strict=False))
-    elif isinstance(arguments, dict):
-        given = arguments
-    elif isinstance(arguments, (int, float)) and not isinstance(arguments, bool):
-        given = {names[0]: arguments}
-    else:
+        arguments = dict(zip(names, arguments, strict=False))
+    if not isinstance(arguments, dict):
         raise ValueError(f"{name} takes a number, a list or a mapping, found {_abbreviate(arguments)}")
     try:
-        return msgspec.convert(given, operation)
+        return msgspec.convert(arguments, operation)
     except msgspec.ValidationError as error:
         raise ValueError(f"{name}: {error}") from error
-
-
-def _shortest(operation: Operation) -> Any:
-    """Return the arguments as the classic component writes them: a number alone, or else a mapping."""
-    given = msgspec.to_builtins(operation)
-    first = operation.__struct_fields__[0]
-    if given.keys() != {first} or isinstance(given[first], list):
-        return given
-    number = given[first]
-    return int(number) if number == int(number) else number
 
 
 def _abbreviate(value: Any) -> str:

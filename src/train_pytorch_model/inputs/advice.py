@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.manifest import published_fingerprint
 from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_by_type_inference
+from train_pytorch_model.formats.run_folder import published_fingerprint
 from train_pytorch_model.inputs.twins import IdenticalFiles
 from train_pytorch_model.words.errors import MAX_LISTED_PROBLEMS
 from train_pytorch_model.words.wording import counted, parameter

@@ -9,8 +9,9 @@ from train_pytorch_model.formats.image_directory import (
     images_of,
     open_image_directory,
 )
-from train_pytorch_model.formats.listing import LOOSE, NESTED
-from train_pytorch_model.formats.plain_folders import (
+from train_pytorch_model.formats.listing import (
+    LOOSE,
+    NESTED,
     SUFFIXES,
     list_unlabelled,
     read_images_at_any_depth,

@@ -19,10 +19,9 @@ from train_pytorch_model import __version__
 from train_pytorch_model.datasets.one_folder import SPLIT, Parts, write_split
 from train_pytorch_model.formats import run_folder, schema
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.formats.manifest import MANIFEST, write_manifest
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import check_output, writing_directory
-from train_pytorch_model.formats.run_folder import REPORT, TRAINED_MODEL, RunFolder
+from train_pytorch_model.formats.run_folder import MANIFEST, REPORT, TRAINED_MODEL, RunFolder, write_manifest
 from train_pytorch_model.formats.run_lock import run_lock
 from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tree, write_json, write_yaml
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode, small_jpeg

@@ -6,10 +6,9 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from train_pytorch_model.formats.manifest import differences
 from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.formats.reading import META, MalformedFileError, read_yaml
-from train_pytorch_model.formats.run_folder import AZUREML_MODEL
+from train_pytorch_model.formats.run_folder import AZUREML_MODEL, differences
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.submission.job_folder import (
     ENVIRONMENT_FILE,

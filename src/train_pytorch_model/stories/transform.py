@@ -2,9 +2,12 @@
 
 import io
 import threading
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from itertools import chain, count
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import torch
 from PIL import Image
@@ -13,10 +16,13 @@ from torchvision.transforms import InterpolationMode, v2
 
 from train_pytorch_model.data.pixel_decisions import find_white_level
 from train_pytorch_model.formats import schema
-from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
-from train_pytorch_model.formats.image_operations import Operation
-from train_pytorch_model.formats.transformation_directory import Transformation
-from train_pytorch_model.formats.transformed_rows import transformed_rows
+from train_pytorch_model.formats.image_directory import (
+    IMAGE_FOLDER,
+    ImageDirectory,
+    writing_image_directory,
+)
+from train_pytorch_model.formats.listing import is_utf8
+from train_pytorch_model.formats.transformation_directory import Operation, Transformation
 from train_pytorch_model.formats.writing import copy_threads, in_order
 from train_pytorch_model.image_classifier.decoding import (
     MAX_PIXELS,
@@ -43,7 +49,8 @@ from train_pytorch_model.words.seeds import derive_seed
 
 COMPRESSION = 3  # of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time
 AHEAD = 4  # images per thread that are in progress or wait to be written: as files, not pixels
-
+MAX_NAME_BYTES = 255  # of a file, on every common file system
+SIZES = ("width", "height")  # of the original image
 
 # torchvision draws from torch's one global generator, so one thread at a time may seed it and draw: 0.01 to
 # 0.3 ms per operation. Decoding, resampling and encoding take milliseconds, and run in parallel.
@@ -135,7 +142,7 @@ def transform(
         copy_threads(threads) as pool,
     ):
         pngs = in_order(pool, png, range(len(images)), threads * AHEAD)
-        for index, (row, result) in enumerate(zip(transformed_rows(images), pngs, strict=True)):
+        for index, (row, result) in enumerate(zip(_transformed_rows(images), pngs, strict=True)):
             if isinstance(result, bytes):
                 writer.place(row).write_bytes(result)
                 writer.add(row)
@@ -162,6 +169,35 @@ def _png(images: ImageDirectory, apply: Apply, colours: Colours, index: int) -> 
     buffer = io.BytesIO()
     image.save(buffer, "PNG", compress_level=COMPRESSION)
     return buffer.getvalue()
+
+
+def _transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
+    """Yield the images' rows with new, unique file names; everything else is kept, except for sizes.
+
+    `image/1_134.jpg` becomes `image/1_134.png`. An image whose name would be repeated or invalid is named by
+    its place in the list, `image/<row>.png`.
+    """
+    _, reference = schema.image_column(images.read_schema())
+    taken: set[int] = set()
+    for place, row in zip(images.rows.tolist(), images.read_listed_rows(), strict=True):
+        kept = {name: value for name, value in row[reference].items() if name not in SIZES}
+        stem = str(PurePosixPath(kept["file_name"]).with_suffix("")).removeprefix(f"{IMAGE_FOLDER}/")
+        stems = chain([stem, f"{place}"], (f"{place}_{number}" for number in count(2)))
+        free = next(stem for stem in stems if _take(stem, taken))
+        yield row | {reference: kept | {"file_name": f"{IMAGE_FOLDER}/{free}.png"}}
+
+
+def _take(stem: str, taken: set[int]) -> bool:
+    """Whether the name is valid and free; if so, mark it as taken."""
+    *folders, file = f"{stem}.png".split("/")
+    if not is_utf8(file) or len(file.encode()) > MAX_NAME_BYTES:  # the list cannot hold undecodable bytes
+        return False
+    is_in_file = any(folder.lower().endswith(".png") for folder in folders)  # maybe another image's name
+    key = hash(unicodedata.normalize("NFC", stem).casefold())  # as on case-insensitive file systems
+    if is_in_file or key in taken:
+        return False
+    taken.add(key)
+    return True
 
 
 def _check_rejected(
