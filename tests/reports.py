@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,15 @@ import numpy as np
 from tests.model_directories import HALF
 from tests.painting import paint
 from tests.recipes import decided_recipe
+from train_pytorch_model.formats.image_directory import ImageDirectory, images_of
+from train_pytorch_model.formats.listing import Listing, PackedNames
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.measures.time_budget import EpochTimes, budget_of
 from train_pytorch_model.pages.page import Card, Fact, Gallery, encode
-from train_pytorch_model.pages.report_page import DataSet, Report
+from train_pytorch_model.pages.report_page import Report
 from train_pytorch_model.words.config import TrainConfig
 
 SECTIONS = (
@@ -67,6 +70,16 @@ def evaluation_of(count: int, images: int) -> Evaluation:
     return evaluate(outcomes_of(*predictions(count, images)), count)
 
 
+def data_set(
+    port: str, name: str, counts: Sequence[int] | np.ndarray, ignored: Mapping[str, int] = {}
+) -> ImageDirectory:
+    """A folder of this name with so many images of each category, none of which exists."""
+    indices = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    names = PackedNames.pack(f"{index}.png" for index in range(len(indices)))
+    categories = tuple(f"category {index}" for index in range(len(counts)))
+    return images_of(Listing(names, indices, categories, (), ignored), Path(name), port)
+
+
 def make_report(
     categories: Sequence[str] = ("blue", "green", "red"),
     images: int = 60,
@@ -99,8 +112,8 @@ def make_report(
         stopped="",
         advice=(),
         rollbacks=0,
-        training=DataSet("Training dataset", "training", counts, ignored or {}),
-        validation=DataSet("Validation dataset", "validation", np.maximum(counts // 8, 10), {}),
+        training=data_set("Training dataset", "training", counts, ignored or {}),
+        validation=data_set("Validation dataset", "validation", np.maximum(counts // 8, 10)),
         bad_images=bad_images,
         budget=budget_of([EpochTimes(30.0, 10.0, 5.0)] * len(losses), 35.0 * len(losses) + 12.0),
         versions={"Python": "3.11.7", "torch": "2.10.0"},

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.pages import HOSTILE, Page
-from tests.reports import SECTIONS, evaluation_of, make_history, make_report
+from tests.reports import SECTIONS, data_set, evaluation_of, make_history, make_report
 
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs.advice import imbalance_warning
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.time_budget import TimeBudget
@@ -18,7 +19,6 @@ from train_pytorch_model.pages.report_page import (
     MAX_BALANCE,
     MAX_ENDS,
     MAX_EPOCH_ROWS,
-    DataSet,
     Report,
     balance_of,
     render_report,
@@ -37,9 +37,9 @@ OVERFIT = [
 ]
 
 
-def training_of(*counts: int) -> DataSet:
+def training_of(*counts: int) -> ImageDirectory:
     """A training dataset with these numbers of images per category."""
-    return DataSet("Training dataset", "training", np.array(counts), {})
+    return data_set("Training dataset", "training", counts)
 
 
 def test_every_section_is_present_and_every_link_leads_to_one() -> None:
@@ -138,7 +138,7 @@ def test_names_are_escaped(count: int) -> None:
                 bad_images=[BadImage("Training dataset", name, name, name)],
                 ignored={name: 2},
                 command=["python -m train_pytorch_model train", f"--training-dataset '{name}'"],
-                training=DataSet("Training dataset", name, np.arange(count), {name: 3}),
+                training=data_set("Training dataset", name, range(count), {name: 3}),
             )
         )
 
@@ -191,9 +191,7 @@ def test_problems_in_the_data_are_listed() -> None:
     page = page_of(
         make_report(
             bad_images=bad,
-            training=DataSet(
-                "Training dataset", "training", np.array([0, 5, 9]), {"files of another kind (.txt)": 3}
-            ),
+            training=data_set("Training dataset", "training", [0, 5, 9], {"files of another kind (.txt)": 3}),
         )
     )
     for text in (
@@ -220,7 +218,7 @@ def test_problems_in_the_data_are_listed() -> None:
             "its accuracy was 90% on the training images, but 60% on the validation images.",
         ),
         (
-            {"validation": DataSet("Validation dataset", "validation", np.array([9, 10, 0]), {})},
+            {"validation": data_set("Validation dataset", "validation", [9, 10, 0])},
             "2 of 3 categories have fewer than 10 validation images",
         ),
     ],

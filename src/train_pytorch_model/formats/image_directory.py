@@ -91,6 +91,11 @@ class ImageDirectory(Listing):
         return f'{self.port} "{self.root}"'
 
     @property
+    def name(self) -> str:
+        """Of the folder; the rest of its path is private."""
+        return self.root.resolve().name
+
+    @property
     def _is_copy(self) -> bool:
         """Whether there is an image list; else these are plain folders."""
         return (self.root / META).exists()

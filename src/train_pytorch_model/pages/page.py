@@ -293,7 +293,7 @@ def render_explained(
     return render_page(
         EXPLAINED,
         spec=spec,
-        dataset_name=images.root.resolve().name,
+        dataset_name=images.name,
         images=len(images),
         gallery=Gallery("uncertain", "Least certain predictions", text, cards),
     )

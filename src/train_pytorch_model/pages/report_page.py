@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation
@@ -25,24 +26,6 @@ MAX_EPOCH_ROWS = 200
 GOOD = 0.95  # balanced accuracy from which on no advice is given
 LARGE_GAP = 0.2  # between training and validation accuracy
 FEW_IMAGES = 10  # validation images of a category; with fewer, its metrics are noise
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """One of the two image directories of a run."""
-
-    title: str
-    """What messages call it, such as `Training dataset`."""
-    name: str
-    """Name of its folder, without the path."""
-    counts: np.ndarray
-    """(C,), int64: images per category, excluding those left out."""
-    ignored: Mapping[str, int]
-    """Kind of skipped file, in words → count."""
-
-    @property
-    def images(self) -> int:
-        return int(self.counts.sum())
 
 
 @dataclass(frozen=True)
@@ -72,8 +55,9 @@ class Report:
     """Sentences on what would improve the model, with options in backticks; shown if it is not good."""
     rollbacks: int
     """How often the loss was not finite and the learning rate was halved."""
-    training: DataSet
-    validation: DataSet
+    training: ImageDirectory
+    validation: ImageDirectory
+    """Without the images that were left out."""
     bad_images: Sequence[BadImage]
     budget: TimeBudget
     versions: Mapping[str, str]
@@ -93,6 +77,7 @@ def render_report(report: Report) -> str:
         "CutMix": recipe.cutmix,
         "class balancing": recipe.balance_classes,
     }
+    training, validation = report.training.class_counts(), report.validation.class_counts()
     return render_page(
         "report.html",
         **common_values(evaluation, report.spec),
@@ -101,11 +86,11 @@ def render_report(report: Report) -> str:
         charts=_charts(report),
         training_loss=" and ".join(name for name, value in smoothed.items() if value),
         epochs=report.history[-MAX_EPOCH_ROWS:],
-        training_images=dict(zip(categories, report.training.counts.tolist(), strict=True)),
-        balance=balance_of(report.training.counts, report.validation.counts, categories),
+        training_images=dict(zip(categories, training.tolist(), strict=True)),
+        balance=balance_of(training, validation, categories),
         absent={
-            report.training.title: without_images(report.training.counts, categories),
-            report.validation.title: without_images(evaluation.per_class.support, categories),
+            report.training.port: without_images(training, categories),
+            report.validation.port: without_images(evaluation.per_class.support, categories),
         },
         bad_images=report.bad_images[:MAX_BAD_IMAGES],
         parameters={display_name(name): value for name, value in asdict(report.config).items()},
@@ -148,7 +133,7 @@ def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequenc
 
 def _notes(report: Report) -> Iterator[str]:
     """Remarks on the metrics, as sentences without file or category names."""
-    history, counts = report.history, report.validation.counts
+    history, counts = report.history, report.validation.class_counts()
     losses = [record["Valid loss"] for record in history]
     is_falling = report.best_epoch == len(history) > 1 and losses[-1] < 0.99 * losses[-2]
     if report.seen:

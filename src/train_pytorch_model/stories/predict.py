@@ -337,6 +337,6 @@ def _write_evaluation(
             f"; all are in {evaluation_directory.MISTAKES}",
         )
         files = files_of_cells(outcomes, images, indices)
-        page = render(evaluated, spec, images.root.resolve().name, galleries, files, left_out, seen)
+        page = render(evaluated, spec, images.name, galleries, files, left_out, seen)
         (root / evaluation_directory.PAGE).write_text(page, encoding="utf-8")
     return evaluated

@@ -34,7 +34,7 @@ from train_pytorch_model.measures.evaluation_directory import CONFUSION_MATRIX, 
 from train_pytorch_model.measures.verdict import is_better_than_guessing
 from train_pytorch_model.pages.evaluation_page import files_of_cells
 from train_pytorch_model.pages.page import galleries_of, suspects_gallery, twins_gallery
-from train_pytorch_model.pages.report_page import DataSet, Report, render_report
+from train_pytorch_model.pages.report_page import Report, render_report
 from train_pytorch_model.stories.pictures import explain, training_gallery
 from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
 from train_pytorch_model.words.wording import counted, reason_of
@@ -216,11 +216,8 @@ def report_on(engine: Engine, state: State, output: Path, examined: Examined) ->
 def _report(engine: Engine, state: State, output: Path, examined: Examined) -> Report:
     plan, progress, inputs = engine.plan, state.progress, engine.plan.inputs
     spec, given = inputs.spec, (inputs.training, inputs.validation)
-    _, lost = readable_images(state.images["validation"], examined.rejected)
-    training, validation = (
-        DataSet(images.port, _name(images.root), images.class_counts(), images.ignored)
-        for images in (state.images["training"], state.images["validation"])
-    )
+    training, validation = state.images["training"], state.images["validation"]
+    _, lost = readable_images(validation, examined.rejected)
     results = examined.outcomes, inputs.validation, examined.indices
     engine.network.load_state_dict(state.best.weights)
     return Report(
@@ -239,7 +236,7 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
                 partial(explain, engine.network, spec, inputs.validation),
             ),
             *twins_gallery(examined.twins.rows, given, spec.framing.colours),
-            training_gallery(plan, state.images["training"]),
+            training_gallery(plan, training),
         ],
         files=files_of_cells(*results),
         precision=plan.precision.name,
@@ -249,7 +246,7 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
         history=progress.history,
         best_epoch=state.best.epoch,
         stopped=stopped_early(plan, state),
-        advice=list(learning_warnings(training.counts, inputs.model, inputs.recipe.image_size)),
+        advice=list(learning_warnings(training.class_counts(), inputs.model, inputs.recipe.image_size)),
         rollbacks=progress.rollbacks,
         training=training,
         validation=validation,
@@ -290,7 +287,7 @@ def describe_run(plan: Plan, output: Path) -> RunDescription:
         "command": " ".join(_command(plan, output)),
     }
     data_sets = [
-        UsedDataSet(_name(images.root), context, plan.fingerprint[f"{context}_dataset"], len(images))
+        UsedDataSet(images.name, context, plan.fingerprint[f"{context}_dataset"], len(images))
         for context, images in (("training", inputs.training), ("validation", inputs.validation))
     ]
     return RunDescription(_name(output), params_of(plan), tags, data_sets)
@@ -306,8 +303,8 @@ def _command(plan: Plan, output: Path) -> list[str]:
         program = f"torchrun {spread} --nproc-per-node={world.local_size} -m train_pytorch_model train"
     options = {
         "--untrained-model": _name(inputs.model.root),
-        "--training-dataset": _name(inputs.training.root),
-        "--validation-dataset": _name(inputs.validation.root),
+        "--training-dataset": inputs.training.name,
+        "--validation-dataset": inputs.validation.name,
         "--trained-model": _name(output),
         **plan.config.as_flags(),
     }
