@@ -39,22 +39,23 @@ def run_story(
         logger.info(part.note)
     if LAUNCHER in os.environ:  # which needs no file with this process's error, and fails if /tmp is full
         os.environ.pop("TORCHELASTIC_ERROR_FILE", None)
-    if isinstance(part, Worker):
+    if not isinstance(part, Worker):
+        if opened is not None or open_inputs() is not None:
+            logger.info(part.torchrun_line(arguments))
+            if status := start_workers(part, arguments):
+                sys.exit(status)
+        return
+
+    @record  # without it, torchrun shows no traceback of an exception
+    def work() -> None:
         keep_freed_memory()
         if part.warning:
             logger.warning(part.warning)
         if part.size > 1:
             os.environ.update(part.variables())
+        with short_switch_interval(), join_world(began) as world:
+            inputs = open_together(open_inputs, options, world) if world.size > 1 else opened
+            if inputs is not None:
+                story(inputs, world)
 
-        @record  # without it, torchrun shows no traceback of an exception
-        def work() -> None:
-            with short_switch_interval(), join_world(began) as world:
-                inputs = open_together(open_inputs, options, world) if world.size > 1 else opened
-                if inputs is not None:
-                    story(inputs, world)
-
-        work()
-    elif opened is not None or open_inputs() is not None:
-        logger.info(part.torchrun_line(arguments))
-        if status := start_workers(part, arguments):
-            sys.exit(status)
+    work()

@@ -41,7 +41,6 @@ ACTIVE = {
     "Finalizing": "outputs and logs are being uploaded",
     "CancelRequested": "the job is being cancelled",
 }
-COMPLETED = "Completed"
 
 
 class JobFailedError(UserError):
@@ -81,13 +80,12 @@ def submit(submission: Submission, workspace: Workspace) -> None:
         job = send(submission, Path(folder), service)
     limit, target = submission.wait_limit, submission.download
     if limit == 0:
-        _say_how_to_follow(job, workspace)
+        _show_commands(job, workspace, f"continues: {job.studio_url}", "stream", "cancel", "download")
         return
     try:
-        if not follow(service, job, None if limit is None else 60.0 * limit):
-            raise ServiceError(f"Job {job.name} was not complete after {limit} minutes. It continues.")
+        follow(service, job, limit)
     except (KeyboardInterrupt, SystemExit, ServiceError):
-        _say_how_to_follow(job, workspace)
+        _show_commands(job, workspace, f"continues: {job.studio_url}", "stream", "cancel", "download")
         raise
     if submission.register:
         logger.info(f"The trained model is registered as {submission.register}")
@@ -95,8 +93,7 @@ def submit(submission: Submission, workspace: Workspace) -> None:
         try:
             download(service, job, target)
         except BaseException:  # the trained model is still in Azure ML: say how to get it
-            logger.info(f"\nJob {job.name} is complete. Its model can still be downloaded:")
-            logger.info(_download_line(job, workspace))
+            _show_commands(job, workspace, "is complete. Its model can still be downloaded:", "download")
             raise
     if submission.register:
         describe_model(service, job, submission.register, target)
@@ -104,12 +101,15 @@ def submit(submission: Submission, workspace: Workspace) -> None:
 
 def register(submission: Submission, workspace: Workspace) -> None:
     """Register the components that have changed, without a job. Raises `ParameterError`, `ServiceError`."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        copy_project(submission, folder)
-        service = Service.connect(workspace)
-        if submission.has_own_environment:
-            service.register_environment(folder / ENVIRONMENT_FILE)
+    with tempfile.TemporaryDirectory() as folder:
+        copy_project(submission, Path(folder))
+        _register(submission, Path(folder), Service.connect(workspace))
+
+
+def _register(submission: Submission, folder: Path, service: Service) -> None:
+    if submission.has_own_environment:
+        service.register_environment(folder / ENVIRONMENT_FILE)
+    if submission.register_components:
         service.register_components(component_files(folder), components_version(folder))
 
 
@@ -119,58 +119,48 @@ def send(submission: Submission, folder: Path, service: Service) -> Job:
     Raises `ParameterError`, `ServiceError`.
     """
     job = load_valid_job(folder / JOB)
-    if submission.is_serverless:
-        check_vm_size(service, submission)
-    elif find_cluster(service, submission) is None:
+    cluster = None if submission.is_serverless else service.find_cluster(submission.compute)
+    check_nodes(service, submission, cluster)
+    if cluster is None and not submission.is_serverless:
         nodes = f"0 to {submission.new_max_nodes} nodes of {submission.new_vm_size}"
         logger.info(f"Creating the cluster {submission.compute}: {nodes}")
         service.create_cluster(submission)
-    if submission.has_own_environment:
-        service.register_environment(folder / ENVIRONMENT_FILE)
-    if submission.register_components:
-        service.register_components(component_files(folder), components_version(folder))
+    _register(submission, folder, service)
     logger.info("Uploading what the workspace does not have yet")
     sent = service.submit(job)
     logger.info(f"Job {sent.name}: {sent.studio_url}")
     return sent
 
 
-def find_cluster(service: Service, wanted: Submission) -> Cluster | None:
-    """Return the cluster; None if it must be created. Raises `ParameterError` if the nodes do not fit it."""
-    cluster = service.find_cluster(wanted.compute)
+def check_nodes(service: Service, wanted: Submission, cluster: Cluster | None) -> None:
+    """Raise `ParameterError` if the cluster, or the nodes of a new one, do not fit what is wanted."""
     if cluster is None:
-        check_vm_size(service, wanted)
-        return None
-    asks = wanted.process_count_per_instance > 1 and cluster.vm_size  # one process fits any node
-    gpus = service.gpus_by_vm_size().get(str(cluster.vm_size).lower()) if asks else None
-    if wanted.max_nodes not in (None, cluster.max_nodes):
-        logger.warning(
-            f"{cluster.name} exists and has at most {cluster.max_nodes} nodes;"
-            f" {parameter('max_nodes')} is ignored."
-        )
-    if problems := "\n".join(cluster.problems(wanted, gpus)):
-        raise ParameterError(problems)
-    return cluster
+        size, offered = wanted.new_vm_size, service.gpus_by_vm_size()
+        if size.lower() not in offered:
+            with_gpus = sorted(name for name, gpus in offered.items() if gpus)
+            raise ParameterError(
+                f"{parameter('vm_size')} {size} is not offered in the region of the workspace. Sizes with"
+                f" GPUs there:{bulleted(with_gpus)}"
+            )
+        problems = wanted.too_many_processes(size, offered[size.lower()])
+    else:
+        asks = wanted.process_count_per_instance > 1 and cluster.vm_size  # one process fits any node
+        gpus = service.gpus_by_vm_size().get(str(cluster.vm_size).lower()) if asks else None
+        if wanted.max_nodes not in (None, cluster.max_nodes):
+            logger.warning(
+                f"{cluster.name} exists and has at most {cluster.max_nodes} nodes;"
+                f" {parameter('max_nodes')} is ignored."
+            )
+        problems = cluster.problems(wanted, gpus)
+    if text := "\n".join(problems):
+        raise ParameterError(text)
 
 
-def check_vm_size(service: Service, wanted: Submission) -> None:
-    """Raise `ParameterError` if there are no nodes of this size, or they have too few GPUs."""
-    size, offered = wanted.new_vm_size, service.gpus_by_vm_size()
-    if size.lower() not in offered:
-        with_gpus = sorted(name for name, gpus in offered.items() if gpus)
-        raise ParameterError(
-            f"{parameter('vm_size')} {size} is not offered in the region of the workspace. Sizes with GPUs"
-            f" there:{bulleted(with_gpus)}"
-        )
-    if problems := "\n".join(wanted.too_many_processes(size, offered[size.lower()])):
-        raise ParameterError(problems)
-
-
-def follow(service: Service, job: Job, wait_limit_s: float | None) -> bool:
-    """Report the phases of a job and show its log; return whether it completed within the wait limit.
+def follow(service: Service, job: Job, wait_limit_min: int | None) -> None:
+    """Report the phases of a job and show its log, until it is complete.
 
     Tolerates minutes without a network. Raises `JobFailedError`, and `ServiceError` if the job can no longer
-    be watched.
+    be watched, or is not complete within the limit.
     """
     started_at = reached_at = time.monotonic()
     is_lost = False
@@ -185,12 +175,13 @@ def follow(service: Service, job: Job, wait_limit_s: float | None) -> bool:
             if not error.is_transient or now - reached_at >= OUTAGE_S:
                 raise
             if not is_lost:
-                why = str(error).rstrip(".")
-                logger.warning(f"{why}. Trying again for {OUTAGE_S / 60:.0f} minutes.")
+                logger.warning(f"{str(error).rstrip('.')}. Trying again for {OUTAGE_S / 60:.0f} minutes.")
             phases, is_lost = {}, True
         for step, phase in phases.items():
             if shown.get(step) != phase:
-                _show_phase(now - started_at, step, phase)
+                reason = WAITING.get(phase) or ACTIVE.get(phase)
+                elapsed = timedelta(seconds=int(now - started_at))
+                logger.info(f"[{elapsed}] {step}{phase}{f': {reason}' if reason else ''}")
         shown |= phases
         status = shown.get("", "NotStarted")
         if log is None and status not in WAITING:
@@ -200,13 +191,14 @@ def follow(service: Service, job: Job, wait_limit_s: float | None) -> bool:
             log.warn_of_problem(within_s=LAST_LINES_S if is_over else 0.0)
             if is_over:
                 break
-        if wait_limit_s is not None and now - started_at >= wait_limit_s:
-            return False
+        if wait_limit_min is not None and now - started_at >= 60 * wait_limit_min:
+            raise ServiceError(
+                f"Job {job.name} was not complete after {wait_limit_min} minutes. It continues."
+            )
         time.sleep(POLL_S)
-    if status != COMPLETED:
+    if status != "Completed":
         why = f": {log.failure}" if log.failure else ""
         raise JobFailedError(f"Job {job.name} is {status}{why}. Its logs: {job.studio_url}")
-    return True
 
 
 def download(service: Service, job: Job, target: Path) -> None:
@@ -241,18 +233,8 @@ def describe_model(service: Service, job: Job, name: str, model: Path | None) ->
         logger.warning(f"The model registered as {name} has no description: {error}")
 
 
-def _show_phase(elapsed_s: float, step: str, phase: str) -> None:
-    """Log a phase, with what happens in it where that is not obvious."""
-    reason = WAITING.get(phase) or ACTIVE.get(phase)
-    logger.info(f"[{timedelta(seconds=int(elapsed_s))}] {step}{phase}{f': {reason}' if reason else ''}")
-
-
-def _say_how_to_follow(job: Job, workspace: Workspace) -> None:
-    logger.info(f"\nJob {job.name} continues: {job.studio_url}")
-    logger.info(f"  az ml job stream --name {job.name} {workspace.flags()}")
-    logger.info(f"  az ml job cancel --name {job.name} {workspace.flags()}")
-    logger.info(_download_line(job, workspace))
-
-
-def _download_line(job: Job, workspace: Workspace) -> str:
-    return f"  az ml job download --name {job.name} --output-name {TRAINED_MODEL} {workspace.flags()}"
+def _show_commands(job: Job, workspace: Workspace, state: str, *verbs: str) -> None:
+    logger.info(f"\nJob {job.name} {state}")
+    for verb in verbs:
+        output = f" --output-name {TRAINED_MODEL}" if verb == "download" else ""
+        logger.info(f"  az ml job {verb} --name {job.name}{output} {workspace.flags()}")

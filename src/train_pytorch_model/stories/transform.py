@@ -4,7 +4,6 @@ import io
 import threading
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,28 +15,13 @@ from torchvision.transforms import InterpolationMode, v2
 
 from train_pytorch_model.data.pixel_decisions import find_white_level
 from train_pytorch_model.formats import schema
-from train_pytorch_model.formats.image_directory import (
-    IMAGE_FOLDER,
-    ImageDirectory,
-    writing_image_directory,
-)
+from train_pytorch_model.formats.image_directory import IMAGE_FOLDER, ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.listing import is_utf8
 from train_pytorch_model.formats.transformation_directory import Operation, Transformation
 from train_pytorch_model.formats.writing import copy_threads, in_order
-from train_pytorch_model.image_classifier.decoding import (
-    MAX_PIXELS,
-    MAX_WHITE,
-    Colours,
-    UnreadableImageError,
-    decode,
-)
-from train_pytorch_model.inputs.bad_images import (
-    BAD_IMAGES,
-    BadImage,
-    left_out,
-    without_bad_images,
-    write_bad_images,
-)
+from train_pytorch_model.image_classifier import decoding
+from train_pytorch_model.inputs import bad_images as damaged
+from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.words.errors import (
@@ -76,9 +60,16 @@ class Apply:
         for number, (operation, step) in enumerate(self._steps):
             height, width = operation.bound(image.height, image.width)
             try:
-                if height * width > MAX_PIXELS:
-                    raise ValueError(f"{width:,} x {height:,} pixels would be more than {MAX_PIXELS:,}")
-                image = _apply(step, image, derive_seed(self._seed, "transform", index, number))
+                if height * width > decoding.MAX_PIXELS:
+                    raise ValueError(
+                        f"{width:,} x {height:,} pixels would be more than {decoding.MAX_PIXELS:,}"
+                    )
+                with _drawing:
+                    torch.default_generator.manual_seed(derive_seed(self._seed, "transform", index, number))
+                    if hasattr(step, "p") and torch.rand(1) >= step.p:
+                        continue
+                    parameters = step.make_params([image])
+                image = step.transform(image, parameters)
             except (ValueError, LinAlgError) as error:  # or too small to be cropped or tilted
                 reason = " ".join(str(error).split()).rstrip(".")
                 raise MisfitError(
@@ -94,17 +85,6 @@ def _build(operation: Operation) -> v2.Transform:
         arguments["interpolation"] = InterpolationMode(arguments["interpolation"])
     transform: v2.Transform = getattr(v2, operation.name)(**arguments)  # our class's name, not a file's text
     return transform
-
-
-def _apply(step: v2.Transform, image: Image.Image, seed: int) -> Image.Image:
-    """Return `step(image)` after `torch.manual_seed(seed)`; only drawing parameters holds the lock."""
-    with _drawing:
-        torch.default_generator.manual_seed(seed)
-        if hasattr(step, "p") and torch.rand(1) >= step.p:
-            return image
-        parameters = step.make_params([image])
-    transformed: Image.Image = step.transform(image, parameters)
-    return transformed
 
 
 def transform(
@@ -128,13 +108,24 @@ def transform(
         logger.warning(
             f"{images.title}: the annotations in column {column!r} are copied unchanged, not transformed"
         )
-    white_level = find_white_level(images)
-    if white_level != MAX_WHITE:
+    if (white_level := find_white_level(images)) != decoding.MAX_WHITE:
         logger.info(
             f"16-bit images: 0 to {white_level:,} become black to white, the range that a sample uses"
         )
-    threads = usable_cores()
-    png = partial(_png, images, apply, Colours(white_level))
+    colours, threads = decoding.Colours(white_level), usable_cores()
+
+    def png(index: int) -> bytes | Exception:
+        """Return the transformed image as a PNG file, or why there is none."""
+        try:
+            # Seeded by the row, which does not change when other images are left out.
+            image = apply(decoding.decode(images.path(index), colours=colours), int(images.rows[index]))
+        except (decoding.UnreadableImageError, MisfitError) as error:
+            return error
+        image.info.clear()  # pixels only, no colour profile and no other metadata
+        buffer = io.BytesIO()
+        image.save(buffer, "PNG", compress_level=COMPRESSION)
+        return buffer.getvalue()
+
     with (
         torch.random.fork_rng(devices=[]),
         writing_image_directory(output, schema_content, name) as writer,
@@ -153,22 +144,9 @@ def transform(
             bar.advance()
         left = [*bad_images, *_check_rejected(images, transformation, rejected)]
         if left:
-            logger.warning(left_out(left))
-            write_bad_images(writer.root / BAD_IMAGES, left)
+            logger.warning(damaged.left_out(left))
+            damaged.write_bad_images(writer.root / damaged.BAD_IMAGES, left)
     return len(images) - len(rejected)
-
-
-def _png(images: ImageDirectory, apply: Apply, colours: Colours, index: int) -> bytes | Exception:
-    """Return the transformed image as a PNG file, or why there is none."""
-    try:
-        # Seeded by the row, which does not change when other images are left out.
-        image = apply(decode(images.path(index), colours=colours), int(images.rows[index]))
-    except (UnreadableImageError, MisfitError) as error:
-        return error
-    image.info.clear()  # pixels only, no colour profile and no other metadata
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", compress_level=COMPRESSION)
-    return buffer.getvalue()
 
 
 def _transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
@@ -208,7 +186,7 @@ def _check_rejected(
     Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError` if they are too many.
     """
     try:
-        return without_bad_images(images, {index: str(error) for index, error in rejected.items()})[1]
+        return damaged.without_bad_images(images, {index: str(error) for index, error in rejected.items()})[1]
     except InvalidDatasetError as error:
         misfits = [
             f"{images.file_names[index]}: {reason}"
