@@ -32,7 +32,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, decode_pixels, reduce
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.inputs.perceptual_hash import perceptual_hash
+from train_pytorch_model.inputs.twins import perceptual_hash
 from train_pytorch_model.words.recipe import Augmentation
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))

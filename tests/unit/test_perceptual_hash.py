@@ -8,8 +8,8 @@ import pytest
 from PIL import Image, ImageEnhance
 from tests.painting import paint_scene, through_jpeg
 
-from train_pytorch_model.inputs import perceptual_hash as module
-from train_pytorch_model.inputs.perceptual_hash import find_pairs, perceptual_hash
+from train_pytorch_model.inputs import twins as module
+from train_pytorch_model.inputs.twins import find_pairs, perceptual_hash
 
 NUM_SCENES = 60
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT

@@ -10,8 +10,7 @@ from tests.painting import paint_scene
 
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.writing import csv_text, table_of
-from train_pytorch_model.inputs.perceptual_hash import perceptual_hash
-from train_pytorch_model.inputs.twins import find_identical
+from train_pytorch_model.inputs.twins import find_identical, perceptual_hash
 from train_pytorch_model.measures.data_quality import TwinRow, Twins, describe_seen, find_twins
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT

@@ -7,8 +7,11 @@ from typing import Annotated, ClassVar, Literal
 import tyro
 
 from train_pytorch_model.formats.outputs import check_new
-from train_pytorch_model.inputs.any_depth import open_images_at_any_depth
-from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_trained_model
+from train_pytorch_model.inputs.opening import (
+    open_evaluation_inputs,
+    open_images_at_any_depth,
+    open_trained_model,
+)
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.config import OptionalInt, OptionalPath, Switch
 from train_pytorch_model.words.errors import ParameterError

@@ -23,8 +23,7 @@ from train_pytorch_model.formats.listing import first_rows
 from train_pytorch_model.formats.outputs import empty_directory, missing_directories, remove_empty
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, copy_threads, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES, find_pairs, perceptual_hash
-from train_pytorch_model.inputs.twins import identical_files
+from train_pytorch_model.inputs.twins import NUM_BYTES, find_pairs, identical_files, perceptual_hash
 from train_pytorch_model.machine.console import Bar, progress_bar
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError

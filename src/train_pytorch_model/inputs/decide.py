@@ -5,22 +5,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from train_pytorch_model.formats.model_directory import ModelDirectory
+from train_pytorch_model.image_classifier import preprocessing
 from train_pytorch_model.image_classifier.architectures import family_of
-from train_pytorch_model.image_classifier.preprocessing import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    Framing,
-    FramingMode,
-)
+from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
 from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import (
-    MIN_IMAGE_SIZE,
-    Augmentation,
-    OpenRecipe,
-    Recipe,
-    fits_into,
-    sides,
-)
+from train_pytorch_model.words.recipe import MIN_IMAGE_SIZE, OpenRecipe, Recipe, fits_into, sides
 from train_pytorch_model.words.wording import parameter
 
 MAX_COMMON_SIDE = 320  # px; larger images of a common size come from a camera, not from preprocessing
@@ -77,43 +66,38 @@ def decide(
     recipe = model.recipe
     size, reason = _image_size(model, common_size, max_common_side)
     is_common = common_size == size and max(size) <= max_common_side
-    augmentation = recipe.augmentation
-    if augmentation == "auto":
-        augmentation = _augmentation(recipe, size, is_common, epochs)
-    smoothing = recipe.label_smoothing
+    augmentation, smoothing, cutmix = recipe.augmentation, recipe.label_smoothing, recipe.cutmix
+    if augmentation == "auto" and is_common:
+        is_varied = min(size) >= MIN_PADDED_CROP_SIDE and epochs >= MIN_PADDED_CROP_EPOCHS
+        augmentation = "padded-crop" if is_varied else "none"
+    elif augmentation == "auto":
+        is_varied = recipe.crop_area != Recipe.crop_area or epochs >= MIN_RANDOM_CROP_EPOCHS
+        augmentation = "random-resized-crop" if is_varied else "none"
     if smoothing is None:
         smoothing = LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
-    cutmix = recipe.cutmix
     if cutmix is None:
         is_long = epochs >= MIN_CUTMIX_EPOCHS and not recipe.freeze_backbone
         cutmix = CUTMIX if is_long and model.is_fine_tuned_for(categories) else 0.0
     mean, std = recipe.mean or model.mean, recipe.std or model.std
     if mean is None or std is None:
-        half = (0.5, 0.5, 0.5)
-        mean, std = (IMAGENET_MEAN, IMAGENET_STD) if model.is_pretrained else (half, half)
+        imagenet, half = (preprocessing.IMAGENET_MEAN, preprocessing.IMAGENET_STD), (0.5, 0.5, 0.5)
+        mean, std = imagenet if model.is_pretrained else (half, half)
     not_by_name = recipe.horizontal_flip == "auto" and flips_change_meaning(categories)
     training_size = _training_size(model, size, augmentation)
-    decided = OpenRecipe(
-        image_size=size,
-        training_size=training_size,
-        early_size=_early_size(model, training_size, augmentation, epochs),
-        crop_fraction=recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
-        framing=_framing(model, sizes, size),
-        augmentation=augmentation,
-        crop_area=recipe.crop_area,
-        horizontal_flip=False if not_by_name else recipe.horizontal_flip,
-        label_smoothing=smoothing,
-        cutmix=cutmix,
-        balance_classes=recipe.balance_classes,
-        freeze_backbone=recipe.freeze_backbone,
-        white_level=recipe.white_level,
-        background=recipe.background,
-        optimizer=recipe.optimizer,
-        precision=recipe.precision,
-        mean=mean,
-        std=std,
-    )
-    return decided, reason
+    decided = {
+        "image_size": size,
+        "training_size": training_size,
+        "early_size": _early_size(model, training_size, augmentation, epochs),
+        "crop_fraction": recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
+        "framing": _framing(model, sizes, size),
+        "augmentation": augmentation,
+        "horizontal_flip": False if not_by_name else recipe.horizontal_flip,
+        "label_smoothing": smoothing,
+        "cutmix": cutmix,
+        "mean": mean,
+        "std": std,
+    }
+    return OpenRecipe(**vars(recipe) | decided), reason
 
 
 def _image_size(
@@ -161,29 +145,13 @@ def share_shown(framing: Framing, sizes: Mapping[tuple[int, int], int]) -> str:
     return f"; centre crops show {shown:.0%} of an image" if 0 < shown < NEARLY_ALL else ""
 
 
-def _augmentation(recipe: Recipe, size: tuple[int, int], is_common: bool, epochs: int) -> Augmentation:
-    if not is_common:
-        is_asked_for = recipe.crop_area != Recipe.crop_area
-        return "random-resized-crop" if is_asked_for or epochs >= MIN_RANDOM_CROP_EPOCHS else "none"
-    is_large = min(size) >= MIN_PADDED_CROP_SIDE
-    return "padded-crop" if is_large and epochs >= MIN_PADDED_CROP_EPOCHS else "none"
-
-
 def _training_size(model: ModelDirectory, size: tuple[int, int], augmentation: str) -> tuple[int, int]:
     """(height, width) of training images for a model that predicts images of `size`."""
-    asked = model.recipe.training_size
-    if asked is not None:
-        if not fits_into(asked, size):
-            raise model.error(
-                f"its recipe names training_size {asked}; images are predicted at {size[0]} x {size[1]} px.",
-                f"In init-model, give a larger {parameter('image_size')}, or a smaller"
-                f" {parameter('training_size')}, or neither.",
-            )
-        return sides(asked)
-    is_random_crop = augmentation == "random-resized-crop"
-    is_convolutional = family_of(model.architecture).is_convolutional
+    if asked := _size_asked_for(model, "training_size", "image_size", size, "predicted"):
+        return asked
     fraction = max(TRAINING_SHARE, MIN_TRAINING_SIDE / min(size))
-    if not is_convolutional or not is_random_crop or fraction >= 1:
+    is_random_crop = augmentation == "random-resized-crop"
+    if not family_of(model.architecture).is_convolutional or not is_random_crop or fraction >= 1:
         return size
     height, width = (min(side, round(side * fraction / SIDE_MULTIPLE) * SIDE_MULTIPLE) for side in size)
     early = model.recipe.early_size
@@ -196,22 +164,13 @@ def _early_size(
     model: ModelDirectory, training_size: tuple[int, int], augmentation: str, epochs: int
 ) -> tuple[int, int]:
     """(height, width) of training images before the last epochs."""
-    recipe = model.recipe
-    if recipe.early_size is not None:
-        if not fits_into(recipe.early_size, training_size):
-            asked, (height, width) = recipe.early_size, training_size
-            raise model.error(
-                f"its recipe names early_size {asked}; images are trained at {height} x {width} px.",
-                f"In init-model, give a larger {parameter('training_size')}, or a smaller"
-                f" {parameter('early_size')}, or neither.",
-            )
-        return sides(recipe.early_size)
-    is_fine_tuned = model.is_pretrained or model.is_trained
-    is_short = 1 < epochs < MIN_RANDOM_CROP_EPOCHS and augmentation == "none"
+    if asked := _size_asked_for(model, "early_size", "training_size", training_size, "trained"):
+        return asked
     is_shrunk = (
-        is_short
-        and not is_fine_tuned
-        and recipe.training_size is None
+        1 < epochs < MIN_RANDOM_CROP_EPOCHS
+        and augmentation == "none"
+        and not (model.is_pretrained or model.is_trained)
+        and model.recipe.training_size is None
         and family_of(model.architecture).is_convolutional
         and min(training_size) >= MIN_SHRUNK_SIDE
     )
@@ -219,6 +178,21 @@ def _early_size(
         return training_size
     height, width = (round(side * EARLY_SHARE / SIDE_MULTIPLE) * SIDE_MULTIPLE for side in training_size)
     return height, width
+
+
+def _size_asked_for(
+    model: ModelDirectory, entry: str, larger: str, size: tuple[int, int], used: str
+) -> tuple[int, int] | None:
+    """The size in an entry of the recipe, which should fit into `size`, that of its entry `larger`."""
+    asked: int | tuple[int, int] | None = getattr(model.recipe, entry)
+    if asked is None:
+        return None
+    if not fits_into(asked, size):
+        raise model.error(
+            f"its recipe names {entry} {asked}; images are {used} at {size[0]} x {size[1]} px.",
+            f"In init-model, give a larger {parameter(larger)}, or a smaller {parameter(entry)}, or neither.",
+        )
+    return sides(asked)
 
 
 def is_early(epoch: int, epochs: int) -> bool:
@@ -231,7 +205,5 @@ def flips_change_meaning(categories: Sequence[str]) -> bool:
 
     It would for digits and letters, whose names have one character each, and for names with left or right.
     """
-    if not categories:
-        return False
     words = {word for name in categories for word in re.split(r"[\W\d_]+", name.casefold())}
-    return not words.isdisjoint(SIDES) or all(len(name) == 1 for name in categories)
+    return bool(words & SIDES) or (bool(categories) and all(len(name) == 1 for name in categories))

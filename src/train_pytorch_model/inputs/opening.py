@@ -1,33 +1,33 @@
 """The inputs of training, scoring and evaluation, opened and checked against each other, without torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
+from train_pytorch_model.formats.image_directory import (
+    IMAGE_LIST,
+    ImageDirectory,
+    images_of,
+    open_image_directory,
+)
 from train_pytorch_model.formats.label_table import open_labelled
-from train_pytorch_model.formats.listing import comparable
+from train_pytorch_model.formats.listing import LOOSE, NESTED, comparable
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
+from train_pytorch_model.formats.plain_folders import (
+    SUFFIXES,
+    list_unlabelled,
+    read_images_at_any_depth,
+    suffix_of,
+)
+from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
 from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.decoding import AS_USUAL, MAX_WHITE, Colours
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.inputs.advice import (
-    familiarity_warnings,
-    learning_warnings,
-    naming_warnings,
-    sameness_warnings,
-)
-from train_pytorch_model.inputs.any_depth import open_images_at_any_depth
-from train_pytorch_model.inputs.bad_images import (
-    BadImage,
-    LeaveOut,
-    read_headers,
-    readable_images,
-    without_bad_images,
-)
+from train_pytorch_model.inputs import advice
+from train_pytorch_model.inputs.bad_images import BadImage, read_headers, readable_images, without_bad_images
 from train_pytorch_model.inputs.decide import decide, is_early, share_shown
 from train_pytorch_model.inputs.twins import IdenticalFiles, find_identical
 from train_pytorch_model.words.config import TrainConfig, flag
@@ -154,7 +154,6 @@ def training_inputs(
     headers = read_headers(training)
     training, bad_training = without_bad_images(training, headers.bad)
     validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
-    bad_images = (*bad_training, *bad_validation)
     identical = find_identical(training, validation)
     recipe, size_reason = decide(model, headers.common_size, training.categories, epochs, sizes=headers.sizes)
     spec = _classifier_spec(model, training.categories, recipe)
@@ -165,14 +164,14 @@ def training_inputs(
         recipe=recipe,
         spec=spec,
         size_reason=size_reason + share_shown(spec.framing, headers.sizes),
-        bad_images=bad_images,
+        bad_images=(*bad_training, *bad_validation),
         identical=identical,
         warnings=(
             *training.warnings(),
-            *naming_warnings(training.categories),
-            *learning_warnings(training.class_counts(), model, recipe.image_size),
+            *advice.naming_warnings(training.categories),
+            *advice.learning_warnings(training.class_counts(), model, recipe.image_size),
             *validation.warnings(),
-            *sameness_warnings(training, validation, identical),
+            *advice.sameness_warnings(training, validation, identical),
         ),
     )
 
@@ -180,26 +179,47 @@ def training_inputs(
 def open_training_datasets(
     training_dataset: Path, validation_dataset: Path
 ) -> tuple[ImageDirectory, ImageDirectory]:
-    """Open both, which must be labelled; both get the training dataset's categories, in its order.
-
-    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
-    """
+    """Open both, as `with_same_categories` returns and checks them. Raises `InvalidDatasetError`."""
     training = open_image_directory(training_dataset, TRAINING_DATASET)
-    validation = open_image_directory(validation_dataset, VALIDATION_DATASET)
-    return with_same_categories(training, validation)
+    return with_same_categories(training, open_image_directory(validation_dataset, VALIDATION_DATASET))
 
 
 def with_same_categories(
     training: ImageDirectory, validation: ImageDirectory
 ) -> tuple[ImageDirectory, ImageDirectory]:
-    """Return both, with the training dataset's categories in its order.
+    """Return both, which must be labelled, with the training dataset's categories in its order.
 
     Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
     """
     for directory in (training, validation):
         directory.require_labels()
-    _check_categories(training, validation)
+    with_images = [training.categories[index] for index in np.flatnonzero(training.class_counts())]
+    if len(with_images) < 2:
+        empty = len(training.categories) - 1
+        others = f", with images; {counted(empty, 'other is', 'others are')} empty" if empty else ""
+        reason = f"it has one category, {with_images[0]!r}{others}."
+        raise InvalidDatasetError(training.title, reason, "A classifier needs at least two.")
+    only_training = _only(training.categories, validation.categories)
+    only_validation = _only(validation.categories, training.categories)
+    if only_training or only_validation:
+        raise InvalidDatasetError(
+            validation.title,
+            "its categories are not those of the training dataset."
+            + (f"\nOnly in training:{bulleted(only_training)}" if only_training else "")
+            + (f"\nOnly in validation:{bulleted(only_validation)}" if only_validation else ""),
+            "\nBoth need the same category names.",
+        )
     return training, validation.with_categories(training.categories)
+
+
+def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The names, quoted, that are not among `others`."""
+    known = set(map(comparable, others))
+    return [repr(name) for name in names if comparable(name) not in known]
+
+
+LeaveOut = Callable[[ImageDirectory, dict[int, str]], tuple[ImageDirectory, list[BadImage]]]
+"""`without_bad_images` or `readable_images`."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +244,31 @@ def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
     return replace(inputs, warnings=(*warnings, *inputs.warnings))
 
 
+def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Sequence[str]]:
+    """Open a single image, or a directory of images in folders of any depth; return warnings, too.
+
+    Images have categories only if all are in `<category>/<file>`. Raises `InvalidDatasetError`.
+    """
+    if path.is_file() and suffix_of(path.name) in SUFFIXES and not (path.parent / META).exists():
+        return images_of(list_unlabelled([path.name], {}), path.parent, port), ()
+    categories: Sequence[str] = ()
+    try:
+        images = open_image_directory(path, port)
+        if not images.ignored.keys() & {NESTED, LOOSE}:
+            return images, ()
+        categories = images.categories
+    except InvalidDatasetError:
+        if not path.is_dir() or any((path / name).exists() for name in (META, INCOMPLETE, IMAGE_LIST)):
+            raise
+    try:
+        nested = images_of(read_images_at_any_depth(path), path, port)
+    except MalformedFileError as error:
+        raise InvalidDatasetError(f'{port} "{path}"', str(error)) from error
+    if categories and all(name.count("/") == 1 for name in nested.file_names):
+        return images, ()
+    return nested, [f"{nested.title} has images at several depths: its folders are not taken for categories."]
+
+
 def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
     """Open both; the images get the model's categories, in its order.
 
@@ -235,15 +280,23 @@ def open_evaluation_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringInputs:
     """Like `open_evaluation_inputs`, of what is open already."""
     images.require_labels(EVALUATION_LABELS_HINT)
-    unknown = _only(images.categories, model.categories)
-    if unknown:
+    if unknown := _only(images.categories, model.categories):
         raise InvalidDatasetError(
             images.title,
             f"the model does not know {len(unknown)} of its categories:{bulleted(unknown)}",
             f"\nThe model knows:{bulleted([repr(name) for name in model.categories])}",
         )
-    inputs = _scoring_inputs(model, images.with_categories(model.categories))
-    return replace(inputs, warnings=(*inputs.warnings, *familiarity_warnings(model, inputs.images)))
+    inputs = _scoring_inputs(model, images.with_categories(model.categories), without_bad_images)
+    return replace(inputs, warnings=(*inputs.warnings, *advice.familiarity_warnings(model, inputs.images)))
+
+
+def _scoring_inputs(model: ModelDirectory, images: ImageDirectory, leave_out: LeaveOut) -> ScoringInputs:
+    warnings, headers = images.warnings(), read_headers(images)
+    images, bad_images = leave_out(images, headers.bad)
+    # A model of the designer does not record its image size: the designer scores images at their own size.
+    recipe, size_reason = decide(model, headers.common_size, max_common_side=MAX_IMAGE_SIZE)
+    spec = _classifier_spec(model, model.categories, recipe)
+    return ScoringInputs(model, images, spec, size_reason, tuple(bad_images), tuple(warnings), leave_out)
 
 
 def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[ModelDirectory, ClassifierSpec]:
@@ -279,66 +332,11 @@ def open_trained(path: Path) -> ModelDirectory:
     return model
 
 
-def _scoring_inputs(
-    model: ModelDirectory, images: ImageDirectory, leave_out: LeaveOut = without_bad_images
-) -> ScoringInputs:
-    warnings = images.warnings()
-    headers = read_headers(images)
-    images, bad_images = leave_out(images, headers.bad)
-    # A model of the designer does not record its image size: the designer scores images at their own size.
-    recipe, size_reason = decide(model, headers.common_size, max_common_side=MAX_IMAGE_SIZE)
-    return ScoringInputs(
-        model=model,
-        images=images,
-        spec=_classifier_spec(model, model.categories, recipe),
-        size_reason=size_reason,
-        bad_images=tuple(bad_images),
-        warnings=tuple(warnings),
-        leave_out=leave_out,
-    )
-
-
 def _classifier_spec(
     model: ModelDirectory, categories: tuple[str, ...], decided: OpenRecipe
 ) -> ClassifierSpec:
+    colours = Colours(decided.white_level or MAX_WHITE, decided.background)
+    framing = Framing(*decided.image_size, decided.crop_fraction, decided.framing, colours)
     return ClassifierSpec(
-        architecture=model.architecture,
-        option=model.option,
-        categories=categories,
-        framing=Framing(
-            *decided.image_size,
-            decided.crop_fraction,
-            decided.framing,
-            Colours(decided.white_level or MAX_WHITE, decided.background),
-        ),
-        mean=decided.mean,
-        std=decided.std,
+        model.architecture, model.option, categories, framing, mean=decided.mean, std=decided.std
     )
-
-
-def _check_categories(training: ImageDirectory, validation: ImageDirectory) -> None:
-    with_images = [training.categories[index] for index in np.flatnonzero(training.class_counts())]
-    if len(with_images) < 2:
-        empty = len(training.categories) - 1
-        others = f", with images; {counted(empty, 'other is', 'others are')} empty" if empty else ""
-        raise InvalidDatasetError(
-            training.title,
-            f"it has one category, {with_images[0]!r}{others}.",
-            "A classifier needs at least two.",
-        )
-    only_training = _only(training.categories, validation.categories)
-    only_validation = _only(validation.categories, training.categories)
-    if only_training or only_validation:
-        raise InvalidDatasetError(
-            validation.title,
-            "its categories are not those of the training dataset."
-            + (f"\nOnly in training:{bulleted(only_training)}" if only_training else "")
-            + (f"\nOnly in validation:{bulleted(only_validation)}" if only_validation else ""),
-            "\nBoth need the same category names.",
-        )
-
-
-def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The names, quoted, that are not among `others`."""
-    known = set(map(comparable, others))
-    return [repr(name) for name in names if comparable(name) not in known]

@@ -1,19 +1,27 @@
-"""Twins: files that are in both data sets of a run, or twice in one, found before anything is trained."""
+"""Twins: files that are in both data sets of a run, or twice in one, and images that look alike.
+
+Images that look alike have perceptual hashes that differ in few bits, and so are found in buckets. A hash
+holds the signs of the 128 lowest frequencies of an image's brightness, of its discrete cosine transform, as
+in pHash (Zauner 2010), the lowest first. Re-encoding, resizing and other brightness change few signs;
+mirroring changes those of all odd horizontal frequencies, which are known, so that it needs no second hash.
+`tests/benchmarks/data_quality` measures what follows from that.
+"""
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.reading import MalformedFileError, read_bounded, sha256_of
-from train_pytorch_model.inputs.perceptual_hash import MAX_HASHED, NUM_BYTES
-from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.machine.cores import in_threads
 
 IMAGE_HASHES = "image_hashes.bin"
 """In a trained directory: the perceptual hashes of the training images, one after the other."""
@@ -21,7 +29,32 @@ IMAGE_HASHES = "image_hashes.bin"
 MAX_COMPARED = 20_000  # files of a data set; a larger one is represented by an evenly spaced sample
 HEAD_BYTES = 4096  # enough to tell photographs apart that happen to have the same size
 MAX_HASHED_BYTES = 1 << 30  # a second or two
-FILES_AT_ONCE = 100  # read by one thread
+
+NUM_BYTES = 16
+MAX_HASHED = 2_000_000  # images of a run; of more, there are no hashes
+SIDE = 32  # px of the thumbnail that is transformed
+SAMPLED_SIDE = 96  # px, at least, of the short side from which it is made: more costs time and adds nothing
+MIN_CONTRAST = 2.0  # standard deviation of the thumbnail's brightness; below, the signs are noise
+# Copies of photographs differ in 0 to 4 bits at JPEG quality 60 or at half the size, in 12 (99 %: 21) when
+# cropped by 2 % on each side; CIFAR images of 32 px in up to 8. Unrelated photographs differ in 35 or more.
+MAX_DISTANCE = 20
+DEVIATIONS = 6.5  # below the median distance: unrelated images of little variety, such as digits, are closer
+MAX_SKEW = 1.3  # of the lower half of the distances
+MIN_SAMPLED = 20  # of fewer, copies would count as variety
+SAMPLED = 1000  # images whose distances to each other show their variety
+NUM_BANDS = 8  # the first bytes; a bucket shares two or three of them
+MANY = 200_000  # images, from which on sharing two bytes is too common
+MAX_PAIRS = 300_000_000  # compared, 10 s on one core; beyond, large buckets are not searched to their end
+
+_POSITIONS = np.arange(SIDE)
+_WAVES = np.cos(np.pi * np.outer(_POSITIONS, 2 * _POSITIONS + 1) / (2 * SIDE)).astype(np.float32)
+_FREQUENCIES = sorted(
+    ((row, column) for row in range(SIDE) for column in range(SIDE) if row + column > 0),
+    key=lambda frequency: (sum(frequency), frequency),
+)[: 8 * NUM_BYTES]
+_ROWS, _COLUMNS = np.array(_FREQUENCIES).T
+_HIGHEST = 1 + int(max(_ROWS.max(), _COLUMNS.max()))
+_MIRROR = np.packbits(_COLUMNS % 2)  # (16,), uint8: the bits that mirroring inverts
 
 
 @dataclass(frozen=True)
@@ -78,45 +111,156 @@ def identical_files(files: Sequence[Path]) -> list[list[int]]:
     """
     sizes: dict[int, int] = {}
 
-    def size_of(index: int) -> Hashable:
+    def size_of(index: int) -> int:
         sizes[index] = files[index].stat().st_size
         return sizes[index]
 
-    def head_of(index: int) -> Hashable:
+    def head_of(index: int) -> bytes:
         with files[index].open("rb") as file:
             return hashlib.sha256(file.read(HEAD_BYTES)).digest()
 
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        same_size = _regroup([list(range(len(files)))], size_of, pool)
-        same_head = _regroup(same_size, head_of, pool)
-        whole = [group for group in same_head if sizes[group[0]] <= HEAD_BYTES]
-        larger = [group for group in same_head if sizes[group[0]] > HEAD_BYTES]
-        larger.sort(key=lambda group: sizes[group[0]])
-        num_bytes = np.cumsum([len(group) * sizes[group[0]] for group in larger])
-        affordable = larger[: int(np.searchsorted(num_bytes, MAX_HASHED_BYTES, side="right"))]
-        return whole + _regroup(affordable, lambda index: sha256_of(files[index]), pool)
+    same_head = _regroup(_regroup([list(range(len(files)))], size_of), head_of)
+    whole = [group for group in same_head if sizes[group[0]] <= HEAD_BYTES]
+    larger = [group for group in same_head if sizes[group[0]] > HEAD_BYTES]
+    larger.sort(key=lambda group: sizes[group[0]])
+    num_bytes = np.cumsum([len(group) * sizes[group[0]] for group in larger])
+    affordable = larger[: int(np.searchsorted(num_bytes, MAX_HASHED_BYTES, side="right"))]
+    return whole + _regroup(affordable, lambda index: sha256_of(files[index]))
 
 
-def _regroup(
-    groups: Sequence[list[int]], key: Callable[[int], Hashable], pool: ThreadPoolExecutor
-) -> list[list[int]]:
+def _regroup(groups: Sequence[list[int]], key: Callable[[int], Hashable]) -> list[list[int]]:
     """Divide groups of files by a key of each, leaving out those that are alone or cannot be read."""
 
-    def keys_of(task: Sequence[tuple[int, int]]) -> list[Hashable]:
-        return [_readable(key, index) for _, index in task]
+    def readable_key(index: int) -> Hashable | None:
+        with suppress(OSError):
+            return key(index)
+        return None
 
     members = [(number, index) for number, group in enumerate(groups) for index in group]
-    tasks = [members[start : start + FILES_AT_ONCE] for start in range(0, len(members), FILES_AT_ONCE)]
+    keys = in_threads(readable_key, [index for _, index in members])
     divided: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for task, keys in zip(tasks, pool.map(keys_of, tasks), strict=True):
-        for (number, index), value in zip(task, keys, strict=True):
-            if value is not None:
-                divided[number, value].append(index)
+    for (number, index), value in zip(members, keys, strict=True):
+        if value is not None:
+            divided[number, value].append(index)
     return [group for group in divided.values() if len(group) > 1]
 
 
-def _readable(key: Callable[[int], Hashable], index: int) -> Hashable | None:
-    try:
-        return key(index)
-    except OSError:
-        return None
+@dataclass(frozen=True)
+class Pairs:
+    """P pairs of images that look alike."""
+
+    images: np.ndarray
+    """(P, 2), int64: indices of the images, ascending in each row."""
+    distances: np.ndarray
+    """(P,), int64: bits in which their hashes differ."""
+    is_mirrored: np.ndarray
+    """(P,), bool: whether one looks like the mirror image of the other."""
+
+
+def perceptual_hash(pixels: np.ndarray) -> np.ndarray:
+    """Return the hash (16,), uint8, of an RGB image (H, W, 3), uint8; zeros if it shows next to nothing."""
+    rows = pixels[:: max(1, min(pixels.shape[:2]) // SAMPLED_SIDE)]  # leaving out columns costs more time
+    grey = Image.fromarray(rows).convert("L")
+    thumbnail = np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BILINEAR), np.float32)
+    if thumbnail.std() < MIN_CONTRAST:
+        return np.zeros(NUM_BYTES, np.uint8)
+    waves = _WAVES[:_HIGHEST]
+    strengths = (waves @ thumbnail @ waves.T)[_ROWS, _COLUMNS]
+    return np.packbits(strengths > 1e-2)  # symmetric images have frequencies of strength 0, up to rounding
+
+
+def find_pairs(hashes: np.ndarray, num_known: int = 0) -> Pairs:
+    """Return pairs of the images with `hashes` (N, 16), uint8; rows of zeros are no hashes.
+
+    Of images with the same hash, each is paired with the first one, and only the first one with others. Pairs
+    within the first `num_known` images are left out.
+    """
+    words = np.ascontiguousarray(hashes).view(np.uint64)  # (N, 2)
+    by_hash = np.lexsort(words.T)
+    is_new = np.append(True, (words[by_hash[1:]] != words[by_hash[:-1]]).any(axis=1))[: len(words)]
+    firsts = np.empty(len(words), np.int64)
+    firsts[by_hash] = by_hash[np.maximum.accumulate(np.where(is_new, np.arange(len(words)), 0))]
+
+    is_hash, is_first = words.any(axis=1), firsts == np.arange(len(words))
+    copies = np.flatnonzero(is_hash & ~is_first & (np.arange(len(words)) >= num_known))
+    distinct = np.flatnonzero(is_hash & is_first)
+    near, distances, is_mirrored = _find_near(hashes[distinct], int(np.searchsorted(distinct, num_known)))
+    return Pairs(
+        np.concatenate([np.stack([firsts[copies], copies], axis=1), distinct[near]]),
+        np.concatenate([np.zeros(len(copies), np.int64), distances]),
+        np.concatenate([np.zeros(len(copies), bool), is_mirrored]),
+    )
+
+
+def _find_near(hashes: np.ndarray, num_known: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return pairs (P, 2) of different hashes (N, 16), their distances (P,), and what is mirrored (P,), bool.
+
+    Hashes of a distance up to five always share three of eight bytes, up to six share two; at a distance of
+    12, usual for crops, nine in ten pairs share two.
+    """
+    count = len(hashes)
+    variants = np.concatenate([hashes, hashes ^ _MIRROR])  # (2 N, 16)
+    words = variants.view(np.uint64)  # (2 N, 2)
+    limit = _max_distance(words[:count], words[count:])
+    bands = list(combinations(range(NUM_BANDS), 2 if count < MANY else 3))
+    found = [np.empty((0, 4), np.int64)]
+    for band in bands:
+        keys = np.zeros(2 * count, np.int64)
+        for byte in band:
+            keys = keys << 8 | variants[:, byte]
+        for one, other in _pairs_in_buckets(keys, words[:, 0], limit, num_known, MAX_PAIRS // len(bands)):
+            distances = np.bitwise_count(words[one] ^ words[other]).sum(axis=1, dtype=np.int64)
+            images = np.sort([one, other % count], axis=0)
+            rows = np.stack([*images, distances, other >= count], axis=1)
+            found.append(rows[(distances <= limit) & (images[0] != images[1])])
+    rows = np.unique(np.concatenate(found), axis=0)  # by images, then by distance
+    is_new = np.append(True, (rows[1:, :2] != rows[:-1, :2]).any(axis=1))[: len(rows)]
+    rows = rows[is_new]
+    return rows[:, :2], rows[:, 2], rows[:, 3].astype(bool)
+
+
+def _pairs_in_buckets(
+    keys: np.ndarray, heads: np.ndarray, limit: int, num_known: int, max_pairs: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield (one, other), indices of equal keys whose `heads` differ in at most `limit` bits.
+
+    The keys (2 N,), int64, below 2^24, and heads (2 N,), uint64, the first halves of the hashes, are those of
+    N images and of their mirror images; `one` is no mirror image. At most about `max_pairs` are compared.
+    """
+    count = len(keys) // 2
+    is_searched = np.arange(len(keys)) % max(count, 1) >= num_known
+    # Sorted as one number, keys and indices take a fraction of the time of argsort.
+    ordered = np.sort(keys << 32 | np.arange(len(keys)))
+    if num_known:
+        is_wanted = np.zeros(1 << 24, bool)
+        is_wanted[keys[is_searched]] = True
+        ordered = ordered[is_wanted[ordered >> 32]]
+    order, ordered = ordered & 0xFFFFFFFF, ordered >> 32
+    heads, places = heads[order], np.arange(len(order))
+    for step in range(1, len(order)):  # up to the size of the largest bucket
+        places = places[: np.searchsorted(places, len(order) - step)]
+        places = places[ordered[places] == ordered[places + step]]
+        near = places[np.bitwise_count(heads[places] ^ heads[places + step]) <= limit]
+        one, other = order[near], order[near + step]
+        is_pair = (one < count) & (is_searched[one] | is_searched[other])
+        yield one[is_pair], other[is_pair]
+        max_pairs -= len(places)
+        if len(places) == 0 or max_pairs < 0:
+            return
+
+
+def _max_distance(words: np.ndarray, mirrored: np.ndarray) -> int:
+    """Return how many bits of twins differ at most, from the words (N, 2), uint64, of a sample of images."""
+    sample = evenly_spaced(len(words), SAMPLED)
+    if len(sample) < MIN_SAMPLED:
+        return MAX_DISTANCE
+    distances = np.minimum(
+        *(np.bitwise_count(words[sample, None] ^ other[sample]).sum(axis=2) for other in (words, mirrored))
+    )
+    distances = distances[np.triu_indices(len(sample), 1)]
+    median, most = np.quantile(distances, [0.5, 0.75])
+    # As of a normal distribution, by the lower half, which is what matters and wider for digits; bounded by
+    # the upper half, as twins widen the lower one.
+    below = (median - distances)[distances <= median]
+    deviation = min(np.sqrt((below**2).mean()), MAX_SKEW * (most - median) / 0.6745)
+    return int(np.clip(median - DEVIATIONS * deviation, 0, MAX_DISTANCE))

@@ -45,7 +45,7 @@ from torch import Tensor
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.reading import MalformedFileError, read_bounded
 from train_pytorch_model.formats.writing import sync_folder, write_durably
-from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
+from train_pytorch_model.inputs.twins import NUM_BYTES
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.metrics import Metrics, merge
 from train_pytorch_model.loop.optimizer import momentum_of

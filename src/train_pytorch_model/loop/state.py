@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs.bad_images import BadImage, left_out, without_bad_images
-from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
+from train_pytorch_model.inputs.twins import NUM_BYTES
 from train_pytorch_model.loop.metrics import Margins, Metrics, Sums
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.machine.console import logger

@@ -11,15 +11,19 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 MIN_MEASURED_S = 1.0  # in less, the kernel's ticks of 10 ms and the start of a process say too little
+ITEMS_AT_ONCE = 100  # for one thread
 FIXED_BY = "OMP_NUM_THREADS"
 SWITCH_S = 0.0005  # the default is ten times that, and each operation of a forward pass may wait for it
+T = TypeVar("T")
+U = TypeVar("U")
 OPENMP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "5000"}
 """Environment variables of PyTorch's own threads, read when it loads.
 
@@ -33,6 +37,15 @@ on idle ones.
 def usable_cores() -> int:
     """Return the number of processors in the affinity mask, limited by the cgroup's quota; at least 1."""
     return max(1, math.ceil(min(len(_affinity()), _cgroup_quota())))
+
+
+def in_threads(function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+    """Yield the results for all items in order, computed by a thread for each core."""
+    # One future for many items: each takes 1 kB.
+    tasks = [items[start : start + ITEMS_AT_ONCE] for start in range(0, len(items), ITEMS_AT_ONCE)]
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        for results in pool.map(lambda task: list(map(function, task)), tasks):
+            yield from results
 
 
 @dataclass(frozen=True)

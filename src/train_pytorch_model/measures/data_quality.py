@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.inputs.perceptual_hash import Pairs, find_pairs
+from train_pytorch_model.inputs.twins import Pairs, find_pairs
 from train_pytorch_model.words.wording import counted
 
 SUSPECTS = "suspects.csv"

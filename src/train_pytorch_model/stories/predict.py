@@ -26,8 +26,7 @@ from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageCla
 from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
 from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, write_bad_images
 from train_pytorch_model.inputs.opening import ScoringInputs
-from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
-from train_pytorch_model.inputs.twins import read_image_hashes
+from train_pytorch_model.inputs.twins import NUM_BYTES, read_image_hashes
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.memory import release_freed_memory
 from train_pytorch_model.measures import evaluation, evaluation_directory

@@ -20,7 +20,7 @@ from train_pytorch_model.image_classifier.predictions import energies_of
 from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.bad_images import readable_images
 from train_pytorch_model.inputs.opening import TrainingInputs
-from train_pytorch_model.inputs.perceptual_hash import NUM_BYTES
+from train_pytorch_model.inputs.twins import NUM_BYTES
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.epoch import Batches, validate_best
 from train_pytorch_model.loop.plan import Plan, describe, params_of
