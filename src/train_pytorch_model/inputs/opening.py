@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from train_pytorch_model.formats import listing
 from train_pytorch_model.formats.image_directory import (
     IMAGE_LIST,
     ImageDirectory,
@@ -13,14 +14,7 @@ from train_pytorch_model.formats.image_directory import (
     open_image_directory,
 )
 from train_pytorch_model.formats.label_table import open_labelled
-from train_pytorch_model.formats.listing import LOOSE, NESTED, comparable
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
-from train_pytorch_model.formats.plain_folders import (
-    SUFFIXES,
-    list_unlabelled,
-    read_images_at_any_depth,
-    suffix_of,
-)
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
 from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.decoding import AS_USUAL, MAX_WHITE, Colours
@@ -214,8 +208,8 @@ def with_same_categories(
 
 def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
     """The names, quoted, that are not among `others`."""
-    known = set(map(comparable, others))
-    return [repr(name) for name in names if comparable(name) not in known]
+    known = set(map(listing.comparable, others))
+    return [repr(name) for name in names if listing.comparable(name) not in known]
 
 
 LeaveOut = Callable[[ImageDirectory, dict[int, str]], tuple[ImageDirectory, list[BadImage]]]
@@ -249,19 +243,23 @@ def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Seq
 
     Images have categories only if all are in `<category>/<file>`. Raises `InvalidDatasetError`.
     """
-    if path.is_file() and suffix_of(path.name) in SUFFIXES and not (path.parent / META).exists():
-        return images_of(list_unlabelled([path.name], {}), path.parent, port), ()
+    if (
+        path.is_file()
+        and listing.suffix_of(path.name) in listing.SUFFIXES
+        and not (path.parent / META).exists()
+    ):
+        return images_of(listing.list_unlabelled([path.name], {}), path.parent, port), ()
     categories: Sequence[str] = ()
     try:
         images = open_image_directory(path, port)
-        if not images.ignored.keys() & {NESTED, LOOSE}:
+        if not images.ignored.keys() & {listing.NESTED, listing.LOOSE}:
             return images, ()
         categories = images.categories
     except InvalidDatasetError:
         if not path.is_dir() or any((path / name).exists() for name in (META, INCOMPLETE, IMAGE_LIST)):
             raise
     try:
-        nested = images_of(read_images_at_any_depth(path), path, port)
+        nested = images_of(listing.read_images_at_any_depth(path), path, port)
     except MalformedFileError as error:
         raise InvalidDatasetError(f'{port} "{path}"', str(error)) from error
     if categories and all(name.count("/") == 1 for name in nested.file_names):
