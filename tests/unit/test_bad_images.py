@@ -195,7 +195,7 @@ def test_bad_images_are_written_as_csv(tmp_path: Path) -> None:
         BadImage("Validation dataset", "caf\udce9.png", "", "gone"),
         BadImage("Validation dataset", "a\rb.png", "", "gone", "bees/größe.png"),
     ]
-    write_bad_images(tmp_path / "bad_images.csv", records)
+    write_bad_images(tmp_path, records)
     assert (tmp_path / "bad_images.csv").read_bytes() == (
         b"port,file_name,category,reason,original\n"
         + 'Training dataset,a/1.png,größe,"a ""reason"", with a comma",\n'.encode()

@@ -21,7 +21,7 @@ from tests.painting import encode, paint, paint_folders
 from train_pytorch_model.datasets import conversion
 from train_pytorch_model.datasets.conversion import Labels, convert, open_source
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.formats.writing import AHEAD, copy_threads, in_order
+from train_pytorch_model.formats.writing import AHEAD, in_order
 from train_pytorch_model.machine.console import Bar
 from train_pytorch_model.words.errors import InvalidDatasetError, UnfinishedOutputError
 
@@ -325,8 +325,7 @@ def test_results_are_in_order_and_a_bounded_number_is_prefetched() -> None:
             started.append(item)
             yield item
 
-    with copy_threads() as pool:
-        results = in_order(pool, lambda item: item * item, items())
+    with in_order(lambda item: item * item, items()) as results:
         for index in range(500):
             assert next(results) == index**2
             assert len(started) <= index + AHEAD + 1
@@ -342,6 +341,6 @@ def test_after_an_error_no_more_work_is_started() -> None:
             raise ValueError("three")
         return item
 
-    with pytest.raises(ValueError, match="three"), copy_threads() as pool:
-        list(in_order(pool, work, range(10_000)))
+    with pytest.raises(ValueError, match="three"), in_order(work, range(10_000)) as results:
+        list(results)
     assert len(started) <= 4 + AHEAD + 1

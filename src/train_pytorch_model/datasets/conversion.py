@@ -17,13 +17,13 @@ from train_pytorch_model.formats.image_directory import (
     writing_image_directory,
 )
 from train_pytorch_model.formats.listing import Listing, NestedDataSetError
+from train_pytorch_model.formats.outputs import unfinished
 from train_pytorch_model.formats.reading import META, MalformedFileError, explain_missing
-from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, copy_threads, in_order
+from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
-from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, readable_images, write_bad_images
+from train_pytorch_model.inputs.bad_images import list_left_out, readable_images
 from train_pytorch_model.machine.console import logger, progress_bar
-from train_pytorch_model.words.errors import InvalidDatasetError, UnfinishedOutputError
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import InvalidDatasetError
 
 PORT = "Input dataset"
 OUTPUT = "output"
@@ -126,8 +126,8 @@ def convert(source: Source, output: Path) -> int:
         def copy(index: int) -> str:
             return _copy(source, images.file_names[index], writer.place(images.converted_row(index)))
 
-        with copy_threads() as pool, progress_bar(len(images), "Converting") as bar:
-            for done, reason in enumerate(in_order(pool, copy, range(len(images))), 1):
+        with in_order(copy, range(len(images))) as copied, progress_bar(len(images), "Converting") as bar:
+            for done, reason in enumerate(copied, 1):
                 if reason:
                     bad[done - 1] = reason
                 else:
@@ -136,9 +136,7 @@ def convert(source: Source, output: Path) -> int:
                 if done % IMAGES_PER_LINE == 0:
                     bar.show(done, f"left out: {len(bad)}")
         kept, records = readable_images(images, bad)
-        if records:
-            logger.warning(left_out(records))
-            write_bad_images(writer.root / BAD_IMAGES, records)
+        list_left_out(writer.root, records)
     for warning in kept.warnings():
         logger.warning(warning)
     return len(kept)
@@ -189,9 +187,7 @@ def _naming(output: Path, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UnfinishedOutputError(
-            f"{parameter(name)} {output} cannot be finished, and nothing is left of it: {error}."
-        ) from error
+        raise unfinished(output, name, error) from error
 
 
 @contextmanager

@@ -5,7 +5,6 @@ That is twins, rows of the same file, and images that agree in their names as th
 
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -21,9 +20,9 @@ from train_pytorch_model.formats.image_directory import (
 )
 from train_pytorch_model.formats.listing import first_rows
 from train_pytorch_model.formats.outputs import empty_directory, missing_directories, remove_empty
-from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, copy_threads, in_order
+from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
-from train_pytorch_model.inputs.twins import NUM_BYTES, find_pairs, identical_files, perceptual_hash
+from train_pytorch_model.inputs.twins import NUM_BYTES, find_pairs, identical_pairs, perceptual_hash
 from train_pytorch_model.machine.console import Bar, progress_bar
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
@@ -98,16 +97,15 @@ def find_looking_alike(images: ImageDirectory) -> np.ndarray:
     hashes = np.empty((len(images), NUM_BYTES), np.uint8)
     with (
         closing(Decoders()) as decoders,
-        ThreadPoolExecutor(usable_cores()) as pool,
+        in_order(hash_of, range(len(images)), usable_cores()) as hashed,
         progress_bar(len(images), "Comparing") as bar,
     ):
-        for index, each in enumerate(in_order(pool, hash_of, range(len(images)))):
+        for index, each in enumerate(hashed):
             hashes[index] = each
             bar.advance()
     unhashed = np.flatnonzero(~hashes.any(axis=1))  # their files can still be identical
-    groups = identical_files([images.path(index) for index in unhashed.tolist()])
-    identical = [(unhashed[group[0]], unhashed[other]) for group in groups for other in group[1:]]
-    return np.concatenate([find_pairs(hashes).images, np.array(identical, np.int64).reshape(-1, 2)])
+    identical = identical_pairs([images.path(index) for index in unhashed.tolist()])
+    return np.concatenate([find_pairs(hashes).images, unhashed[identical]])
 
 
 def _links(names: Sequence[str]) -> np.ndarray:
@@ -269,8 +267,8 @@ def _fill(writer: ImageDirectoryWriter, part: ImageDirectory, bar: Bar) -> None:
                 raise InvalidDatasetError(part.title, f"image {original!r}: {error}.") from error
         return row
 
-    with copy_threads() as pool:
-        for row in in_order(pool, copy, _copies(writer, part)):
+    with in_order(copy, _copies(writer, part)) as rows:
+        for row in rows:
             writer.add(row)
             bar.advance()
 

@@ -129,10 +129,14 @@ def owning_directory(path: Path, name: str, token: str = "") -> Iterator[None]:
             empty_directory(path)
         remove_empty(made)
         if isinstance(error, OSError):
-            raise UnfinishedOutputError(
-                f"{parameter(name)} {path} cannot be finished, and nothing is left of it: {error}."
-            ) from error
+            raise unfinished(path, name, error) from error
         raise
+
+
+def unfinished(path: Path, name: str, error: OSError) -> UnfinishedOutputError:
+    return UnfinishedOutputError(
+        f"{parameter(name)} {path} cannot be finished, and nothing is left of it: {error}."
+    )
 
 
 def _mark(path: Path, name: str, token: str) -> None:

@@ -161,26 +161,28 @@ def copy_tree(source: Path, target: Path, last: str) -> None:
 
 
 @contextmanager
-def copy_threads(count: int = COPY_THREADS) -> Iterator[ThreadPoolExecutor]:
-    """A thread pool for copying; on an error, tasks that have not started are cancelled."""
-    pool = ThreadPoolExecutor(count, thread_name_prefix="copy")
+def in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int = COPY_THREADS, ahead: int = AHEAD
+) -> Iterator[Iterator[Result]]:
+    """Give `function(item)` for each item, computed by threads; at most `ahead` results wait in memory.
+
+    On an error, what has not started is cancelled.
+    """
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="copy")
+
+    def results() -> Iterator[Result]:
+        pending: deque[Future[Result]] = deque()
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
     try:
-        yield pool
+        yield results()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def in_order(
-    pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item], ahead: int = AHEAD
-) -> Iterator[Result]:
-    """Yield `function(item)` for each item, computed in the pool; at most `ahead` results wait in memory."""
-    pending: deque[Future[Result]] = deque()
-    for item in items:
-        pending.append(pool.submit(function, item))
-        if len(pending) > ahead:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -11,6 +11,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.writing import table_of, write_csv
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.cores import in_threads
 from train_pytorch_model.words.errors import InvalidDatasetError, bulleted
 from train_pytorch_model.words.wording import counted
@@ -128,6 +129,13 @@ def left_out(bad_images: Sequence[BadImage]) -> str:
     return f"{subject} left out:{bulleted(lines)}"
 
 
-def write_bad_images(path: Path, bad_images: Sequence[BadImage]) -> None:
-    """Write a CSV file with a row per image that was left out, and the reason."""
-    write_csv(path, table_of(BadImage, bad_images))
+def list_left_out(root: Path, bad_images: Sequence[BadImage]) -> None:
+    """Warn of the images that were left out, if any, and list them in the output directory `root`."""
+    if bad_images:
+        logger.warning(left_out(bad_images))
+        write_bad_images(root, bad_images)
+
+
+def write_bad_images(root: Path, bad_images: Sequence[BadImage]) -> None:
+    """Write `bad_images.csv`, with a row per image that was left out, and the reason."""
+    write_csv(root / BAD_IMAGES, table_of(BadImage, bad_images))

@@ -84,9 +84,8 @@ def find_identical(training: ImageDirectory, validation: ImageDirectory) -> Iden
     ]
     files = [directory.path(index) for directory, _, sample in samples for index in sample.tolist()]
     numbers = np.concatenate([first + sample for _, first, sample in samples])
-    pairs = [(group[0], other) for group in identical_files(files) for other in group[1:]]
     return IdenticalFiles(
-        pairs=numbers[np.array(pairs, np.int64).reshape(-1, 2)],
+        pairs=numbers[identical_pairs(files)],
         num_training=len(training),
         num_validation=len(validation),
         is_sample=len(files) < len(training) + len(validation),
@@ -103,11 +102,11 @@ def read_image_hashes(model: Path) -> np.ndarray:
     return np.frombuffer(content[:whole], np.uint8).reshape(-1, NUM_BYTES)
 
 
-def identical_files(files: Sequence[Path]) -> list[list[int]]:
-    """Return groups of byte-identical files, as ascending indices.
+def identical_pairs(files: Sequence[Path]) -> np.ndarray:
+    """Return (P, 2), int64: the indices of the first of byte-identical files and of each other one.
 
     Files of one size are compared by their beginnings, and then by their sha256, the smallest first and up to
-    `MAX_HASHED_BYTES` in all. What cannot be read is in no group: training reports it.
+    `MAX_HASHED_BYTES` in all. What cannot be read is in no pair: training reports it.
     """
     sizes: dict[int, int] = {}
 
@@ -125,7 +124,9 @@ def identical_files(files: Sequence[Path]) -> list[list[int]]:
     larger.sort(key=lambda group: sizes[group[0]])
     num_bytes = np.cumsum([len(group) * sizes[group[0]] for group in larger])
     affordable = larger[: int(np.searchsorted(num_bytes, MAX_HASHED_BYTES, side="right"))]
-    return whole + _regroup(affordable, lambda index: sha256_of(files[index]))
+    groups = whole + _regroup(affordable, lambda index: sha256_of(files[index]))
+    pairs = [(group[0], other) for group in groups for other in group[1:]]
+    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def _regroup(groups: Sequence[list[int]], key: Callable[[int], Hashable]) -> list[list[int]]:

@@ -24,7 +24,7 @@ from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
 from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
-from train_pytorch_model.inputs.bad_images import BAD_IMAGES, left_out, write_bad_images
+from train_pytorch_model.inputs.bad_images import list_left_out
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.inputs.twins import NUM_BYTES, read_image_hashes
 from train_pytorch_model.machine.console import logger, progress_bar
@@ -160,9 +160,7 @@ def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Pat
     """
     _, late = inputs.leave_out(inputs.images, rejected)
     bad_images = [*inputs.bad_images, *late]
-    if bad_images:
-        logger.warning(left_out(bad_images))
-        write_bad_images(root / BAD_IMAGES, bad_images)
+    list_left_out(root, bad_images)
     return len(bad_images)
 
 

@@ -27,7 +27,7 @@ from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tre
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
-from train_pytorch_model.inputs.bad_images import BAD_IMAGES, write_bad_images
+from train_pytorch_model.inputs.bad_images import write_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.inputs.twins import IMAGE_HASHES
 from train_pytorch_model.loop.checkpoint import Checkpoint, save_checkpoint
@@ -232,7 +232,7 @@ def _build(
     if inputs.test is not None:
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if state.progress.bad_images:
-        write_bad_images(root / BAD_IMAGES, state.progress.bad_images)
+        write_bad_images(root, state.progress.bad_images)
     run_folder.write_metrics(root / run_folder.METRICS, state.progress.history)
     if examined:
         if len(examined.energies):

@@ -18,7 +18,7 @@ from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_directory import IMAGE_FOLDER, ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.listing import is_utf8
 from train_pytorch_model.formats.transformation_directory import Operation, Transformation
-from train_pytorch_model.formats.writing import copy_threads, in_order
+from train_pytorch_model.formats.writing import in_order
 from train_pytorch_model.image_classifier import decoding
 from train_pytorch_model.inputs import bad_images as damaged
 from train_pytorch_model.inputs.bad_images import BadImage
@@ -130,9 +130,8 @@ def transform(
         torch.random.fork_rng(devices=[]),
         writing_image_directory(output, schema_content, name) as writer,
         progress_bar(len(images), "Transforming") as bar,
-        copy_threads(threads) as pool,
+        in_order(png, range(len(images)), threads, threads * AHEAD) as pngs,
     ):
-        pngs = in_order(pool, png, range(len(images)), threads * AHEAD)
         for index, (row, result) in enumerate(zip(_transformed_rows(images), pngs, strict=True)):
             if isinstance(result, bytes):
                 writer.place(row).write_bytes(result)
@@ -143,9 +142,7 @@ def transform(
                     _check_rejected(images, transformation, rejected)
             bar.advance()
         left = [*bad_images, *_check_rejected(images, transformation, rejected)]
-        if left:
-            logger.warning(damaged.left_out(left))
-            damaged.write_bad_images(writer.root / damaged.BAD_IMAGES, left)
+        damaged.list_left_out(writer.root, left)
     return len(images) - len(rejected)
 
 
