@@ -1,7 +1,7 @@
 """`python -m train_pytorch_model VERB …`, the same as `train-pytorch-model VERB …`."""
 
 from train_pytorch_model import __version__
-from train_pytorch_model.commands.loading import exit_on_interrupt
+from train_pytorch_model.commands import exit_on_interrupt
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The component's entry script: `train` without the verb."""
 
-from train_pytorch_model.commands.loading import exit_on_interrupt
+from train_pytorch_model.commands import exit_on_interrupt
 
 if __name__ == "__main__":
     with exit_on_interrupt():

@@ -6,22 +6,16 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.commands.init_transformation import InitTransformation
 from train_pytorch_model.commands.mistakes import NAMES, REMARKS, hints
-from train_pytorch_model.commands.program import (
-    activation_commands,
-    fields_of,
-    run_verbs,
-    without_boolean_values,
-)
+from train_pytorch_model.commands.program import fields_of, run_verbs, without_boolean_values
 from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.submit import Submit
-from train_pytorch_model.commands.train import Train
+from train_pytorch_model.commands.train import Train, activation_commands
+from train_pytorch_model.commands.transform import InitTransformation
 from train_pytorch_model.commands.verbs import VERBS
 from train_pytorch_model.words.config import TrainConfig
 
@@ -283,7 +277,7 @@ def test_a_system_that_starts_no_thread_is_reported_in_one_message(
 ) -> None:
     @dataclass(frozen=True)
     class Verb:
-        EXAMPLE: ClassVar[str] = ""
+        EXAMPLE = ""
 
         def run(self) -> None:
             raise problem

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from train_pytorch_model.datasets.conversion import OUTPUT, Labels, convert, open_source
 from train_pytorch_model.formats.outputs import check_apart, check_output
@@ -16,42 +15,32 @@ class Convert:
 
     The files of the images stay unchanged."""
 
-    EXAMPLE: ClassVar[str] = "--input flowers.zip --output images"
+    EXAMPLE = "--input flowers.zip --output images"
 
     input: Path
     """One folder per category, a folder of images, an archive of either, a .csv of file names and categories,
     or an AutoML .jsonl or MLTable."""
-
     output: Path
     """ImageDirectory to write; must be new or empty."""
-
     labels: OptionalPath = None
     """CSV of file names and categories; by default labels.csv or metadata.csv in the folder, if any."""
-
     images: OptionalPath = None
     """Folder with the images that a table or an AutoML list names; by default its own."""
-
     file_column: OptionalName = None
     """Column of the CSV with the file names; by default found by its name."""
-
     label_column: OptionalName = None
     """Column of the CSV with the categories; by default found by its name."""
-
     quiet: Switch = False
     """Print warnings and errors only."""
 
     def run(self) -> None:
         """Check the input, then convert."""
-        set_up(is_main=True, quiet=self.quiet)
+        set_up(quiet=self.quiet)
         check_apart(self.output, OUTPUT, self.input, "input")
         check_output(self.output, OUTPUT)
         logger.info(f"Reading {self.input}")
-        labels = Labels(
-            labels=self.labels,
-            images=self.images,
-            file_column=self.file_column or "",
-            label_column=self.label_column or "",
-        )
+        columns = {"file_column": self.file_column or "", "label_column": self.label_column or ""}
+        labels = Labels(labels=self.labels, images=self.images, **columns)
         with open_source(self.input, self.output, labels) as source:
             images = source.images
             kind = f"of {len(images.categories):,} categories" if images.categories else "without categories"

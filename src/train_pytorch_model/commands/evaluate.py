@@ -1,11 +1,11 @@
 """`evaluate`: measure a trained model on labelled images."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from train_pytorch_model.commands.processes import options_of, run_on_images
+from train_pytorch_model.commands.processes import OnImages
 from train_pytorch_model.inputs.opening import ScoringInputs, open_evaluation_inputs
 from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.measures.evaluation import TOP_K, Evaluation
@@ -21,36 +21,22 @@ NUM_WORST = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
+class Evaluate(OnImages):
     """Evaluate a trained model on labelled images: metrics, tables and an HTML report."""
 
-    EXAMPLE: ClassVar[str] = "--trained-model trained --dataset flowers/test --output evaluation"
-
-    trained_model: Path
-    """Trained model directory, as written by train."""
+    EXAMPLE = "--trained-model trained --dataset flowers/test --output evaluation"
 
     dataset: Path
     """Labelled images, ideally held out from training: one folder per category, an archive
     of that, or an ImageDirectory."""
-
     output: Path
     """Directory for evaluation.html, metrics.json and CSV tables; must be new or empty."""
-
     quiet: Switch = False
     """Print warnings and errors only."""
 
     def run(self) -> None:
         """Evaluate, and print the main metrics."""
-        run_on_images(
-            self._evaluate,
-            lambda dataset: open_evaluation_inputs(self.trained_model, dataset),
-            lambda dataset: ["evaluate", *options_of(replace(self, dataset=dataset))],
-            trained_model=self.trained_model,
-            dataset=self.dataset,
-            output=self.output,
-            output_name="output",
-            quiet=self.quiet,
-        )
+        self.predict("evaluate", self._evaluate, open_evaluation_inputs, "output", self.quiet)
 
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
         from train_pytorch_model.stories.predict import evaluate

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -13,7 +13,7 @@ from train_pytorch_model.inputs.opening import (
     open_trained_model,
 )
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.words.config import OptionalInt, OptionalPath, Switch
+from train_pytorch_model.words.config import OptionalInt, OptionalPath, Switch, shown_as
 from train_pytorch_model.words.errors import ParameterError
 
 SUFFIXES = {"onnx": (".onnx",), "torch": (".pt2", ".pt", ".pth")}
@@ -24,48 +24,44 @@ SUFFIXES = {"onnx": (".onnx",), "torch": (".pt2", ".pt", ".pth")}
 class Export:
     """Export a trained model to ONNX or torch.export, verified against PyTorch."""
 
-    EXAMPLE: ClassVar[str] = "--trained-model trained --format onnx --output flowers.onnx"
+    EXAMPLE = "--trained-model trained --format onnx --output flowers.onnx"
 
     trained_model: Path
     """Trained model directory, as written by train."""
-
     kind: Annotated[Literal["onnx", "torch"], tyro.conf.arg(name="format")]
     """onnx for ONNX Runtime and other runtimes; torch for torch.export.load."""
-
     output: Path
     """File to write; must not exist."""
-
     input: Literal["tensor", "image", "file"] = "tensor"
     """What the ONNX program takes: a tensor of framed images; an image, uint8 (height, width, 3), of any
     size; or a file, the bytes of a JPEG or PNG, which needs onnxruntime-extensions."""
-
     images: OptionalPath = None
     """Folder of images of mixed sizes, such as the validation images, on which the ONNX program is compared
     with the served model; by default painted ones."""
-
     precision: Literal["float32", "float16"] = "float32"
     """Of the ONNX network's numbers; float16 needs --calibration, to measure what it costs."""
-
-    quantize: Annotated[Literal["int8"] | None, tyro.conf.arg(metavar="{int8}", help_behavior_hint="")] = None
+    quantize: Annotated[Literal["int8"] | None, shown_as("{int8}")] = None
     """int8 for an ONNX network of 8-bit integers, with the ranges that its activations have on the images of
     --calibration."""
-
     calibration: OptionalPath = None
     """Labelled images, on which the accuracy before and after --quantize or --precision is measured."""
-
     max_accuracy_loss: float = 1.0
     """Points of accuracy that --quantize or --precision may cost; more is an error."""
-
     image_size: OptionalInt = None
     """Side of the input in px. Only for model directories from the designer, which do not record it."""
-
     quiet: Switch = False
     """Print warnings and errors only."""
 
     def run(self) -> None:
         """Check the options, export, and print the largest difference from PyTorch."""
         set_up(quiet=self.quiet)
-        self._check_suffix()
+        for kind, suffixes in SUFFIXES.items():
+            if kind != self.kind and self.output.suffix.lower() in suffixes:
+                right = self.output.with_suffix(SUFFIXES[self.kind][0])
+                raise ParameterError(
+                    f"--output {self.output} is named like a file of --format {kind}, and the format is"
+                    f" {self.kind}. Give --output {right}, or --format {kind}."
+                )
         check_new(self.output)
         reduced = self.quantize or (self.precision if self.precision != "float32" else None)
         self._check_options(reduced)
@@ -112,13 +108,3 @@ class Export:
                 f" --precision float16, and they with it; {'it' if reduced else 'neither'} is"
                 f" {'missing' if reduced else 'given'}."
             )
-
-    def _check_suffix(self) -> None:
-        """Raise `ParameterError` if the output is named like a file of the other format."""
-        for kind, suffixes in SUFFIXES.items():
-            if kind != self.kind and self.output.suffix.lower() in suffixes:
-                right = self.output.with_suffix(SUFFIXES[self.kind][0])
-                raise ParameterError(
-                    f"--output {self.output} is named like a file of --format {kind}, and the format is"
-                    f" {self.kind}. Give --output {right}, or --format {kind}."
-                )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -14,19 +14,15 @@ from train_pytorch_model import __version__
 from train_pytorch_model.commands.evaluate import summary
 from train_pytorch_model.commands.init_model import ModelOptions
 from train_pytorch_model.commands.processes import options_of, run_in_processes
-from train_pytorch_model.commands.train import check_run, is_complete, recorded_failures, scoring_commands
+from train_pytorch_model.commands.train import is_unfinished, recorded_failures, scoring_commands
 from train_pytorch_model.datasets.conversion import convert, is_archive, keep_unpacked, open_source
 from train_pytorch_model.datasets.one_folder import open_parts
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.run_folder import EVALUATION, REPORT, UNTRAINED, RunFolder
-from train_pytorch_model.inputs.opening import (
-    UNTRAINED_MODEL,
-    OpenedInputs,
-    training_inputs,
-    with_same_categories,
-)
+from train_pytorch_model.inputs import opening
+from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.machine.console import logger, paragraph, set_up
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
@@ -46,32 +42,25 @@ OUTPUT = "output"
 class Fit(ModelOptions):
     """Train and test a classifier on one folder of images: split, init-model, train and evaluate in one."""
 
-    EXAMPLE: ClassVar[str] = "photographs"
+    EXAMPLE = "photographs"
 
     folder: tyro.conf.Positional[Path]
     """One folder per category, or images with a labels.csv; may be split into train, val and test. An
     archive or a table is unpacked or copied to FOLDER-images."""
-
     output: OptionalPath = None
     """Directory for the trained model; must be new or empty. By default FOLDER-model."""
-
     from_scratch: Switch = False
     """Use no pretrained weights. By default they are used if they are here or can be downloaded."""
-
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
-
     fresh: Switch = False
     """Start over instead of resuming an interrupted run with this output."""
-
     quiet: Switch = False
     """Print warnings and errors only."""
 
     @property
     def model(self) -> Path:
         """Where the trained model goes."""
-        if self.output:
-            return self.output
-        return self._beside("model")
+        return self.output or self._beside("model")
 
     def _beside(self, suffix: str) -> Path:
         folder = self.folder if self.folder.name.strip(".") else self.folder.resolve()
@@ -85,9 +74,10 @@ class Fit(ModelOptions):
         logger.info(f"Train PyTorch Model {__version__}")
         self.check()
         check_apart(self.model, OUTPUT, self.folder, "folder")
-        arguments = ["fit", str(self.folder), "--output", str(self.model), *options_of(self.parameters)]
+        parameters = [*options_of(self.parameters)]
+        arguments = ["fit", str(self.folder), "--output", str(self.model), *parameters]
         arguments += [f"--{name}" for name in ("fresh", "quiet") if getattr(self, name)]
-        same = {"folder": str(self.folder), "parameters": " ".join(options_of(self.parameters))}
+        same = {"folder": str(self.folder), "parameters": " ".join(parameters)}
 
         def story(inputs: OpenedInputs, world: "World") -> None:
             from train_pytorch_model.stories.train import fit
@@ -102,21 +92,19 @@ class Fit(ModelOptions):
     def _open(self) -> OpenedInputs | None:
         """Open the images and make the untrained model; None if this same command has done everything."""
         parts = open_parts(self._images(), self.parameters.random_seed)
-        training, validation = with_same_categories(parts.training, parts.validation)
+        training, validation = opening.with_same_categories(parts.training, parts.validation)
         counts = ", ".join(f"{len(images):,} for {name}" for name, images in vars(parts).items())
         logger.info(f"{self.folder}: {len(training.categories):,} categories; images: {counts}")
         run = RunFolder.beside(self.model)
-        is_published = (self.model / META).exists()
-        if not is_published:
+        if not (self.model / META).exists():
             check_output(self.model, OUTPUT, by_writing=rank_of(os.environ) == 0, token=run.token)
         options = {each.name: str(getattr(self, each.name)) for each in fields(ModelOptions)}
         options |= {"from_scratch": str(self.from_scratch), "seed": str(self.parameters.random_seed)}
         made_by = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()
-        untrained = open_model_directory(self._untrained(run, made_by), UNTRAINED_MODEL)
-        inputs = training_inputs(untrained, training, validation, self.parameters.epochs)
+        untrained = open_model_directory(self._untrained(run, made_by), opening.UNTRAINED_MODEL)
+        inputs = opening.training_inputs(untrained, training, validation, self.parameters.epochs)
         inputs = replace(inputs, test=parts.test, made_by=made_by)
-        if not is_complete(self.model, inputs, self.parameters, self.fresh):
-            check_run(self.model, inputs, self.parameters, self.fresh, name=OUTPUT)
+        if is_unfinished(self.model, inputs, self.parameters, self.fresh, name=OUTPUT):
             return inputs
         run.remove()  # the untrained model was only made to compare it
         return None if (self.model / EVALUATION / META).exists() else inputs
@@ -125,36 +113,33 @@ class Fit(ModelOptions):
         """Return the folder of the images; those of an archive are unpacked, unless an earlier call has."""
         if not self.folder.is_file():
             return self.folder
-        images = self._beside("images")
-        if (images / META).exists() or (is_archive(self.folder) and images.exists()):
+        images, is_packed = self._beside("images"), is_archive(self.folder)
+        if (images / META).exists() or (is_packed and images.exists()):
             logger.info(f"The images in {images} are used, which is there already.")
-            return images
-        if is_archive(self.folder):  # as it is: it may hold parts, and files keep their names
+        elif is_packed:  # as it is: it may hold parts, and files keep their names
             keep_unpacked(self.folder, images)
             logger.info(f"{self.folder} is now unpacked in {images}")
-            return images
-        with open_source(self.folder, images) as source:
-            logger.info(f"{self.folder}: {convert(source, images):,} images are now in {images}")
+        else:
+            with open_source(self.folder, images) as source:
+                logger.info(f"{self.folder}: {convert(source, images):,} images are now in {images}")
         return images
 
     def _untrained(self, run: RunFolder, made_by: str) -> Path:
         """Return the untrained model of these options, made at the first start of the run."""
-        path = run.root / f"{UNTRAINED}{made_by[:16]}"
+        path, seed = run.root / f"{UNTRAINED}{made_by[:16]}", self.parameters.random_seed
         if (path / META).exists():
             return path
-        model = self
-        if not (self.from_scratch or self.pretrained or self.weights or self.weights_file):
-            model = replace(self, pretrained=True)
+        is_chosen = self.from_scratch or self.pretrained or self.weights or self.weights_file
         try:
-            model.write(path, self.parameters.random_seed, shows_download=not self.quiet)
+            replace(self, pretrained=self.pretrained or not is_chosen).write(path, seed, not self.quiet)
         except FailedToDownloadFilesError:
-            if model is self:
+            if is_chosen:
                 raise
             logger.warning(
                 "Pretrained weights are not here and cannot be downloaded; training from scratch, which takes"
                 " many more images and epochs. --weights-file names weights downloaded elsewhere."
             )
-            self.write(path, self.parameters.random_seed, shows_download=False)
+            self.write(path, seed, shows_download=False)
         return path
 
     def _show(self, evaluation: Evaluation, categories: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -71,37 +71,43 @@ def _end_with_launcher() -> None:
             pass  # whoever meets there will say why not
 
 
-def run_on_images(
-    story: "Callable[[ScoringInputs, World], None]",
-    open_inputs: Callable[[Path], ScoringInputs],
-    arguments: Callable[[Path], Sequence[str]],
-    *,
-    trained_model: Path,
-    dataset: Path,
-    output: Path,
-    output_name: str,
-    quiet: bool,
-) -> None:
-    """Run the story of a verb that predicts the images of `dataset` and writes about them to `output`.
+@dataclass(frozen=True, kw_only=True)
+class OnImages:
+    """Abstract. A verb that predicts the images of a dataset, and writes about them."""
 
-    An archive is unpacked for that; the inputs and the arguments of the workers depend on the dataset's path.
-    """
-    is_main = rank_of(os.environ) == 0
-    set_up(is_main, quiet)
-    check_apart(output, output_name, dataset, "dataset")
+    trained_model: Path
+    """Trained model directory, as written by train."""
+    dataset: Path
 
-    def open_and_check() -> ScoringInputs:
-        inputs = open_inputs(path)
-        check_output(output, output_name, by_writing=is_main)
-        return inputs
+    def predict(
+        self,
+        verb: str,
+        story: "Callable[[ScoringInputs, World], None]",
+        open_inputs: Callable[[Path, Path], ScoringInputs],
+        output_name: str,
+        quiet: bool,
+    ) -> None:
+        """Run the story on the inputs, opened from the trained model and the dataset, unpacked if necessary.
 
-    def story_on_this_host(inputs: ScoringInputs, world: "World") -> None:
-        model = on_this_host(inputs.model, trained_model)
-        images = on_this_host(inputs.images, path if path.is_dir() else path.parent)
-        story(replace(inputs, model=model, images=images), world)
+        `output_name` is the field with the output directory.
+        """
+        is_main, output = rank_of(os.environ) == 0, getattr(self, output_name)
+        set_up(is_main, quiet)
+        check_apart(output, output_name, self.dataset, "dataset")
 
-    with unpacked(dataset, DATASET, output, output_name) as path:
-        run_in_processes(story_on_this_host, open_and_check, arguments(path), {})
+        def open_and_check() -> ScoringInputs:
+            inputs = open_inputs(self.trained_model, path)
+            check_output(output, output_name, by_writing=is_main)
+            return inputs
+
+        def story_on_this_host(inputs: ScoringInputs, world: "World") -> None:
+            model = on_this_host(inputs.model, self.trained_model)
+            images = on_this_host(inputs.images, path if path.is_dir() else path.parent)
+            story(replace(inputs, model=model, images=images), world)
+
+        with unpacked(self.dataset, DATASET, output, output_name) as path:
+            arguments = [verb, *options_of(replace(self, dataset=path))]
+            run_in_processes(story_on_this_host, open_and_check, arguments, {})
 
 
 def on_this_host(directory: D, root: Path) -> D:

@@ -4,20 +4,17 @@ import atexit
 import inspect
 import os
 import re
-import shlex
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import reduce
 from itertools import pairwise
 from operator import or_
-from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, ClassVar, NoReturn, Protocol, cast
+from typing import Annotated, Any, NoReturn, Protocol, cast
 
 import tyro
 
@@ -48,7 +45,7 @@ GRACE_S = 10.0
 class Command(Protocol):
     """A parsed command line."""
 
-    EXAMPLE: ClassVar[str]
+    EXAMPLE: str
     """Its arguments in a typical call, for `--help`."""
 
     def run(self) -> None:
@@ -67,7 +64,12 @@ def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str
     if name == "--version":
         print(__version__)
     elif name in ("-h", "--help", "help"):
-        _run(lambda: _show_help(commands, prog, description))
+        verbs: list[Any] = []
+        for verb, command in commands.items():
+            summary, *_ = (inspect.getdoc(command) or "").splitlines()
+            verbs.append(Annotated[command, tyro.conf.subcommand(verb, description=summary)])
+        every = reduce(or_, verbs)
+        _run(lambda: cast(Command, tyro.cli(every, prog=prog, description=description, args=["--help"])))
     else:
         _run(lambda: _parse_verb(name, commands, prog, rest))
 
@@ -99,9 +101,8 @@ def leave_after(main: Callable[[], None]) -> None:
 
 def _parse(command: type[Command], prog: str, arguments: Sequence[str]) -> Command:
     description = f"{inspect.getdoc(command)}\n\nExample:\n  {prog} {command.EXAMPLE}"
-    return tyro.cli(
-        command, prog=prog, description=description, args=without_boolean_values(arguments, command)
-    )
+    arguments = without_boolean_values(arguments, command)
+    return tyro.cli(command, prog=prog, description=description, args=arguments)
 
 
 def _parse_verb(
@@ -122,44 +123,21 @@ def _parse_verb(
         raise
 
 
-def _show_help(commands: Mapping[str, type[Command]], prog: str, description: str) -> Command:
-    """Print the program's help, which lists the verbs, and exit."""
-    verbs: list[Any] = []
-    for name, command in commands.items():
-        summary, *_ = (inspect.getdoc(command) or "").splitlines()
-        verbs.append(Annotated[command, tyro.conf.subcommand(name, description=summary)])
-    return cast(Command, tyro.cli(reduce(or_, verbs), prog=prog, description=description, args=["--help"]))
-
-
-def activation_commands() -> Iterator[str]:
-    """Yield the command that activates this virtual environment; nothing if `python` is already its own."""
-    if sys.prefix == sys.base_prefix:
-        return
-    python, programs = shutil.which("python"), Path(sys.executable).parent
-    if python is None or Path(python).parent != programs:
-        root, here = Path(sys.prefix), Path.cwd()
-        root = root.relative_to(here) if root.is_relative_to(here) else root
-        script = shlex.quote(str(root / programs.name / "activate"))
-        yield script if os.name == "nt" else f"source {script}"
-
-
 def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]:
     """Rewrite `--pretrained True` as `--pretrained` and drop `--pretrained False`, ignoring case.
 
     Azure ML passes a boolean input only as a value, which `az ml job create --set` leaves as typed. `False`
     for an option that is on by default becomes `--no-…`.
     """
-    defaults = {
-        option.name: option.default for option in fields_of(command) if isinstance(option.default, bool)
-    }
-    rewritten: list[str] = []
-    rest = list(arguments)
+    defaults = {each.name: each.default for each in fields_of(command) if isinstance(each.default, bool)}
+    rewritten, rest = [], list(arguments)
     while rest:
         argument = rest.pop(0)
-        name = argument.removeprefix("--").replace("-", "_")
-        if argument.startswith("--") and name in defaults and rest and rest[0].lower() in ("true", "false"):
+        default = defaults.get(argument.removeprefix("--").replace("-", "_"))
+        is_switch = argument.startswith("--") and default is not None
+        if is_switch and rest and rest[0].lower() in ("true", "false"):
             is_on = rest.pop(0).lower() == "true"
-            if is_on != defaults[name]:
+            if is_on != default:
                 rewritten.append(argument if is_on else f"--no-{argument[2:]}")
         else:
             rewritten.append(argument)
@@ -184,24 +162,15 @@ def _run(parse: Callable[[], Command]) -> None:
         if number and signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup
             signal.signal(number, _terminated)
     try:
-        try:
-            command = parse()
-            if is_azure_job() and rank_of(os.environ) == 0:
-                remove_error_info()
-            with _threads_that_fail():
-                command.run()
-        finally:
-            if sys.stdout:  # None if it was closed when the program started
-                sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has closed the pipe, as `| head` does. The interpreter must not flush, and fail, again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(128 + signal.SIGPIPE)
+        _run_command(parse)
     except OSError as error:
-        if error.errno not in DISK_IS_FULL:
+        is_closed = isinstance(error, BrokenPipeError)  # by the reader of a pipe, as `| head` does
+        if not is_closed and error.errno not in DISK_IS_FULL:
             raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter must not flush, and fail, again
+        if is_closed:
+            sys.exit(128 + signal.SIGPIPE)
         # No verb has handled it, so the full disk is the one that standard output is redirected to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         print(f"Standard output cannot be written: {error.strerror}.", file=sys.stderr, flush=True)
         sys.exit(UnfinishedOutputError.exit_status)
     except UserError as error:
@@ -224,11 +193,13 @@ def _run(parse: Callable[[], Command]) -> None:
         sys.exit(128 + signal.SIGINT)
 
 
-@contextmanager
-def _threads_that_fail() -> Iterator[None]:
-    """Raise `SystemLimitError` if a thread or process cannot be started within the `with`."""
+def _run_command(parse: Callable[[], Command]) -> None:
+    """Parse and run. Raises `SystemLimitError` if a thread or process cannot be started."""
     try:
-        yield
+        command = parse()
+        if is_azure_job() and rank_of(os.environ) == 0:
+            remove_error_info()
+        command.run()
     except (RuntimeError, BlockingIOError) as error:
         if not isinstance(error, BlockingIOError) and "can't start new thread" not in str(error):
             raise
@@ -236,6 +207,9 @@ def _threads_that_fail() -> Iterator[None]:
             f"The system starts no further thread or process: {error}. Raise the limit of this user"
             " (`ulimit -u`), or of the container or job (pids)."
         ) from error
+    finally:
+        if sys.stdout:  # None if it was closed when the program started
+            sys.stdout.flush()
 
 
 def _last_words(ended: BaseException) -> str:
@@ -245,11 +219,9 @@ def _last_words(ended: BaseException) -> str:
         if isinstance(asked, StoppedError):
             return asked.message
         asked = asked.__context__
-    how = (
-        f"Stopped by {signal.Signals(ended.code - 128).name}"
-        if isinstance(ended, _Terminated)
-        else "Interrupted"
-    )
+    how = "Interrupted"
+    if isinstance(ended, _Terminated):
+        how = f"Stopped by {signal.Signals(ended.code - 128).name}"
     return f"{how}. No output was written."
 
 

@@ -1,28 +1,20 @@
 """`split`: split an image directory, such as for training, validation and a test."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
-import tyro
 
-from train_pytorch_model.datasets.splitting import (
-    OUTPUTS,
-    Groups,
-    categories_not_in_all,
-    group_images,
-    split,
-    write_parts,
-)
+from train_pytorch_model.datasets import splitting
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.measures.evaluation import confidence_interval
-from train_pytorch_model.words.config import OptionalPath, Switch
+from train_pytorch_model.words.config import OptionalPath, Switch, shown_as
 from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range
 from train_pytorch_model.words.wording import counted
 
@@ -39,47 +31,38 @@ OF_FEW_IMAGES = (0.6, 0.2, 0.2)
 class Split:
     """Split images into two or three directories, such as for training, validation and a test."""
 
-    EXAMPLE: ClassVar[str] = (
+    EXAMPLE = (
         "--input photographs --fractions 0.6 0.2 0.2 --output-1 flowers/training"
         " --output-2 flowers/validation --output-3 flowers/test"
     )
 
     input: Path
     """Images to split: an ImageDirectory, one folder per category, or a folder of images."""
-
     output_1: Path
     """ImageDirectory for the first part; must be new or empty."""
-
     output_2: Path
     """ImageDirectory for the second part; must be new or empty."""
-
     output_3: OptionalPath = None
     """ImageDirectory for the third part, if --fractions names three; must be new or empty."""
-
     fraction: float = 0.8
     """Share of the images in the first of two parts. Greater than 0 and less than 1."""
-
-    fractions: Annotated[tuple[float, ...], tyro.conf.arg(metavar="F F [F]", help_behavior_hint="")] = ()
+    fractions: Annotated[tuple[float, ...], shown_as("F F [F]")] = ()
     """Share of the images in each part, instead of --fraction. Greater than 0; they add up to 1."""
-
     seed: int = 1
     """Any integer. The same seed and images give the same split."""
-
-    group_by: Annotated[str | None, tyro.conf.arg(metavar="REGEX|parent", help_behavior_hint="")] = None
+    group_by: Annotated[str | None, shown_as("REGEX|parent")] = None
     """Keep images together whose names agree in what this regular expression matches, or in their folder."""
-
     stratified: bool = True
     """Split each category by the fractions, as far as groups allow, rather than all images together."""
-
     quiet: Switch = False
     """Print warnings and errors only."""
 
     def run(self) -> None:
         """Check everything, then write the parts."""
         fractions = self._fractions()
-        set_up(is_main=True, quiet=self.quiet)
+        set_up(quiet=self.quiet)
         outputs = [output for output in (self.output_1, self.output_2, self.output_3) if output]
-        named = [*zip(outputs, OUTPUTS, strict=False)]
+        named = [*zip(outputs, splitting.OUTPUTS, strict=False)]
         for output, name in named:
             check_apart(output, name, self.input, "input")
         for (output, name), (other, other_name) in permutations(reversed(named), 2):
@@ -89,10 +72,10 @@ class Split:
             check_output(output, name)
         for warning in images.warnings():
             logger.warning(warning)
-        groups = group_images(images, self.group_by or "")
-        parts = split(images, fractions, self.seed, self.stratified, groups.labels)
+        groups = splitting.group_images(images, self.group_by or "")
+        parts = splitting.split(images, fractions, self.seed, self.stratified, groups.labels)
         if images.categories:
-            if alone := categories_not_in_all(parts):
+            if alone := splitting.categories_not_in_all(parts):
                 names = bulleted([repr(name) for name in alone])
                 logger.warning(f"Not all parts have images of category{names}")
             if warning := few_images_warning(parts, fractions):
@@ -100,29 +83,32 @@ class Split:
         without = "" if images.categories else " without categories"
         *sizes, last = (f"{len(part):,}" for part in parts)
         logger.info(f"Splitting {len(images):,} images{without} into {', '.join(sizes)} and {last}")
-        if text := self._describe(groups, [images.rows.searchsorted(part.rows) for part in parts]):
+        rows = [images.rows.searchsorted(part.rows) for part in parts]
+        if text := "; ".join(self._describe(groups, rows)):
             logger.info(text)
-        write_parts(parts, outputs)
+        splitting.write_parts(parts, outputs)
         for index, (part, output) in enumerate(zip(parts, outputs, strict=True)):
-            uncertain = uncertainty(len(part)) if index and images.categories else ""
+            lowest, highest = confidence_interval(TYPICAL_ACCURACY, len(part))
+            uncertain = ""
+            if index and images.categories and highest - lowest >= CERTAIN:
+                accuracy = f"an accuracy of {TYPICAL_ACCURACY:.0%} on them"
+                uncertain = f"; {accuracy} means {lowest:.0%} to {highest:.0%}"
             logger.info(f"{counted(len(part), 'image is', 'images are')} in {output}{uncertain}")
 
-    def _describe(self, groups: Groups, parts: Sequence[np.ndarray]) -> str:
-        """Return which images stay together, and how many groups there are in the parts; empty if none."""
-        twins = counted(groups.num_twins, "image looks like another", "images look like others")
-        texts = [f"{twins} and stay with them"] if groups.num_twins else []
+    def _describe(self, groups: splitting.Groups, parts: Sequence[np.ndarray]) -> Iterator[str]:
+        """Yield which images stay together, and how many groups there are in the parts."""
+        if groups.num_twins:
+            twins = counted(groups.num_twins, "image looks like another", "images look like others")
+            yield f"{twins} and stay with them"
         if self.group_by:
             *counts, last = (f"{len(np.unique(groups.labels[part])):,}" for part in parts)
-            texts.append(
+            yield (
                 f"{counted(groups.num_named, 'group', 'groups')} by {self.group_by}, with twins"
                 f" {', '.join(counts)} and {last} in the parts"
             )
         if groups.num_unmatched:
-            names = counted(
-                groups.num_unmatched, "image that it does not match is", "images that it does not match are"
-            )
-            texts.append(f"{names} in no group")
-        return "; ".join(texts)
+            one, more = "image that it does not match is", "images that it does not match are"
+            yield f"{counted(groups.num_unmatched, one, more)} in no group"
 
     def _fractions(self) -> Sequence[float]:
         """Return the fractions of two or three parts. Raises `ParameterError`."""
@@ -159,11 +145,3 @@ def few_images_warning(parts: Sequence[ImageDirectory], fractions: Sequence[floa
         advice = f"Hold out more: {example}"
     images = counted(fewest, "image", "images")
     return f"A category has only {images} in a part, too few to measure the model by. {advice}"
-
-
-def uncertainty(images: int) -> str:
-    """Return what an accuracy measured on so many images says; empty if that is nearly the same."""
-    lowest, highest = confidence_interval(TYPICAL_ACCURACY, images)
-    if highest - lowest < CERTAIN:
-        return ""
-    return f"; an accuracy of {TYPICAL_ACCURACY:.0%} on them means {lowest:.0%} to {highest:.0%}"

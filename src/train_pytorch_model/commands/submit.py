@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.model_directory import open_model_directory
@@ -22,7 +21,7 @@ class Submit(Submission):
 
     DATA is azureml:NAME:VERSION, azureml://…, https://… or a local folder, which is uploaded."""
 
-    EXAMPLE: ClassVar[str] = (
+    EXAMPLE = (
         "--architecture resnet50 --pretrained --training-dataset flowers/training"
         " --validation-dataset flowers/validation --register flowers --download trained"
     )
@@ -42,7 +41,7 @@ class Submit(Submission):
 
     def run(self) -> None:
         """Check everything, then submit the job and watch it, or write it for --dry-run."""
-        set_up(is_main=True, quiet=self.quiet)
+        set_up(quiet=self.quiet)
         if self.register_components and not (self.training_dataset or self.validation_dataset):
             workspace = self._workspace()
             if problems := "\n".join(self.problems_of_environment()):

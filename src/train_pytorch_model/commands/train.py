@@ -2,17 +2,18 @@
 
 import os
 import shlex
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import tyro
 
 from train_pytorch_model import __version__
 from train_pytorch_model.commands.processes import on_this_host, options_of, run_in_processes
-from train_pytorch_model.commands.program import activation_commands
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.formats.run_folder import (
     REPORT,
@@ -39,31 +40,24 @@ class Train:
 
     Starts one process per GPU by default. Also runs under torchrun and as an Azure ML job."""
 
-    EXAMPLE: ClassVar[str] = (
+    EXAMPLE = (
         "--untrained-model untrained --training-dataset flowers/training"
         " --validation-dataset flowers/validation --trained-model trained"
     )
 
     untrained_model: Path
     """Model directory to train, as written by init-model. A trained one is trained further."""
-
     training_dataset: Path
     """Labelled images to train on: one folder per category, or an ImageDirectory."""
-
     validation_dataset: Path
     """Labelled images to validate on after each epoch, in the same categories as the training images."""
-
     trained_model: Path
     """Directory for the trained model; must be new or empty."""
-
     parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
-
     dry_run: Switch = False
     """Check everything and run three steps, but write nothing."""
-
     fresh: Switch = False
     """Start over instead of resuming an interrupted run with this output."""
-
     quiet: Switch = False
     """Print warnings and errors only."""
 
@@ -84,10 +78,7 @@ class Train:
         inputs = open_training_inputs(
             self.untrained_model, self.training_dataset, self.validation_dataset, self.parameters.epochs
         )
-        if is_complete(self.trained_model, inputs, self.parameters, self.fresh):
-            return None
-        check_run(self.trained_model, inputs, self.parameters, self.fresh)
-        return inputs
+        return inputs if is_unfinished(self.trained_model, inputs, self.parameters, self.fresh) else None
 
     def _train(self, inputs: OpenedInputs, world: "World") -> None:
         from train_pytorch_model.stories.train import dry_run, train
@@ -109,13 +100,13 @@ class Train:
             self._say_what_next()
 
     def _say_what_next(self) -> None:
-        model = shlex.quote(str(self.trained_model))
         if (report := self.trained_model / REPORT).exists():
             logger.info(f"Report on the training and the model: {report}")
         if is_azure_job():
             logger.info("The trained model is the output of this job, ready to be registered and deployed.")
             return
         logger.info(f"The trained model is in {self.trained_model}. Next steps:")
+        model = shlex.quote(str(self.trained_model))
         for command in (
             *scoring_commands(self.trained_model),
             "# FOLDER: labelled images held out from training",
@@ -132,32 +123,39 @@ def scoring_commands(model: Path) -> Iterator[str]:
     """Yield the lines of a shell that predict new images with a model."""
     yield from activation_commands()
     yield "# FOLDER: new images"
-    model_option = f"--trained-model {shlex.quote(str(model))}"
-    yield f"{PROGRAM} score {model_option} --dataset FOLDER --scored-dataset scores"
+    yield (
+        f"{PROGRAM} score --trained-model {shlex.quote(str(model))} --dataset FOLDER --scored-dataset scores"
+    )
 
 
-def is_complete(output: Path, inputs: OpenedInputs, parameters: TrainConfig, fresh: bool) -> bool:
-    """Return whether this same command has completed the output; then remove what is left of its run."""
-    if published_fingerprint(output) != inputs.fingerprint(parameters):
-        return False
-    logger.info(f"{output} is already complete, from this same command.")
-    if fresh:
-        logger.info("--fresh is for unfinished runs: to train again, name another output.")
-    run = RunFolder.beside(output)
-    if rank_of(os.environ) == 0 and run.token:
-        run.remove()
-    return True
+def activation_commands() -> Iterator[str]:
+    """Yield the command that activates this virtual environment; nothing if `python` is already its own."""
+    if sys.prefix == sys.base_prefix:
+        return
+    python, programs = shutil.which("python"), Path(sys.executable).parent
+    if python is None or Path(python).parent != programs:
+        root, here = Path(sys.prefix), Path.cwd()
+        root = root.relative_to(here) if root.is_relative_to(here) else root
+        script = shlex.quote(str(root / programs.name / "activate"))
+        yield script if os.name == "nt" else f"source {script}"
 
 
-def check_run(
+def is_unfinished(
     output: Path, inputs: OpenedInputs, parameters: TrainConfig, fresh: bool, name: str = TRAINED_MODEL
-) -> None:
-    """Check that the run can write its output, which the parameter `name` names, and resume.
+) -> bool:
+    """Check that the run can resume and write its output, which the parameter `name` names.
 
-    Raises `OutputDirectoryError`.
+    If this same command has completed the output, remove what is left of its run, and return False. Raises
+    `OutputDirectoryError`.
     """
-    is_main = rank_of(os.environ) == 0
-    run = RunFolder.beside(output)
+    is_main, run = rank_of(os.environ) == 0, RunFolder.beside(output)
+    if published_fingerprint(output) == inputs.fingerprint(parameters):
+        logger.info(f"{output} is already complete, from this same command.")
+        if fresh:
+            logger.info("--fresh is for unfinished runs: to train again, name another output.")
+        if is_main and run.token:
+            run.remove()
+        return False
     if is_main and not fresh and run.restore_from_output():
         logger.info(f"The checkpoint is the copy in {output}")
     check_output(output, name, by_writing=is_main, token=run.token)
@@ -168,6 +166,7 @@ def check_run(
     num_images = len(inputs.training) + len(inputs.validation)
     next_step = "; loading PyTorch" if is_alone(os.environ) else ""
     logger.info(f"Checked {num_images:,} images{next_step}")
+    return True
 
 
 @contextmanager
@@ -179,7 +178,9 @@ def recorded_failures(output: Path, rank: int) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        if _hides_exit_status() or isinstance(error, TrainingError):
+        # Of torchrun the status is always 1, and a cluster only says Failed.
+        is_hidden = "TORCHELASTIC_RUN_ID" in os.environ or is_azure_job()
+        if is_hidden or isinstance(error, TrainingError):
             from train_pytorch_model.formats.run_lock import is_locked
 
             run = RunFolder.beside(output)
@@ -187,8 +188,3 @@ def recorded_failures(output: Path, rank: int) -> Iterator[None]:
                 run.fail(error, rank)
                 logger.info(f"The files of the failed run are in {run.root}")
         raise
-
-
-def _hides_exit_status() -> bool:
-    """Return whether nobody sees this process's exit status: torchrun's is 1, a cluster says Failed."""
-    return "TORCHELASTIC_RUN_ID" in os.environ or is_azure_job()
