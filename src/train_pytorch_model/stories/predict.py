@@ -3,9 +3,9 @@
 import functools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -29,10 +29,12 @@ from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.inputs.twins import NUM_BYTES, read_image_hashes
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.memory import release_freed_memory
-from train_pytorch_model.measures import evaluation, evaluation_directory
+from train_pytorch_model.measures import evaluation
+from train_pytorch_model.measures import evaluation_directory as directory
 from train_pytorch_model.measures.data_quality import compare_with_training
+from train_pytorch_model.measures.evaluation import Evaluation, Outcomes, outcomes_of
 from train_pytorch_model.measures.time_budget import duration
-from train_pytorch_model.measures.uncertainty import MostUncertain, write_to_label
+from train_pytorch_model.measures.uncertainty import Candidate, MostUncertain, write_to_label
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.pages.evaluation_page import files_of_cells, render
 from train_pytorch_model.pages.page import EXPLAINED, galleries_of, render_explained
@@ -180,19 +182,19 @@ class ScoreOptions:
     """The energy above which an image is labelled `unknown`."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Scored:
     """What came out of scoring."""
 
-    images: int
-    labelled: int
+    images: int = 0
+    labelled: int = 0
     """Images with a category that the model knows."""
-    correct: int
-    unknown: dict[str, int]
-    """A category that the model does not know → the number of its images."""
-    strange: int
+    correct: int = 0
+    strange: int = 0
     """Images that are answered with `unknown`."""
-    first: list[tuple[str, str, float]]
+    unknown: dict[str, int] = field(default_factory=dict)
+    """A category that the model does not know → the number of its images."""
+    first: list[tuple[str, str, float]] = field(default_factory=list)
     """(file, predicted category, its probability) of at most `NUM_SHOWN` images."""
 
 
@@ -221,14 +223,13 @@ def _write_scores(
     output: Path,
     options: ScoreOptions,
     device: torch.device,
-    predictions: Iterable[Predicted],
+    predictions: Iterator[Predicted],
 ) -> Scored:
     images, categories = inputs.images, inputs.spec.categories
     rows = enumerate(images.read_rows_with_originals())
     has_originals = any(original for original, _ in islice(images.read_rows_with_originals(), 1))
     rejected: dict[int, str] = {}
-    correct = labelled = strange = 0
-    first: list[tuple[str, str, float]] = []
+    scored = Scored()
     uncertain, to_explain = MostUncertain(options.num_to_label), MostUncertain(options.num_to_explain)
     with (
         writing_directory(output, tables.META_CONTENT, "scored_dataset") as root,
@@ -240,7 +241,7 @@ def _write_scores(
             if len(batch.indices) == 0:
                 continue
             names = [images.file_names[index] for index in batch.indices]
-            read_rows = [next(row for number, row in rows if number == index) for index in batch.indices]
+            read_rows = (next(row for number, row in rows if number == index) for index in batch.indices)
             originals, values = zip(*read_rows, strict=True)
             is_unknown = batch.energies > options.threshold
             try:
@@ -256,32 +257,36 @@ def _write_scores(
                 to_explain.add(batch.indices, batch.probabilities, batch.features)
 
             predicted = batch.probabilities.argmax(axis=1)
-            strange += int(is_unknown.sum())
-            labelled += int((targets[batch.indices] != UNKNOWN).sum())
-            correct += int((targets[batch.indices] == predicted).sum())
+            scored.images += len(names)
+            scored.strange += int(is_unknown.sum())
+            scored.labelled += int((targets[batch.indices] != UNKNOWN).sum())
+            scored.correct += int((targets[batch.indices] == predicted).sum())
             answers = zip(names, predicted, batch.probabilities.max(axis=1), is_unknown, strict=True)
-            first += [
+            scored.first += [
                 (name, UNKNOWN_LABEL if is_strange else categories[index], float(probability))
-                for name, index, probability, is_strange in islice(answers, NUM_SHOWN - len(first))
+                for name, index, probability, is_strange in islice(answers, NUM_SHOWN - len(scored.first))
             ]
         # Images rejected now are added to those rejected before; if all are, nothing is left.
         report_bad_images(inputs, rejected, root)
         if options.num_to_label:
             write_to_label(root, list(uncertain.ranked()), images, categories)
         if options.num_to_explain:
-            shown = to_explain.by_margin()
-            network = build_model(inputs.model, categories).to(device)
-            heats = explain(network, inputs.spec, images, np.array([each.index for each in shown], np.int64))
-            page = render_explained(inputs.spec, images, shown, heats)
+            page = _explained_page(inputs, to_explain.by_margin(), device)
             (root / EXPLAINED).write_text(page, encoding="utf-8")
     is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
     is_foreign[list(rejected)] = False
     counts = np.bincount(images.class_indices[is_foreign])
-    unknown = {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}
-    return Scored(len(images) - len(rejected), labelled, correct, unknown, strange, first)
+    scored.unknown = {images.categories[index]: int(counts[index]) for index in np.flatnonzero(counts)}
+    return scored
 
 
-def evaluate(inputs: ScoringInputs, output: Path, world: World) -> evaluation.Evaluation | None:
+def _explained_page(inputs: ScoringInputs, shown: Sequence[Candidate], device: torch.device) -> str:
+    network, indices = build_model(inputs.model, inputs.spec.categories), [each.index for each in shown]
+    heats = explain(network.to(device), inputs.spec, inputs.images, np.array(indices, np.int64))
+    return render_explained(inputs.spec, inputs.images, shown, heats)
+
+
+def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
     Called on all processes; the main one writes.
@@ -289,30 +294,23 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> evaluation.Ev
     Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` if too many images
     turn out to be unreadable, `OutputDirectoryError`.
     """
-    return predict_and_write(
-        inputs,
-        "Evaluating",
-        world,
-        functools.partial(_write_evaluation, inputs, output, world.device),
-        hashed=True,
-    )
+    write = functools.partial(_write_evaluation, inputs, output, world.device)
+    return predict_and_write(inputs, "Evaluating", world, write, hashed=True)
 
 
 def _write_evaluation(
-    inputs: ScoringInputs, output: Path, device: torch.device, predictions: Iterable[Predicted]
-) -> evaluation.Evaluation:
+    inputs: ScoringInputs, output: Path, device: torch.device, predictions: Iterator[Predicted]
+) -> Evaluation:
     spec, images = inputs.spec, inputs.images
-    parts: list[evaluation.Outcomes] = []
-    found: list[np.ndarray] = []
-    hashes: list[np.ndarray] = []
     rejected: dict[int, str] = {}
-    with writing_directory(output, evaluation_directory.META_CONTENT, "output") as root:
+    parts: list[tuple[Outcomes, np.ndarray, np.ndarray]] = []
+    with writing_directory(output, directory.META_CONTENT, "output") as root:
         for batch in predictions:
-            parts.append(evaluation.outcomes_of(images.class_indices[batch.indices], batch.probabilities))
-            found.append(batch.indices)
-            hashes.append(batch.hashes)
+            targets = images.class_indices[batch.indices]
+            parts.append((outcomes_of(targets, batch.probabilities), batch.indices, batch.hashes))
             rejected |= batch.rejected
-        outcomes, indices = evaluation.join(parts), np.concatenate(found)
+        found, numbers, hashes = zip(*parts, strict=True)
+        outcomes, indices = evaluation.join(found), np.concatenate(numbers)
         left_out = report_bad_images(inputs, rejected, root)
         evaluated = evaluation.evaluate(outcomes, len(spec.categories))
 
@@ -321,19 +319,13 @@ def _write_evaluation(
         seen = familiar.describe(evaluated.images) if familiar and familiar.images else ""
         if seen:
             logger.warning(seen)
-        mistakes = evaluation_directory.prediction_rows(outcomes, evaluated.mistakes, images, indices)
-        evaluation_directory.write_numbers(root, evaluated, spec.categories, mistakes, left_out, familiar)
+        mistakes = directory.prediction_rows(outcomes, evaluated.mistakes, images, indices)
+        directory.write_numbers(root, evaluated, spec.categories, mistakes, left_out, familiar)
         network = build_model(inputs.model, spec.categories).to(device)
-        galleries = galleries_of(
-            evaluated,
-            outcomes,
-            images,
-            indices,
-            spec.framing.colours,
-            functools.partial(explain, network, spec, images),
-            f"; all are in {evaluation_directory.MISTAKES}",
-        )
+        heats = functools.partial(explain, network, spec, images)
+        rest, colours = f"; all are in {directory.MISTAKES}", spec.framing.colours
+        galleries = galleries_of(evaluated, outcomes, images, indices, colours, heats, rest)
         files = files_of_cells(outcomes, images, indices)
-        page = render(evaluated, spec, images.name, galleries, files, left_out, seen)
-        (root / evaluation_directory.PAGE).write_text(page, encoding="utf-8")
+        page = render(evaluated, spec, images.root.resolve().name, galleries, files, left_out, seen)
+        (root / directory.PAGE).write_text(page, encoding="utf-8")
     return evaluated

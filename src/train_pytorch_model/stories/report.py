@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from train_pytorch_model import __version__
-from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.run_folder import REPORT
 from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.image_classifier.predictions import energies_of
@@ -219,6 +218,15 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
     training, validation = state.images["training"], state.images["validation"]
     _, lost = readable_images(validation, examined.rejected)
     results = examined.outcomes, inputs.validation, examined.indices
+    versions = {
+        "train-pytorch-model": __version__,
+        "Python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "torchvision", "numpy", "pillow")},
+        "System": f"{platform.system()} {platform.machine()}",
+        "Processes": str(plan.world.size),
+    }
+    if plan.world.device.type == "cuda":
+        versions |= {"CUDA": str(torch.version.cuda), "GPU": torch.cuda.get_device_name(plan.world.device)}
     engine.network.load_state_dict(state.best.weights)
     return Report(
         spec=spec,
@@ -252,24 +260,11 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
         validation=validation,
         bad_images=[*progress.bad_images, *lost],
         budget=state.budget(),
-        versions=_versions(plan.world),
+        versions=versions,
         command=_command(plan, output),
         fingerprint=plan.fingerprint,
         ended=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC"),
     )
-
-
-def _versions(world: World) -> dict[str, str]:
-    versions = {
-        "train-pytorch-model": __version__,
-        "Python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "torchvision", "numpy", "pillow")},
-        "System": f"{platform.system()} {platform.machine()}",
-        "Processes": str(world.size),
-    }
-    if world.device.type == "cuda":
-        versions |= {"CUDA": str(torch.version.cuda), "GPU": torch.cuda.get_device_name(world.device)}
-    return versions
 
 
 def _name(path: Path) -> str:

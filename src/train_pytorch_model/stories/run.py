@@ -115,15 +115,6 @@ class Run:
         return "Nor could its checkpoint be written, there or to the temporary folder: the training is lost."
 
 
-def fitting_before(plan: Plan, output: Path, fresh: bool) -> int | None:
-    """How many images fit into memory at once, if an earlier start of this run has run out of it.
-
-    The minimum over all processes, which may not share a run folder.
-    """
-    images = RunFolder.beside(output).read_micro_batch(plan.fingerprint, fresh)
-    return min(filter(None, plan.world.gather([images])), default=None)
-
-
 @contextmanager
 def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
     """Begin or continue the run of this plan, for a `with` in which no other run writes here.

@@ -11,7 +11,7 @@ from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.data.pixel_decisions import decide_flips, decide_white_level
 from train_pytorch_model.distributed.world import World, is_lost_connection
 from train_pytorch_model.formats.reading import META
-from train_pytorch_model.formats.run_folder import EVALUATION, REPORT, is_azure_job
+from train_pytorch_model.formats.run_folder import EVALUATION, REPORT, RunFolder, is_azure_job
 from train_pytorch_model.inputs.opening import OpenedInputs, evaluation_inputs, open_trained
 from train_pytorch_model.loop.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine, start_engine
@@ -27,7 +27,7 @@ from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.measures.verdict import verdict
 from train_pytorch_model.stories.predict import evaluate
 from train_pytorch_model.stories.report import Examined, describe_run, examine, report_on, stopped_early
-from train_pytorch_model.stories.run import Run, fitting_before, open_run, publish
+from train_pytorch_model.stories.run import Run, open_run, publish
 from train_pytorch_model.tracking.tracker import Attachment, MlflowTracker, NoTracker
 from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
@@ -53,7 +53,9 @@ def train(
     started_at = time.perf_counter()
     with start_readers(world) as readers:  # which load PyTorch while the engine is built
         plan = make_plan(config, decide_flips(decide_white_level(inputs, world), world), world)
-        engine = start_engine(plan, fitting_before(plan, output, fresh))
+        fitted = RunFolder.beside(output).read_micro_batch(plan.fingerprint, fresh)
+        # The least, of an earlier start of this run: processes may not share its folder.
+        engine = start_engine(plan, min(filter(None, world.gather([fitted])), default=None))
         show_plan(engine.plan)
         with open_run(engine.plan, output, fresh) as run, stops() as stop:
             state, examined = train_epochs(engine, run, readers, stop)
