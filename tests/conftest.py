@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.machine.cores import OPENMP
-from train_pytorch_model.words.config import flag
-from train_pytorch_model.words.wording import name_parameters
+from train_pytorch_model.words.errors import name_parameters
+from train_pytorch_model.words.settings import flag
 
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run in parallel on two cores
 os.environ |= OPENMP  # as the program sets it before it loads torch: threads that wait do not spin

@@ -24,7 +24,7 @@ from train_pytorch_model.loop.optimizer import OptimizerName, make_optimizer, mo
 from train_pytorch_model.loop.plan import Plan, make_plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.step import StepOutput
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.settings import TrainConfig
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ from train_pytorch_model.loop.epoch import Batches, StepDone, train_epoch, valid
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.plan import Plan, make_plan
 from train_pytorch_model.loop.state import EpochReport, State, StepReport
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.settings import TrainConfig
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 

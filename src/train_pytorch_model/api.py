@@ -28,9 +28,8 @@ from train_pytorch_model.inputs.opening import DATASET, open_evaluation_inputs, 
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.measures.evaluation import Evaluation
 from train_pytorch_model.measures.evaluation_directory import PAGE
-from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ParameterError, TrainingError
-from train_pytorch_model.words.recipe import Augmentation, OptimizerName, PrecisionName, Recipe
+from train_pytorch_model.words.settings import Augmentation, OptimizerName, PrecisionName, Recipe, TrainConfig
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,8 +22,7 @@ from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep, TrainStep
 from train_pytorch_model.loop.trials import Trials
 from train_pytorch_model.networks.batch_norms import set_training_mode
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 MEASURED_S = 2.0
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from tests.benchmarks.timing import arguments, machine, paint_photos
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 
 def main() -> None:

@@ -17,8 +17,7 @@ from train_pytorch_model.commands.verbs import VERBS
 from train_pytorch_model.formats.listing import SUFFIXES
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.machine.launch import LaunchError, Worker, decide
-from train_pytorch_model.words.config import TrainConfig, display_name, flag
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig, display_name, flag
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,7 +15,7 @@ from tests.painting import paint_folders
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """15 training images in batches of 4: an epoch is four steps of one process, or two steps of two."""
     from train_pytorch_model.commands.init_model import InitModel
-    from train_pytorch_model.words.recipe import Recipe
+    from train_pytorch_model.words.settings import Recipe
 
     root = tmp_path_factory.mktemp("bench")
     paint_folders(root / "training", 5)

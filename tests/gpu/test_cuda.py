@@ -14,7 +14,7 @@ from train_pytorch_model.inputs.opening import open_scoring_inputs, open_trainin
 from train_pytorch_model.loop.optimizer import choose_precision, make_optimizer
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.stories.train import train
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.settings import TrainConfig
 
 pytestmark = [
     pytest.mark.gpu,

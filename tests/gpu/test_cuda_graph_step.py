@@ -24,7 +24,7 @@ from train_pytorch_model.loop.metrics import UNIT, Sums
 from train_pytorch_model.loop.optimizer import OptimizerName, choose_precision, make_optimizer, momentum_of
 from train_pytorch_model.loop.step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep, FlatGradients, TrainStep
 from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.settings import TrainConfig
 
 pytestmark = [
     pytest.mark.gpu,

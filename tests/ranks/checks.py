@@ -36,7 +36,7 @@ from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.networks.batch_norms import running_statistics
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.stories.train import train
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.settings import TrainConfig
 
 CATEGORIES = 7  # more than five, so that top-5 accuracy is not always 1
 NUM_TRAINING, NUM_VALIDATION = 26, 11

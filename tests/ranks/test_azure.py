@@ -19,7 +19,7 @@ from tests.tracking_server import Door, tracking_server
 from train_pytorch_model.tracking.description import RunDescription
 from train_pytorch_model.tracking.mlflow_run import EXPERIMENT
 from train_pytorch_model.tracking.tracker import MlflowTracker
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.settings import TrainConfig
 
 HERE = "127.0.0.1"
 METRICS = {

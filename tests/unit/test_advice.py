@@ -13,7 +13,7 @@ from train_pytorch_model.formats.run_folder import write_manifest
 from train_pytorch_model.inputs import twins
 from train_pytorch_model.inputs.advice import imbalance_warning, learning_warnings
 from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_training_inputs
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 
 def test_unusual_data_is_warned_about(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from tests.model_directories import HALF, write_model
 from train_pytorch_model import fit, load
 from train_pytorch_model.api import FitOptions
 from train_pytorch_model.commands.fit import Fit
-from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 
 def test_every_option_of_the_command_line_is_one_in_python() -> None:

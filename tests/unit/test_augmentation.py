@@ -18,7 +18,7 @@ from train_pytorch_model.data.preparation import (
 )
 from train_pytorch_model.image_classifier.pixels import Pixels, resize
 from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.words.recipe import Augmentation
+from train_pytorch_model.words.settings import Augmentation
 
 SIDE = 16
 AUGMENTATIONS: tuple[Augmentation, ...] = ("none", "padded-crop", "random-resized-crop")

@@ -15,8 +15,7 @@ from train_pytorch_model.data.pixel_decisions import MAX_IMAGES, count_classifie
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.loop.plan import describe, make_plan
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 NOISE = np.random.default_rng(1).uniform(0, 255, (400, 16, 16))

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.words.config import TrainConfig, display_name
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.wording import name_parameters
+from train_pytorch_model.words.errors import ParameterError, name_parameters
+from train_pytorch_model.words.settings import TrainConfig, display_name
 
 
 def test_defaults_are_the_documented_ones() -> None:

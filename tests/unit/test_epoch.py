@@ -24,9 +24,8 @@ from train_pytorch_model.loop.state import StepReport
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.measures.evaluation import Outcomes
 from train_pytorch_model.stories.report import stopped_early
-from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 TRAINED = StepReport(step=1, lr=0.0, metrics=Metrics(0.0, 0.0, 0.0, 1), images_per_second=1.0)
 

@@ -29,8 +29,7 @@ from train_pytorch_model.loop.plan import describe
 from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.networks.models import freeze_backbone
 from train_pytorch_model.networks.shapes import WithoutMemory, width_of_features
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 EPOCHS = 3
 TRAINED, VALIDATED = 14, 5  # images

@@ -29,8 +29,7 @@ from train_pytorch_model.loop.fine_tuning import (
 )
 from train_pytorch_model.loop.plan import describe, make_plan, params_of
 from train_pytorch_model.networks.batch_norms import running_statistics, set_training_mode
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 CATEGORIES = ("blue", "green", "red")

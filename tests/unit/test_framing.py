@@ -17,7 +17,7 @@ from train_pytorch_model.image_classifier.preprocessing import Framing, FramingM
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.decide import decide
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 PANORAMA, PHOTOGRAPH, WIDE = (260, 620), (375, 500), (1080, 1920)
 BAR = 20  # px at the left edge of a panorama

@@ -147,14 +147,14 @@ def test_plain_folders_open_as_an_image_directory(tmp_path: Path) -> None:
     assert directory.categories == ("blue", "green", "red")
     assert directory.class_counts().tolist() == [2, 2, 2]
     assert directory.path(3) == tmp_path / "data/green/1.png"
-    assert list(directory.read_rows())[3] == {"category": "green", "id": 3}
+    assert [row for _, row in directory.read_rows()][3] == {"category": "green", "id": 3}
     assert directory.title == f'Training dataset "{tmp_path / "data"}"'
 
 
 def test_rows_of_unlabelled_files_have_only_an_id(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         (tmp_path / name).touch()
-    assert list(open_image_directory(tmp_path, PORT).read_rows()) == [{"id": 0}, {"id": 1}]
+    assert [row for _, row in open_image_directory(tmp_path, PORT).read_rows()] == [{"id": 0}, {"id": 1}]
 
 
 def test_empty_categories_and_skipped_files_are_warned_about(tmp_path: Path) -> None:
@@ -176,13 +176,13 @@ def test_a_row_with_a_number_too_long_to_parse_is_reported(tmp_path: Path) -> No
     (root / "images.lst").write_text("\n".join(lines))
     directory = open_image_directory(root, PORT)
     with pytest.raises(InvalidDatasetError) as raised:
-        list(directory.read_rows())
+        [row for _, row in directory.read_rows()]
     assert str(raised.value) == (
         f"{directory.title} is not valid, reason: images.lst:2: the row cannot be read: Exceeds the limit"
         " (4300 digits) for integer string conversion: value has 5000 digits. Correct the row, or leave it"
         " out."
     )
-    assert len(list(directory.select(np.asarray([0, 2])).read_rows())) == 2
+    assert len([row for _, row in directory.select(np.asarray([0, 2])).read_rows()]) == 2
 
 
 def test_images_listed_more_than_once_are_warned_about(tmp_path: Path) -> None:

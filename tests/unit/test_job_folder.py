@@ -13,8 +13,8 @@ from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.submission import job_folder
 from train_pytorch_model.submission.job_folder import component_files, environment_yaml, write_job_folder
 from train_pytorch_model.submission.request import Submission
-from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import UnfinishedOutputError
+from train_pytorch_model.words.settings import TrainConfig
 
 ROOT = Path(__file__).parents[2]
 

@@ -23,7 +23,7 @@ from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.networks.weights import load_weights
 from train_pytorch_model.stories.init_model import initialize
 from train_pytorch_model.words.errors import InvalidModelDirectoryError, ParameterError
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 LIMIT = 1 << 30
 

@@ -11,7 +11,7 @@ from tests.classic_models import META, PORT, params, write
 
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
 from train_pytorch_model.words.errors import InvalidModelDirectoryError
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 # ── Reading ──────────────────────────────────────────────────────────────────────────────────────
 

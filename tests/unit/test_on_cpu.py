@@ -15,7 +15,7 @@ from train_pytorch_model.networks.on_cpu import (
     compute_depthwise_in_float32,
     keep_unseen_weights,
 )
-from train_pytorch_model.words.recipe import MIN_EARLY_SIZE
+from train_pytorch_model.words.settings import MIN_EARLY_SIZE
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,7 +10,7 @@ from tests.painting import paint_folders
 from train_pytorch_model.datasets.one_folder import Parts, open_parts, write_split
 from train_pytorch_model.inputs.opening import open_evaluation_inputs
 from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 
 def sizes(parts: Parts) -> list[int]:

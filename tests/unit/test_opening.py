@@ -16,14 +16,13 @@ from train_pytorch_model.inputs.opening import (
     open_trained_model,
     open_training_inputs,
 )
-from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import (
     InvalidDatasetError,
     InvalidModelDirectoryError,
     NotLabeledDatasetError,
     ParameterError,
 )
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 # ── Opening ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -20,8 +20,8 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.machine.cores import SWITCH_S
 from train_pytorch_model.machine.launch import LAUNCHER, Agent, LaunchError
 from train_pytorch_model.stories import processes as stories
-from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import InvalidDatasetError
+from train_pytorch_model.words.settings import TrainConfig
 
 COMMAND = ["score", "--quiet"]
 

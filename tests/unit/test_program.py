@@ -17,7 +17,7 @@ from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.train import Train, activation_commands
 from train_pytorch_model.commands.transform import InitTransformation
 from train_pytorch_model.commands.verbs import VERBS
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.settings import TrainConfig
 
 
 @pytest.mark.parametrize(

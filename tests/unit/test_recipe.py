@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from train_pytorch_model.loop.checkpoint import save_checkpoint
 from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, Saver
 from train_pytorch_model.machine.cores import Threads
 from train_pytorch_model.machine.stop_requests import StopRequests
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.settings import TrainConfig
 
 
 class Clock(NamedTuple):

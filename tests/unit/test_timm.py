@@ -17,7 +17,7 @@ from train_pytorch_model.loop.step import can_be_captured
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch
 from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError, UserError
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 SMALL = ["test_resnet", "test_byobnet", "test_efficientnet", "test_convnext", "test_vit", "test_nfnet"]
 THOUSAND = [str(index) for index in range(1000)]

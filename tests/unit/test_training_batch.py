@@ -13,7 +13,7 @@ from tests.trainings import ALONE
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.plan import Plan, make_plan
 from train_pytorch_model.stories.pictures import MAX_IMAGES, training_gallery
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.settings import TrainConfig
 
 
 def plan_of(untrained: Path, folders: Path, cutmix: float) -> Plan:

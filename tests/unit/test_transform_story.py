@@ -139,7 +139,7 @@ def test_plain_folders_become_a_labelled_directory(tmp_path: Path) -> None:
     result = open_image_directory(tmp_path / "out", PORT)
     assert list(result.file_names) == ["image/0_0.png", "image/0_1.png", "image/1_2.png", "image/1_3.png"]
     assert result.categories == ("blue", "red")
-    assert list(result.read_rows()) == list(images.read_rows())
+    assert [row for _, row in result.read_rows()] == [row for _, row in images.read_rows()]
 
 
 def test_a_folder_of_images_stays_unlabelled(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_unreadable_images_are_left_out_and_listed(tmp_path: Path, caplog: pytes
     early = BadImage(PORT, "red/9.png", "red", "early")
     assert run(images, tmp_path / "out", bad_images=(early,)) == 5
     result = open_image_directory(tmp_path / "out", PORT)
-    assert [row["id"] for row in result.read_rows()] == [0, 2, 3, 4, 5]
+    assert [row["id"] for _, row in result.read_rows()] == [0, 2, 3, 4, 5]
     lines = (tmp_path / "out/bad_images.csv").read_text().splitlines()
     assert lines[:2] == [
         "port,file_name,category,reason,original",

@@ -13,8 +13,8 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.plan import Plan, make_plan
 from train_pytorch_model.loop.trials import explaining_out_of_memory, largest_that_fits
-from train_pytorch_model.words.config import TrainConfig
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError
+from train_pytorch_model.words.settings import TrainConfig
 
 CPU = torch.device("cpu")
 ALONE = World(0, 1, 0, 1, CPU)

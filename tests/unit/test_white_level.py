@@ -17,7 +17,7 @@ from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours, decode
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
 

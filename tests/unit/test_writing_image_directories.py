@@ -150,7 +150,7 @@ def test_an_unlabelled_directory_has_no_category_anywhere(tmp_path: Path) -> Non
     assert [column["name"] for column in schema["columnAttributes"]] == ["image", "id"]
     directory = open_image_directory(tmp_path / "data", PORT)
     assert directory.categories == ()
-    assert list(directory.read_rows()) == [{"id": 0}]
+    assert [row for _, row in directory.read_rows()] == [{"id": 0}]
 
 
 def test_a_written_directory_is_read_back(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_written_directory_is_read_back(tmp_path: Path) -> None:
     assert directory.categories == ("große", "b")
     assert list(directory.file_names) == ["image/0_0.png", "image/1_1.png", "image/0_2.png"]
     assert directory.class_indices.tolist() == [0, 1, 0]
-    assert list(directory.read_rows()) == [
+    assert [row for _, row in directory.read_rows()] == [
         {"id": 0, "category": "große"},
         {"id": 1, "category": "b"},
         {"id": 2, "category": "große"},
@@ -187,7 +187,7 @@ def test_a_schema_with_other_column_names_is_honoured(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "data/_samples.json").read_text()) == [
         {"photo": "UDYgMSAxIDI1NQphYmM=", "shelf": 3}
     ]
-    assert list(open_image_directory(tmp_path / "data", PORT).read_rows()) == [{"shelf": 3}]
+    assert [row for _, row in open_image_directory(tmp_path / "data", PORT).read_rows()] == [{"shelf": 3}]
 
 
 def test_a_full_disk_leaves_no_output(tmp_path: Path) -> None:

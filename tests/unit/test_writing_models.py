@@ -14,7 +14,7 @@ from train_pytorch_model.formats.model_directory import (
     write_spec,
 )
 from train_pytorch_model.formats.writing import write_yaml
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 PORT = "Untrained model"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from train_pytorch_model.datasets.conversion import OUTPUT, Labels, convert, open_source
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.words.config import OptionalName, OptionalPath, Switch
+from train_pytorch_model.words.settings import OptionalName, OptionalPath, Switch
 
 
 @dataclass(frozen=True, kw_only=True)

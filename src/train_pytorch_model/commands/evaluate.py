@@ -11,8 +11,8 @@ from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.measures.evaluation import TOP_K, Evaluation
 from train_pytorch_model.measures.evaluation_directory import PAGE, worst_first
 from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
-from train_pytorch_model.words.config import Switch
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import counted
+from train_pytorch_model.words.settings import Switch
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World

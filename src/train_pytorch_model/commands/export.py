@@ -13,8 +13,8 @@ from train_pytorch_model.inputs.opening import (
     open_trained_model,
 )
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.words.config import OptionalInt, OptionalPath, Switch, shown_as
 from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.settings import OptionalInt, OptionalPath, Switch, shown_as
 
 SUFFIXES = {"onnx": (".onnx",), "torch": (".pt2", ".pt", ".pth")}
 """Of the files of each format; others are accepted as well."""

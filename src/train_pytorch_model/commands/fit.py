@@ -29,8 +29,8 @@ from train_pytorch_model.machine.stop_requests import StopRequests, stop_request
 from train_pytorch_model.measures.evaluation import Evaluation
 from train_pytorch_model.measures.evaluation_directory import PAGE
 from train_pytorch_model.measures.verdict import verdict
-from train_pytorch_model.words.config import OptionalPath, Switch, TrainConfig
 from train_pytorch_model.words.errors import FailedToDownloadFilesError
+from train_pytorch_model.words.settings import OptionalPath, Switch, TrainConfig
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World

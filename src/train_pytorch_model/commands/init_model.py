@@ -12,10 +12,8 @@ from train_pytorch_model.formats.reading import explain_missing
 from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.words.config import OptionalName, OptionalPath, Switch, flag
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.recipe import Recipe, sides
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import ParameterError, parameter
+from train_pytorch_model.words.settings import OptionalName, OptionalPath, Recipe, Switch, flag, sides
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.settings import flag
 
 _DATA = ("training_dataset", "validation_dataset", "dataset", "input", "folder")
 # Of a verb that has several, the first is meant: score and evaluate read a trained model, train writes one.

@@ -16,8 +16,8 @@ from train_pytorch_model.machine.console import set_up
 from train_pytorch_model.machine.cores import CoreTimes
 from train_pytorch_model.machine.launch import LAUNCHER, is_alone, rank_of
 from train_pytorch_model.machine.process_table import end_with_parent
-from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.errors import LostRankError
+from train_pytorch_model.words.settings import flag
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

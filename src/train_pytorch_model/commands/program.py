@@ -25,7 +25,6 @@ from train_pytorch_model.machine.console import fit_to_stderr, write_what_the_co
 from train_pytorch_model.machine.cores import OPENMP
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StoppedError, leave_terminal
-from train_pytorch_model.words.config import flag
 from train_pytorch_model.words.errors import (
     DISK_IS_FULL,
     LostRankError,
@@ -34,8 +33,9 @@ from train_pytorch_model.words.errors import (
     SystemLimitError,
     UnfinishedOutputError,
     UserError,
+    name_parameters,
 )
-from train_pytorch_model.words.wording import name_parameters
+from train_pytorch_model.words.settings import flag
 
 # torchrun ends all processes as soon as one exits. The other ranks give rank 0 this long to exit first: it
 # has files to close and the message to print.

@@ -13,9 +13,8 @@ from train_pytorch_model.image_classifier.predictions import (
 )
 from train_pytorch_model.inputs.opening import ScoringInputs, open_scoring_inputs
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.words.config import OptionalInt, Switch, shown_as
-from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range
-from train_pytorch_model.words.wording import counted, parameter
+from train_pytorch_model.words.errors import ParameterError, bulleted, counted, out_of_range, parameter
+from train_pytorch_model.words.settings import OptionalInt, Switch, shown_as
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World

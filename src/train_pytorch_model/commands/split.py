@@ -14,9 +14,8 @@ from train_pytorch_model.formats.image_directory import ImageDirectory, open_ima
 from train_pytorch_model.formats.outputs import check_apart, check_output
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.measures.evaluation import confidence_interval
-from train_pytorch_model.words.config import OptionalPath, Switch, shown_as
-from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import ParameterError, bulleted, counted, out_of_range
+from train_pytorch_model.words.settings import OptionalPath, Switch, shown_as
 
 FRACTION = "Fraction of images in the first output"  # the parameter's name in the designer
 PORT = "Input image directory"

@@ -11,8 +11,8 @@ from train_pytorch_model.inputs import opening
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.submission.request import DATA, Submission
 from train_pytorch_model.submission.workspace import VARIABLES, Workspace
-from train_pytorch_model.words.config import OptionalName, OptionalPath, Switch
 from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.settings import OptionalName, OptionalPath, Switch
 
 
 @dataclass(frozen=True, kw_only=True)

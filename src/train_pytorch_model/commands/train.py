@@ -25,8 +25,8 @@ from train_pytorch_model.formats.run_folder import (
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.machine.launch import is_alone, rank_of
-from train_pytorch_model.words.config import Switch, TrainConfig
 from train_pytorch_model.words.errors import TrainingError, UserError
+from train_pytorch_model.words.settings import Switch, TrainConfig
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World

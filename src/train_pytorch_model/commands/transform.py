@@ -17,8 +17,8 @@ from train_pytorch_model.formats.transformation_directory import (
 )
 from train_pytorch_model.inputs.bad_images import read_headers, without_bad_images
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.words.config import Switch, flag
 from train_pytorch_model.words.errors import ParameterError, out_of_range
+from train_pytorch_model.words.settings import Switch, flag
 
 OUTPUT = "output"
 TRANSFORMATION = "Input image transformation"  # the ports' names in the designer

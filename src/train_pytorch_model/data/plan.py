@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from train_pytorch_model.words.seeds import derive_seed
+from train_pytorch_model.words.settings import derive_seed
 
 
 @dataclass(frozen=True)

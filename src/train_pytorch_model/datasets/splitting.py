@@ -26,7 +26,7 @@ from train_pytorch_model.inputs.twins import NUM_BYTES, find_pairs, identical_pa
 from train_pytorch_model.machine.console import Bar, progress_bar
 from train_pytorch_model.machine.cores import usable_cores
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
-from train_pytorch_model.words.seeds import derive_seed
+from train_pytorch_model.words.settings import derive_seed
 
 PARENT = "parent"
 HASHED_SIDE = 64  # px: a JPEG is decoded at an eighth of its size, in a third of the time

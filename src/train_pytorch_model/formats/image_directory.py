@@ -32,29 +32,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from train_pytorch_model.formats import schema
+from train_pytorch_model.formats import listing, reading, schema
 from train_pytorch_model.formats.image_list import TYPE, read_image_list
-from train_pytorch_model.formats.listing import (
-    LOOSE,
-    SUFFIXES,
-    UNLABELLED,
-    Listing,
-    NestedDataSetError,
-    UnlabelledRowsError,
-    comparable,
-    is_utf8,
-    read_plain_folders,
-    suffix_of,
-)
+from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
 from train_pytorch_model.formats.outputs import writing_directory
-from train_pytorch_model.formats.reading import (
-    INCOMPLETE,
-    META,
-    MalformedFileError,
-    explain_missing,
-    read_json,
-    read_yaml,
-)
+from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError, bulleted
 
@@ -129,16 +111,15 @@ class ImageDirectory(Listing):
 
     def with_categories(self, categories: Sequence[str]) -> "ImageDirectory":
         """Return the same images with class indices into `categories`: its own reordered, or a superset."""
-        place = {comparable(name): index for index, name in enumerate(categories)}
-        table = np.asarray([place[comparable(name)] for name in self.categories], dtype=np.int32)
+        place = {listing.comparable(name): index for index, name in enumerate(categories)}
+        table = np.asarray([place[listing.comparable(name)] for name in self.categories], dtype=np.int32)
         return replace(self, categories=tuple(categories), class_indices=table[self.class_indices])
 
     def warnings(self) -> list[str]:
         """Return warnings about empty categories, repeated files and skipped entries."""
         warnings = []
         counts = self.class_counts() if self.categories else ()
-        empty = [repr(name) for name, count in zip(self.categories, counts, strict=True) if count == 0]
-        if empty:
+        if empty := [repr(name) for name, count in zip(self.categories, counts, strict=True) if count == 0]:
             warnings.append(f"{self.title} has no image of category{bulleted(empty)}")
         if self.repeated:
             warnings.append(
@@ -152,21 +133,17 @@ class ImageDirectory(Listing):
 
     def require_labels(self, hint: str = LABELS_HINT) -> None:
         """Raise `NotLabeledDatasetError` if there are no categories, or few of the images have one."""
-        loose = self.ignored.get(LOOSE, 0)
+        loose = self.ignored.get(listing.LOOSE, 0)
         if self.categories and loose > len(self):
             hint = f"{loose:,} images are beside its folders, and {len(self):,} in them. {hint}"
         if not self.categories or loose > len(self):
             raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
 
-    def read_rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the columns of each image except the image itself, in the order of the images.
+    def read_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield each file's name before it was copied, empty if unknown, and the row without the image.
 
-        Raises `InvalidDatasetError` for a row that cannot be read.
+        In the order of the images. Raises `InvalidDatasetError` for a row that cannot be read.
         """
-        return (row for _, row in self.read_rows_with_originals())
-
-    def read_rows_with_originals(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Like `read_rows`, each with the file's name before it was copied; empty if unknown."""
         reference = schema.image_column(self.read_schema())[1] if self._is_copy else ""
         for name, row in zip(self.file_names, self.read_listed_rows(), strict=False):
             file = row.get(reference)
@@ -181,7 +158,7 @@ class ImageDirectory(Listing):
         if names and self._is_copy:
             in_order = np.unique(indices)
             with suppress(Exception):  # for information only, and the list may have changed
-                rows = self.select(in_order).read_rows_with_originals()
+                rows = self.select(in_order).read_rows()
                 for index, (original, _) in zip(in_order.tolist(), rows, strict=False):
                     names[index] = original
         return [names[index] for index in indices.tolist()]
@@ -194,7 +171,7 @@ class ImageDirectory(Listing):
         if not self._is_copy:
             yield from map(self.converted_row, range(len(self)))
             return
-        image_list = str(read_yaml(self.root / META)["image_list"])
+        image_list = str(reading.read_yaml(self.root / META)["image_list"])
         following = 0  # the row of the next line
         with (self.root / image_list).open("rb") as file:
             for row in self.rows.tolist():
@@ -227,7 +204,7 @@ class ImageDirectory(Listing):
         """Return the content of `_schema.json`; for plain folders, the one that convert would write."""
         if not self._is_copy:
             return schema.image_schema(self.categories)
-        return read_json(self.root / read_yaml(self.root / META)["schema"], dict[str, Any])
+        return reading.read_json(self.root / reading.read_yaml(self.root / META)["schema"], dict[str, Any])
 
     def fingerprint(self) -> str:
         """Return the sha256 of the categories, the file names and the class indices."""
@@ -246,9 +223,9 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
     """
     title = f'{port} "{root}"'
     if not os.path.exists(root):  # noqa: PTH110, False for a name too long, where Path.exists raises
-        raise InvalidDatasetError(title, explain_missing(root), HINT)
+        raise InvalidDatasetError(title, reading.explain_missing(root), HINT)
     if not root.is_dir():
-        is_image = suffix_of(root.name) in SUFFIXES
+        is_image = listing.suffix_of(root.name) in SUFFIXES
         hint = "Put the image into a folder, and name the folder." if is_image else FILE_HINT
         raise InvalidDatasetError(title, "it is a file, not a directory.", hint)
     try:
@@ -261,30 +238,30 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
         again = "Run the program that writes it again."
         raise InvalidDatasetError(title, f"it is incomplete: {META} is not written yet.", again)
     try:
-        listing = read_image_list(root) if META in names else read_plain_folders(root)
-    except UnlabelledRowsError as error:
+        found = read_image_list(root) if META in names else listing.read_plain_folders(root)
+    except listing.UnlabelledRowsError as error:
         raise NotLabeledDatasetError(f"{port} {root}", f"{error}\n{LABELS_HINT}") from error
-    except NestedDataSetError as error:
+    except listing.NestedDataSetError as error:
         wanted = "val" if port.startswith("Validation") else "test" if port == "Dataset" else "train"
         parts = [error.name, *sorted(name for name in names if (root / name).is_dir())]
         inner = str(root / next((name for name in parts if name.startswith(wanted)), error.name))
         raise InvalidDatasetError(title, str(error), f"Name one data set, such as {inner!r}.") from error
-    except MalformedFileError as error:
+    except reading.MalformedFileError as error:
         raise InvalidDatasetError(title, str(error), HINT) from error
-    return images_of(listing, root, port)
+    return images_of(found, root, port)
 
 
-def images_of(listing: Listing, root: Path, port: str) -> ImageDirectory:
+def images_of(found: Listing, root: Path, port: str) -> ImageDirectory:
     """Return the image directory of a listing of `root`. Raises `InvalidDatasetError` if it has no image."""
-    if len(listing.file_names) == 0:
-        found = bulleted([f"{what}: {count:,}" for what, count in listing.ignored.items()])
+    if len(found.file_names) == 0:
+        others = bulleted([f"{what}: {count:,}" for what, count in found.ignored.items()])
         raise InvalidDatasetError(
             f'{port} "{root}"',
             f"no image in it ({' '.join(sorted(SUFFIXES))}).",
-            HINT + (f" Found instead:{found}" if found else ""),
+            HINT + (f" Found instead:{others}" if others else ""),
         )
-    rows = np.arange(len(listing.file_names), dtype=np.int64)
-    return ImageDirectory(**vars(listing), root=root, port=port, rows=rows)
+    rows = np.arange(len(found.file_names), dtype=np.int64)
+    return ImageDirectory(**vars(found), root=root, port=port, rows=rows)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
-from train_pytorch_model.formats import schema
+from train_pytorch_model.formats import reading, schema
 from train_pytorch_model.formats.listing import (
     UNLABELLED,
     Listing,
@@ -22,22 +22,13 @@ from train_pytorch_model.formats.listing import (
     check_category_names,
     first_rows,
 )
-from train_pytorch_model.formats.reading import (
-    MalformedFileError,
-    is_inner_path,
-    is_really_inside,
-    named_file,
-    read_json,
-    read_meta,
-)
-from train_pytorch_model.words.errors import bulleted
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.formats.reading import NOT_JSON, MalformedFileError, is_really_inside
+from train_pytorch_model.words.errors import bulleted, counted
 
 TYPE = "ImageDirectory"
 BLANK_LINE = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
 BLOCK_BYTES = 2 << 20  # read at a time; also the longest line allowed
 CHECKED_AT_ONCE = 1 << 16  # rows
-NOT_A_ROW = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 Problem = tuple[int, int, str]
 """(index of the row, order among the problems of that row, sentence)."""
@@ -69,9 +60,12 @@ class _ImageReference(msgspec.Struct):
 
 def read_image_list(root: Path) -> Listing:
     """Read and check the rows of `images.lst`. Raises `MalformedFileError`, `UnlabelledRowsError`."""
-    meta = read_meta(root, TYPE)
-    image_list, schema_path = named_file(root, meta, "image_list"), named_file(root, meta, "schema")
-    columns = read_json(schema_path, _Schema).columnAttributes
+    meta = reading.read_meta(root, TYPE)
+    image_list, schema_path = (
+        reading.named_file(root, meta, "image_list"),
+        reading.named_file(root, meta, "schema"),
+    )
+    columns = reading.read_json(schema_path, _Schema).columnAttributes
 
     references = [c.properties.image_ref for c in columns if c.properties and c.properties.image_ref]
     if len(references) != 1:
@@ -161,7 +155,7 @@ class _Rows:
         for place, name in enumerate(names):
             # Nearly all pass the first check, which takes a tenth of the time.
             is_plain = name.isascii() and name[:1] not in "/." and "/." not in name and "\0" not in name
-            if not is_plain and not is_inner_path(name):
+            if not is_plain and not reading.is_inner_path(name):
                 text = f"image {name!r} is outside the directory."
                 if given[place] is None:
                     text = (
@@ -245,7 +239,7 @@ def _blocks(file: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def _decode(decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: int, name: str) -> list[Any]:
-    with suppress(*NOT_A_ROW):
+    with suppress(*NOT_JSON):
         rows = decoder.decode_lines(block)
         block.decode()  # the decoder skips other columns without validating their UTF-8
         lines = block.count(b"\n") + (not block.endswith(b"\n") and bool(block))
@@ -255,7 +249,7 @@ def _decode(decoder: "msgspec.json.Decoder[Any]", block: bytes, lines_before: in
         try:
             decoder.decode(line)
             line.decode()
-        except NOT_A_ROW as error:
+        except NOT_JSON as error:
             raise MalformedFileError(f"{name}:{number}: not a row of an image list: {error}.") from error
     raise AssertionError("a block of lines failed to decode, but none of its lines did")
 

@@ -26,29 +26,12 @@ from urllib.parse import unquote
 import msgspec
 import numpy as np
 
+from train_pytorch_model.formats import listing, reading
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
 from train_pytorch_model.formats.image_list import PresentFiles
-from train_pytorch_model.formats.listing import (
-    UNLABELLED,
-    Listing,
-    PackedNames,
-    check_category_names,
-    natural_order,
-    read_images_at_any_depth,
-    read_plain_folders,
-    suffix_of,
-)
-from train_pytorch_model.formats.reading import (
-    ADDRESS,
-    META,
-    MalformedFileError,
-    file_inside,
-    is_inner_path,
-    read_lines,
-    read_yaml,
-)
-from train_pytorch_model.words.errors import InvalidDatasetError, bulleted
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.formats.listing import UNLABELLED, Listing
+from train_pytorch_model.formats.reading import META, NOT_JSON, MalformedFileError, read_lines
+from train_pytorch_model.words.errors import InvalidDatasetError, bulleted, parameter
 
 TABLES = ("metadata.jsonl", "metadata.csv", "labels.csv")  # looked for in a folder, in this order
 TABLE_SUFFIXES = (".csv", ".tsv")
@@ -68,7 +51,6 @@ ANNOTATIONS_SUFFIX = ".jsonl"
 MAX_DEPTH = 64  # path components of a URL that are tried
 FILE_ADDRESS = re.compile(r"^file:(//[^/]*)?", re.IGNORECASE)  # the part before the path
 MAX_LABEL_BYTES = 255  # a category may also be the name of a folder
-NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 
 class _RowError(Exception):
@@ -116,13 +98,15 @@ class _LabelledRows:
             raise MalformedFileError(
                 f"{len(problems)} rows of {self.source} cannot be used:{bulleted(problems)}\n"
             )
-        categories = sorted({label for label in labels.values() if label is not None}, key=natural_order)
-        check_category_names(categories)
+        categories = sorted(
+            {label for label in labels.values() if label is not None}, key=listing.natural_order
+        )
+        listing.check_category_names(categories)
         index_of: dict[str | None, int] = {name: index for index, name in enumerate(categories)}
         class_of = {name: index_of.get(label, UNLABELLED) for name, label in labels.items()}
-        names = sorted(labels, key=lambda name: (class_of[name], natural_order(name)))
+        names = sorted(labels, key=lambda name: (class_of[name], listing.natural_order(name)))
         return Listing(
-            file_names=PackedNames.pack(names),
+            file_names=listing.PackedNames.pack(names),
             class_indices=np.asarray([class_of[name] for name in names], dtype=np.int32),
             categories=tuple(categories),
             columns=("id", "category") if categories else ("id",),
@@ -153,7 +137,9 @@ def list_labelled(
     Raises `MalformedFileError`.
     """
     table = table or table_in(folder)
-    return read_table(table, folder, file_column, label_column) if table else read_plain_folders(folder)
+    return (
+        read_table(table, folder, file_column, label_column) if table else listing.read_plain_folders(folder)
+    )
 
 
 def read_table(path: Path, images: Path, file_column: str = "", label_column: str = "") -> Listing:
@@ -163,7 +149,7 @@ def read_table(path: Path, images: Path, file_column: str = "", label_column: st
     counted in `Listing.ignored`. Raises `MalformedFileError`.
     """
     files = _ImageFiles(images)
-    numbered = _json_rows(path) if suffix_of(path.name) == ".jsonl" else _csv_rows(path, files)
+    numbered = _json_rows(path) if listing.suffix_of(path.name) == ".jsonl" else _csv_rows(path, files)
     first = next(numbered, None)
     if first is None:
         raise MalformedFileError(f"{path.name} has no rows.")
@@ -195,7 +181,7 @@ class _ImageFiles:
     """The image files below a folder, found by what a table calls them."""
 
     def __init__(self, root: Path) -> None:
-        self.names = list(read_images_at_any_depth(root).file_names)
+        self.names = list(listing.read_images_at_any_depth(root).file_names)
         self._by_end: dict[str, list[str]] = {}
         for name in self.names:
             parts = PurePosixPath(name).parts
@@ -275,14 +261,14 @@ def _some(names: Sequence[str]) -> str:
 
 def annotations_of(root: Path) -> Path:
     """Return the JSONL file that the `MLTable` in a directory names. Raises `MalformedFileError`."""
-    paths = read_yaml(root / MLTABLE).get("paths")
+    paths = reading.read_yaml(root / MLTABLE).get("paths")
     entries = paths if isinstance(paths, list) else []
     names = [entry.get("file") for entry in entries if isinstance(entry, dict)]
     if len(names) != 1 or not isinstance(names[0], str) or not names[0].endswith(ANNOTATIONS_SUFFIX):
         raise MalformedFileError(
             f"{MLTABLE} should name one {ANNOTATIONS_SUFFIX} file under paths and names {names}."
         )
-    return file_inside(root, names[0])
+    return reading.file_inside(root, names[0])
 
 
 def read_annotations(path: Path, images: Path | None = None) -> Listing:
@@ -307,7 +293,7 @@ def read_annotations(path: Path, images: Path | None = None) -> Listing:
 
 def _resolve(present: PresentFiles, url: str) -> str:
     """Return the name of the file relative to the folder of the images. Raises `_RowError`."""
-    address = ADDRESS.match(url)
+    address = reading.ADDRESS.match(url)
     scheme = address[1].lower() if address else ""
     if scheme in ("", "file"):
         return _inside(present, unquote(FILE_ADDRESS.sub("", url)) if scheme else url)
@@ -320,7 +306,7 @@ def _resolve(present: PresentFiles, url: str) -> str:
     for first in range(len(parts)):  # the longest tail of the URL that exists here
         end = "/".join(parts[first:])
         for name in dict.fromkeys((end, unquote(end))):
-            if is_inner_path(name) and not present.problem_with(name):
+            if reading.is_inner_path(name) and not present.problem_with(name):
                 return name
     raise _RowError(f"image {url!r} is not below the directory of the file")
 
@@ -329,7 +315,7 @@ def _inside(present: PresentFiles, name: str) -> str:
     root = present.root.absolute()
     if name.startswith("/") and Path(name).is_relative_to(root):
         name = Path(name).relative_to(root).as_posix()
-    if not is_inner_path(name):
+    if not reading.is_inner_path(name):
         raise _RowError(f"image {name!r} is outside the directory of the file")
     name = PurePosixPath(name).as_posix()  # one name per image, without `./` and `//`
     if reason := present.problem_with(name):

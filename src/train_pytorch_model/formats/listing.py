@@ -25,7 +25,6 @@ UNLABELLED = -1
 NESTED = "folders inside category folders, whose images are not read (move them up)"
 LOOSE = "images beside the category folders"
 LINKED = "links to files outside, which are not followed (`cp -rL` makes a copy with real files)"
-ITERATED_AT_ONCE = 1 << 12
 _NUMBER = re.compile(r"\d+")
 SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".ppm", ".bmp", ".pgm"}
@@ -68,9 +67,10 @@ class PackedNames(Sequence[str]):
     def select(self, indices: np.ndarray) -> "PackedNames":
         """Return the names at `indices`, in that order."""
         starts, ends = self._offsets[indices], self._offsets[indices + 1]
-        packer = Packer()
-        packer.extend_encoded(self.blob[start:end] for start, end in zip(starts, ends, strict=True))
-        return packer.finish()
+        blob = bytearray()
+        for start, end in zip(starts, ends, strict=True):
+            blob += self.blob[start:end]
+        return PackedNames(blob, np.append(0, np.cumsum(ends - starts)))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -81,10 +81,8 @@ class PackedNames(Sequence[str]):
         return os.fsdecode(bytes(self.blob[self._offsets[index] : self._offsets[index + 1]]))
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), ITERATED_AT_ONCE):
-            offsets = self._offsets[start : start + ITERATED_AT_ONCE + 1].tolist()
-            for begin, end in pairwise(offsets):
-                yield os.fsdecode(bytes(self.blob[begin:end]))
+        for start, end in pairwise(self._offsets.data):
+            yield os.fsdecode(bytes(self.blob[start:end]))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         """For pickle; out of band if the protocol supports it, so that the names are not copied."""
@@ -105,11 +103,8 @@ class Packer:
 
     def extend(self, names: Iterable[str]) -> None:
         """Add names, which may contain arbitrary bytes."""
-        self.extend_encoded(map(os.fsencode, names))
-
-    def extend_encoded(self, names: Iterable[bytes | bytearray | memoryview]) -> None:
         blob, ends = self._blob, self._ends
-        for name in names:
+        for name in map(os.fsencode, names):
             blob += name
             ends.append(len(blob))
 

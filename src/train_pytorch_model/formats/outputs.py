@@ -13,8 +13,7 @@ from typing import Any
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL, RunFolder
 from train_pytorch_model.formats.writing import read_back, write_yaml, yaml_text
-from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOutputError
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOutputError, parameter
 
 PROBE = ".write-test-"
 FILE_SUFFIXES = frozenset(

@@ -22,6 +22,7 @@ MAX_JSON_BYTES = 64 << 20
 MAX_LINE_BYTES = 1 << 20
 MAX_SIBLINGS = 10_000  # names that are compared with one that is missing
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")  # at least two letters: `C:` is a drive
+NOT_JSON = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ def read_json(path: Path, kind: type[T]) -> T:
     data = read_bounded(path, MAX_JSON_BYTES).removeprefix(BOM_UTF8)  # as Windows editors write it
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+    except NOT_JSON as error:
         raise MalformedFileError(f"{path.name} is not as expected: {one_line(error)}.") from error
 
 

@@ -33,8 +33,7 @@ import msgspec
 from train_pytorch_model.formats import reading
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError, read_json
 from train_pytorch_model.formats.writing import write_durably, write_json
-from train_pytorch_model.words.errors import OutputDirectoryError, UserError
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import OutputDirectoryError, UserError, parameter
 
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"

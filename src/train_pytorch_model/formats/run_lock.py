@@ -17,8 +17,7 @@ from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
 from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL, unwritable
 from train_pytorch_model.machine.process_table import start_of
-from train_pytorch_model.words.errors import OutputDirectoryError
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import OutputDirectoryError, parameter
 
 SILENCE_S = 30.0  # it is renewed three times as often
 POLL_S = 0.5

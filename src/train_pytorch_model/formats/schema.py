@@ -1,7 +1,8 @@
 """`_schema.json` and `_samples.json`: how the designer describes columns and shows a few rows."""
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +48,8 @@ def image_schema(categories: Sequence[str]) -> dict[str, Any]:
 
 def image_column(content: Mapping[str, Any]) -> tuple[str, str]:
     """Return the name of the image column of a checked schema, and its key of the file reference."""
-    found = ((name, properties.get("image_ref")) for name, properties in _properties(content))
-    return next((name, reference) for name, reference in found if reference)
-
-
-def spatial_annotations(content: Mapping[str, Any]) -> list[str]:
-    """Return the columns with spatial annotations, such as bounding boxes."""
-    found = ((name, properties.get("annotation_type")) for name, properties in _properties(content))
-    return [name for name, kind in found if kind not in (None, CLASSIFICATION)]
-
-
-def _properties(content: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    return ((column["name"], column.get("properties") or {}) for column in content["columnAttributes"])
+    columns = ((each["name"], each.get("properties") or {}) for each in content["columnAttributes"])
+    return next((name, found["image_ref"]) for name, found in columns if found.get("image_ref"))
 
 
 def image_samples(
@@ -67,16 +58,10 @@ def image_samples(
     """Return the first few rows whose image can be read, each with the image as base64."""
     samples: list[dict[str, Any]] = []
     for path, row in rows:
+        with suppress(OSError, UnreadableImageError):
+            is_small = path.stat().st_size <= MAX_SAMPLE_BYTES
+            data = path.read_bytes() if is_small else small_jpeg(decode(path, SAMPLE_SIDE), SAMPLE_SIDE)
+            samples.append({name: base64.b64encode(data).decode(), **row})
         if len(samples) == NUM_SAMPLES:
             break
-        try:
-            samples.append({name: _base64(path), **row})
-        except (OSError, UnreadableImageError):
-            continue
     return samples
-
-
-def _base64(path: Path) -> str:
-    if path.stat().st_size <= MAX_SAMPLE_BYTES:
-        return base64.b64encode(path.read_bytes()).decode()
-    return base64.b64encode(small_jpeg(decode(path, SAMPLE_SIDE), SAMPLE_SIDE)).decode()

@@ -8,8 +8,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import ModelDirectory, renamed_by_type_inference
 from train_pytorch_model.formats.run_folder import published_fingerprint
 from train_pytorch_model.inputs.twins import IdenticalFiles
-from train_pytorch_model.words.errors import MAX_LISTED_PROBLEMS
-from train_pytorch_model.words.wording import counted, parameter
+from train_pytorch_model.words.errors import MAX_LISTED_PROBLEMS, counted, parameter
 
 IMBALANCE = 10  # largest to smallest category; from this ratio on, rare categories are hardly learned
 FEW_PHOTOGRAPHS = 500  # per category on average; with fewer, training from scratch learns little

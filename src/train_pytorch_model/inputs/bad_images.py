@@ -13,8 +13,7 @@ from train_pytorch_model.formats.writing import table_of, write_csv
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.cores import in_threads
-from train_pytorch_model.words.errors import InvalidDatasetError, bulleted
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import InvalidDatasetError, bulleted, counted
 
 BAD_IMAGES = "bad_images.csv"
 MAX_HEADERS = 20_000  # a header costs 0.05 ms; beyond, an evenly spaced sample of this many is read

@@ -8,9 +8,15 @@ from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier import preprocessing
 from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import MIN_IMAGE_SIZE, OpenRecipe, Recipe, fits_into, sides
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import parameter
+from train_pytorch_model.words.settings import (
+    MIN_IMAGE_SIZE,
+    OpenRecipe,
+    Recipe,
+    TrainConfig,
+    fits_into,
+    sides,
+)
 
 MAX_COMMON_SIDE = 320  # px; larger images of a common size come from a camera, not from preprocessing
 DEFAULT_SIZE = 224

@@ -24,10 +24,16 @@ from train_pytorch_model.inputs import advice
 from train_pytorch_model.inputs.bad_images import BadImage, read_headers, readable_images, without_bad_images
 from train_pytorch_model.inputs.decide import decide, is_early, share_shown
 from train_pytorch_model.inputs.twins import IdenticalFiles, find_identical
-from train_pytorch_model.words.config import TrainConfig, flag
-from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, bulleted
-from train_pytorch_model.words.recipe import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, DecidedRecipe, OpenRecipe, sides
-from train_pytorch_model.words.wording import counted, parameter
+from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, bulleted, counted, parameter
+from train_pytorch_model.words.settings import (
+    MAX_IMAGE_SIZE,
+    MIN_IMAGE_SIZE,
+    DecidedRecipe,
+    OpenRecipe,
+    TrainConfig,
+    flag,
+    sides,
+)
 
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"

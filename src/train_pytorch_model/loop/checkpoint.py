@@ -51,8 +51,7 @@ from train_pytorch_model.loop.metrics import Metrics, merge
 from train_pytorch_model.loop.optimizer import momentum_of
 from train_pytorch_model.loop.state import VERSION, Progress, State, copy_to_cpu
 from train_pytorch_model.networks.batch_norms import running_statistics, set_running_statistics
-from train_pytorch_model.words.errors import CheckpointError, bulleted
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import CheckpointError, bulleted, parameter
 
 MAX_MANIFEST_BYTES = 256 << 20
 NUM_KEPT = 2  # the newest, and one to fall back to

@@ -25,7 +25,7 @@ from train_pytorch_model.loop.state import ImageResults, State, StepReport
 from train_pytorch_model.loop.trials import explaining_out_of_memory
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.cores import CoreTimes, choose_threads
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import counted
 
 MAX_LOGITS = 1 << 26  # of all validation images, 256 MiB: 67,000 images of 1,000 categories
 THREADS_EVERY_S = 30.0  # a shorter disturbance costs less than other bits are worth

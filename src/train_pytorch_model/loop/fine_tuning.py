@@ -31,7 +31,7 @@ from train_pytorch_model.image_classifier.pixels import Pixels, view
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.optimizer import OptimizerName
 from train_pytorch_model.networks import batch_norms
-from train_pytorch_model.words.config import TrainConfig
+from train_pytorch_model.words.settings import TrainConfig
 
 # Weight of the new images in batch norm statistics. From ImageNet weights, it gains 7 points on textures and
 # loses 2 on CIFAR-10; at 0.5, the estimate from so few images is too noisy, and the 7 points are gone.

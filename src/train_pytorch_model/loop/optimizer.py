@@ -21,7 +21,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.networks.batch_norms import batch_norms
-from train_pytorch_model.words.recipe import DecidedRecipe
+from train_pytorch_model.words.settings import DecidedRecipe
 
 LossSum = Callable[[Tensor, Tensor], Tensor]
 """Logits (B, C), float32, and targets, (B,) or probabilities (B, C) → the sum of the batch's losses."""

@@ -30,9 +30,14 @@ from train_pytorch_model.loop.optimizer import (
 from train_pytorch_model.networks.batch_norms import batch_norms
 from train_pytorch_model.networks.models import build_untrained, freeze_backbone
 from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch, width_of_features
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, out_of_range
-from train_pytorch_model.words.wording import counted, parameter
+from train_pytorch_model.words.errors import (
+    InvalidDatasetError,
+    ParameterError,
+    counted,
+    out_of_range,
+    parameter,
+)
+from train_pytorch_model.words.settings import TrainConfig
 
 VALIDATED_AT_ONCE = 4  # times as many images of a size as in training: each needs a tenth of the memory
 MAX_VALIDATED_AT_ONCE = 512

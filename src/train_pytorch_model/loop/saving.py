@@ -32,8 +32,7 @@ from train_pytorch_model.loop.metrics import read_later
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.stop_requests import StoppedError, StopRequests
-from train_pytorch_model.words.errors import TrainingError
-from train_pytorch_model.words.wording import counted, parameter
+from train_pytorch_model.words.errors import TrainingError, counted, parameter
 
 EVERY_S = 300.0
 MAX_ROLLBACKS = 3

@@ -21,8 +21,7 @@ from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.step import FlatGradients
 from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.networks.batch_norms import set_training_mode
-from train_pytorch_model.words.errors import ModuleOutOfMemoryError
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import ModuleOutOfMemoryError, parameter
 
 MAX_AVERAGING = 0.1  # of the time of an eager pass; replaying and compiling save more
 

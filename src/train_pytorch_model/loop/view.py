@@ -9,7 +9,7 @@ from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import Bar, logger, progress_bar
 from train_pytorch_model.measures.time_budget import duration
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import parameter
 
 STEPS_TO_JUDGE = 10  # until the speed is known; the first, slower one does not count
 LONG_RUN_S = 2 * 3600.0  # worth a warning on a CPU

@@ -8,8 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from train_pytorch_model.words.errors import UserError
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import UserError, counted
 
 PROGRAM = "train_pytorch_model"
 DEFAULT_PORT = 6105  # Azure ML's

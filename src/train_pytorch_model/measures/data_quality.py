@@ -21,7 +21,7 @@ import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs.twins import Pairs, find_pairs
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import counted
 
 SUSPECTS = "suspects.csv"
 TWINS = "twins.csv"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from train_pytorch_model.measures.evaluation import Evaluation
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import counted
 
 GOOD = 0.9  # accuracy and balanced accuracy from which on a model is called good
 MAX_WIDTH = 0.3  # of a confidence interval; 5 of 16 right, 14 % to 56 %, say nothing

@@ -13,8 +13,7 @@ from torchvision.models._api import WeightsEnum as Weights
 from train_pytorch_model.formats.reading import sha256_of
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError, parameter
 
 SHA256_START = re.compile(r"-([0-9a-f]{8,})\.pth$")  # in the name of every torchvision file
 SILENCE_S = 60.0  # of a server before a download fails; by default Python waits for ever

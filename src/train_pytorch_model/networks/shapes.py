@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from train_pytorch_model.networks.batch_norms import set_training_mode
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import ParameterError, parameter
 
 
 class WithoutMemory(TorchFunctionMode):

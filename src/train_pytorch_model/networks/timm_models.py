@@ -9,9 +9,8 @@ from torch import nn
 
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.pretrained import download_error
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.recipe import Recipe
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import ParameterError, parameter
+from train_pytorch_model.words.settings import Recipe
 
 WEIGHTS = "model.safetensors"  # in a repository of the hub
 

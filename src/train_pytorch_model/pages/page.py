@@ -27,7 +27,7 @@ from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
 from train_pytorch_model.measures.evaluation_directory import Prediction, prediction_rows
 from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.measures.uncertainty import Candidate
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import counted
 
 EXPLAINED = "explained.html"
 MAX_NAME = 100  # characters; longer names are truncated

@@ -15,9 +15,8 @@ from train_pytorch_model.measures.time_budget import TimeBudget
 from train_pytorch_model.pages.chart import Chart, line_chart
 from train_pytorch_model.pages.evaluation_page import common_values, without_images
 from train_pytorch_model.pages.page import Gallery, render_page
-from train_pytorch_model.words.config import TrainConfig, display_name
-from train_pytorch_model.words.recipe import DecidedRecipe
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import counted
+from train_pytorch_model.words.settings import DecidedRecipe, TrainConfig, display_name
 
 MAX_BALANCE = 24  # categories; of more, only the largest and the smallest are listed
 MAX_ENDS = 10  # listed of each

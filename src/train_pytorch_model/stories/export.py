@@ -33,8 +33,8 @@ from train_pytorch_model.words.errors import (
     ParameterError,
     UnfinishedOutputError,
     UserError,
+    parameter,
 )
-from train_pytorch_model.words.wording import parameter
 
 if TYPE_CHECKING:
     import onnx

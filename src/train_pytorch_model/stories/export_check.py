@@ -15,7 +15,7 @@ from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import counted
 
 if TYPE_CHECKING:
     import onnx

@@ -20,8 +20,7 @@ from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.stories.export_check import Reduction, question, run_onnx
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import ParameterError, parameter
 
 CALIBRATED = 0.25  # fraction of the images whose activations are seen
 MAX_CALIBRATED = 300  # of them: the range of each changes little with more

@@ -13,10 +13,8 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.pretrained import fetch, named_weights
 from train_pytorch_model.networks.timm_models import complete_recipe, fetch_from_hub
 from train_pytorch_model.networks.weights import load_weights
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.recipe import Recipe
-from train_pytorch_model.words.seeds import derive_seed
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import ParameterError, parameter
+from train_pytorch_model.words.settings import Recipe, derive_seed
 
 NUM_CLASSES = 1000  # of an untrained directory, as in the designer; training replaces the head
 

@@ -21,7 +21,7 @@ from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.heat_maps import heat_map
 from train_pytorch_model.pages.page import Card, Fact, Gallery, Heat, heat_picture, small_picture
-from train_pytorch_model.words.wording import reason_of
+from train_pytorch_model.words.errors import reason_of
 
 BATCH_TITLE = "A batch as training sees it"
 MAX_IMAGES = 8  # of the batch

@@ -39,8 +39,7 @@ from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.pages.evaluation_page import files_of_cells, render
 from train_pytorch_model.pages.page import EXPLAINED, galleries_of, render_explained
 from train_pytorch_model.stories.pictures import explain
-from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
-from train_pytorch_model.words.wording import counted, parameter
+from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, counted, parameter
 
 LOG_EVERY_S = 30.0  # a line in the log of a job
 RELEASE_EVERY = 64  # batches: 1 % of the time at 2,000 images/s, less where images are larger
@@ -226,8 +225,8 @@ def _write_scores(
     predictions: Iterator[Predicted],
 ) -> Scored:
     images, categories = inputs.images, inputs.spec.categories
-    rows = enumerate(images.read_rows_with_originals())
-    has_originals = any(original for original, _ in islice(images.read_rows_with_originals(), 1))
+    rows = enumerate(images.read_rows())
+    has_originals = any(original for original, _ in islice(images.read_rows(), 1))
     rejected: dict[int, str] = {}
     scored = Scored()
     uncertain, to_explain = MostUncertain(options.num_to_label), MostUncertain(options.num_to_explain)

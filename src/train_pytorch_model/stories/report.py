@@ -36,7 +36,7 @@ from train_pytorch_model.pages.page import galleries_of, suspects_gallery, twins
 from train_pytorch_model.pages.report_page import Report, render_report
 from train_pytorch_model.stories.pictures import explain, training_gallery
 from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
-from train_pytorch_model.words.wording import counted, reason_of
+from train_pytorch_model.words.errors import counted, reason_of
 
 WORTH_A_WARNING = 0.01  # of the validation images
 MAX_MATRIX = 1000  # categories; a larger matrix, nearly all zeros, makes a file above 2 MB

@@ -39,8 +39,7 @@ from train_pytorch_model.networks.models import divide_head
 from train_pytorch_model.stories.report import Examined
 from train_pytorch_model.tracking.earlier_start import EarlierStart
 from train_pytorch_model.tracking.mlflow_model import save_model
-from train_pytorch_model.words.errors import OutputDirectoryError
-from train_pytorch_model.words.wording import counted
+from train_pytorch_model.words.errors import OutputDirectoryError, counted
 
 ROOM_BYTES = 64 << 20  # for all files but the weights
 # Facts that a model registered in Azure ML has as tags.
@@ -246,7 +245,7 @@ def samples_of(images: ImageDirectory) -> list[dict[str, Any]]:
     """The first rows for `_samples.json`; none, with a warning, if they can no longer be read."""
     paths = (images.path(index) for index in range(len(images)))
     try:
-        return schema.image_samples(zip(paths, images.read_rows(), strict=False))
+        return schema.image_samples(zip(paths, (row for _, row in images.read_rows()), strict=False))
     except Exception as error:  # the list may have changed during training; the model does not need it
         reason = str(error).removesuffix(".")
         logger.warning(f"{schema.SAMPLES} shows no images: {reason}. The model is not affected.")

@@ -22,8 +22,7 @@ from train_pytorch_model.submission.job_folder import (
 from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.submission.service import Job, LogStream, Service, ServiceError, load_valid_job
 from train_pytorch_model.submission.workspace import Cluster, Workspace
-from train_pytorch_model.words.errors import ParameterError, UserError, bulleted
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import ParameterError, UserError, bulleted, parameter
 
 POLL_S = 10.0
 LAST_LINES_S = 120.0  # to wait for the end of the log, which lags by at most a minute

@@ -29,9 +29,14 @@ from train_pytorch_model.stories.predict import evaluate
 from train_pytorch_model.stories.report import Examined, describe_run, examine, report_on, stopped_early
 from train_pytorch_model.stories.run import Run, open_run, publish
 from train_pytorch_model.tracking.tracker import Attachment, MlflowTracker, NoTracker
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.errors import ModuleOutOfMemoryError, OutputDirectoryError, TrainingError
-from train_pytorch_model.words.wording import counted, parameter
+from train_pytorch_model.words.errors import (
+    ModuleOutOfMemoryError,
+    OutputDirectoryError,
+    TrainingError,
+    counted,
+    parameter,
+)
+from train_pytorch_model.words.settings import TrainConfig
 
 DRY_RUN_STEPS = 3
 

@@ -29,7 +29,7 @@ from train_pytorch_model.words.errors import (
     InvalidTransformationDirectoryError,
     bulleted,
 )
-from train_pytorch_model.words.seeds import derive_seed
+from train_pytorch_model.words.settings import derive_seed
 
 COMPRESSION = 3  # of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time
 AHEAD = 4  # images per thread that are in progress or wait to be written: as files, not pixels
@@ -104,10 +104,12 @@ def transform(
     apply = Apply(transformation.operations, seed)
     rejected: dict[int, Exception] = {}
     schema_content = images.read_schema()
-    for column in schema.spatial_annotations(schema_content):
-        logger.warning(
-            f"{images.title}: the annotations in column {column!r} are copied unchanged, not transformed"
-        )
+    for column in schema_content["columnAttributes"]:
+        if (column.get("properties") or {}).get("annotation_type") not in (None, schema.CLASSIFICATION):
+            logger.warning(
+                f"{images.title}: the annotations in column {column['name']!r} are copied unchanged, not"
+                " transformed"
+            )
     if (white_level := find_white_level(images)) != decoding.MAX_WHITE:
         logger.info(
             f"16-bit images: 0 to {white_level:,} become black to white, the range that a sample uses"

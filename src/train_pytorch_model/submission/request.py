@@ -10,7 +10,8 @@ import tyro
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_yaml
 from train_pytorch_model.image_classifier.architectures import is_known, unknown_architecture_message
-from train_pytorch_model.words.config import (
+from train_pytorch_model.words.errors import ParameterError, out_of_range, parameter
+from train_pytorch_model.words.settings import (
     OptionalInt,
     OptionalName,
     OptionalPath,
@@ -18,8 +19,6 @@ from train_pytorch_model.words.config import (
     TrainConfig,
     shown_as,
 )
-from train_pytorch_model.words.errors import ParameterError, out_of_range
-from train_pytorch_model.words.wording import parameter
 
 DATA = ("untrained_model", "training_dataset", "validation_dataset")
 EXPERIMENT = "train_pytorch_model"

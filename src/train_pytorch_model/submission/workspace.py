@@ -19,8 +19,7 @@ import msgspec
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_json
 from train_pytorch_model.submission.request import Submission
-from train_pytorch_model.words.errors import ParameterError
-from train_pytorch_model.words.wording import parameter
+from train_pytorch_model.words.errors import ParameterError, parameter
 
 CONFIG = "config.json"
 # Azure ML sets these in every job; they are read here too.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.tracking.description import RunDescription
-from train_pytorch_model.words.wording import reason_of
+from train_pytorch_model.words.errors import reason_of
 
 if TYPE_CHECKING:
     from train_pytorch_model.tracking.mlflow_run import MlflowRun

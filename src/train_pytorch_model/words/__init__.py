@@ -1,1 +1,1 @@
-"""What is asked for, and what is said: parameters, recipe, errors, seeds, wording."""
+"""What is asked for, and what is said: the settings of a run, errors and their wording."""

@@ -1,15 +1,17 @@
-"""The errors that a user can fix, by their documented names, and the exit status of each.
+"""The errors that a user can fix, by their documented names, with exit statuses; how things are worded.
 
 An error of this module ends the program with one message and no traceback. Its text says what is wrong,
 where, what was expected, what was found and what to do. Any other exception that escapes is a bug.
 """
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 MAX_LISTED_PROBLEMS = 10
+MAX_REASON = 200  # characters
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError's `errno`
+_STYLE: list[Callable[[str], str]] = ["`{}`".format]
 
 
 class UserError(Exception):
@@ -139,7 +141,33 @@ def out_of_range(parameter: str, rule: str, flag: str, value: object) -> str:
 
 def bulleted(problems: Sequence[str]) -> str:
     """Problems as one text: the first ten, one per line, and the number of the rest."""
-    lines = [f"\n  {problem}" for problem in problems[:MAX_LISTED_PROBLEMS]]
-    if len(problems) > MAX_LISTED_PROBLEMS:
-        lines.append(f"\n  and {len(problems) - MAX_LISTED_PROBLEMS} more")
-    return "".join(lines)
+    rest = len(problems) - MAX_LISTED_PROBLEMS
+    lines = [*problems[:MAX_LISTED_PROBLEMS], *([f"and {rest} more"] if rest > 0 else [])]
+    return "".join(f"\n  {line}" for line in lines)
+
+
+def counted(count: int, one: str, more: str) -> str:
+    """Return `1 image`, `2,000 images`."""
+    return f"{count:,} {one if count == 1 else more}"
+
+
+def parameter(name: str) -> str:
+    """Return a parameter's name as the user of this process gives it.
+
+    That is `learning_rate` in Python, and on the command line, which has called `name_parameters`,
+    --learning-rate. So nothing below `commands` needs to know the options.
+    """
+    assert name.isidentifier(), f"{name} is an option, not a parameter"
+    return _STYLE[0](name)
+
+
+def name_parameters(style: Callable[[str], str]) -> None:
+    """Have the messages of this process name parameters in this way."""
+    _STYLE[0] = style
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong, in one line of bounded length."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return str(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON]}"

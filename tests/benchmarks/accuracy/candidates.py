@@ -21,7 +21,7 @@ from tests.trainings import Training
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.networks.initialization import rescale_filters
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 
 def by_recipe(**entries: object) -> Callable[[Setting], Iterator[Epoch]]:

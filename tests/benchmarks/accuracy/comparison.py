@@ -28,8 +28,7 @@ from tests.benchmarks.timing import machine
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.stories.init_model import initialize
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 assert tiny.NAMES  # networks that timm knows now
 Keep = Literal["last", "lowest loss", "highest top-1"]

@@ -35,7 +35,7 @@ from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, argu
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.inputs.decide import DEFAULT_SIZE, EARLY_SHARE, SIDE_MULTIPLE
 from train_pytorch_model.loop import fine_tuning
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 STANDS_FOR = "efficientnet_b0"  # the architecture name under which Lite0 is built, with the same head
 GIVEN_MEAN, GIVEN_STD = 127 / 255, 128 / 255  # of the pixels that its weights were trained on

@@ -20,7 +20,7 @@ from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.loop.epoch import open_batches
 from train_pytorch_model.loop.metrics import Metrics
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 Prepare = Callable[[Training], nn.Module]
 """Changes a training before it starts, with PyTorch hooks; returns the network to evaluate."""

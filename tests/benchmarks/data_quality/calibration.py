@@ -19,7 +19,7 @@ from tests.unit.test_calibration import predicted
 from train_pytorch_model.datasets.digits import NAMES, write_digits
 from train_pytorch_model.measures.calibration import calibrate, fit_temperature
 from train_pytorch_model.measures.evaluation import losses_of
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 SMOOTHINGS = (0.0, 0.1)
 

@@ -27,7 +27,7 @@ from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.inputs.opening import open_trained_model
 from train_pytorch_model.networks.heat_maps import heat_map
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 NOTHING = "nothing"
 CATEGORIES = (*COLOURS, NOTHING)

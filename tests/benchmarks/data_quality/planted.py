@@ -25,7 +25,7 @@ from tests.benchmarks.data_quality.training import (
     split,
     train_model,
 )
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe
 
 FLIPPED = 0.1
 MISSING = 0.2

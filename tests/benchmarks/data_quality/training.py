@@ -18,8 +18,7 @@ from train_pytorch_model.measures.calibration import calibrate
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.stories.init_model import initialize
 from train_pytorch_model.stories.train import train
-from train_pytorch_model.words.config import TrainConfig
-from train_pytorch_model.words.recipe import Recipe
+from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 Images = Sequence[tuple[Path, str]]
 """Files and their categories."""

@@ -1,12 +1,15 @@
-"""The settings of a run besides the seven parameters: as asked for, and as decided for its images.
+"""The settings of a run: the seven parameters of the component, and its recipe, asked for and decided.
 
-What is asked for is stored in the untrained model directory, and again in the trained one.
+A recipe is stored in the untrained model directory, and again in the trained one.
 """
 
+import hashlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from operator import le
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
@@ -14,23 +17,32 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from train_pytorch_model.image_classifier.preprocessing import FramingMode
-from train_pytorch_model.words.config import shown_as
-from train_pytorch_model.words.errors import ParameterError, bulleted
+from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range, parameter
 
+# The component's documented name, kept for the flag and the port, where it differs from the field's.
+WARMUP_FLAG = "warmup-step-number"
 MAX_IMAGE_SIZE = 4096
 MIN_IMAGE_SIZE = 8
 MIN_EARLY_SIZE = 64  # in smaller images, some kernel weights see only padding until the last epochs
+
+
+def shown_as(metavar: str) -> Any:
+    """How `--help` shows the value of an option that may be left out."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
+Switch = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
+"""A flag that is off unless given: `--quiet`, without a `--no-quiet`."""
+OptionalPath = Annotated[Path | None, shown_as("PATH")]
+OptionalInt = Annotated[int | None, shown_as("INT")]
+OptionalName = Annotated[str | None, shown_as("NAME")]
 
 Augmentation = Literal["none", "padded-crop", "random-resized-crop"]
 OptimizerName = Literal["auto", "sgd", "adamw"]
 PrecisionName = Literal["auto", "float32", "bfloat16", "float16"]
 # Each description completes "… should be".
-Side = Annotated[
-    int,
-    msgspec.Meta(
-        ge=MIN_IMAGE_SIZE, le=MAX_IMAGE_SIZE, description=f"from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}"
-    ),
-]
+_FROM_TO = f"from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}"
+Side = Annotated[int, msgspec.Meta(ge=MIN_IMAGE_SIZE, le=MAX_IMAGE_SIZE, description=_FROM_TO)]
 Positive = Annotated[float, msgspec.Meta(gt=0, le=1, description="above 0 and at most 1")]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1, description="from 0 to 1")]
 Byte = Annotated[int, msgspec.Meta(ge=0, le=255, description="from 0 to 255")]
@@ -47,10 +59,6 @@ def _parse_size(words: list[str]) -> int | tuple[int, int] | None:
     return int(words[0]) if len(words) == 1 else (int(words[0]), int(words[1]))
 
 
-def _size_words(size: int | tuple[int, int] | None) -> list[str]:
-    return [str(side) for side in (size if isinstance(size, tuple) else (size,))]
-
-
 Size = Annotated[
     int | tuple[int, int] | None,
     tyro.conf.arg(help_behavior_hint=""),
@@ -59,10 +67,60 @@ Size = Annotated[
         metavar="INT [INT]",
         instance_from_str=_parse_size,
         is_instance=lambda value: value is None or isinstance(value, int | tuple),
-        str_from_instance=_size_words,
+        str_from_instance=lambda size: [*map(str, size if isinstance(size, tuple) else (size,))],
     ),
 ]
 """A side, or height and width, in px."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The seven parameters of Train PyTorch Model."""
+
+    epochs: int = 5
+    """How many times the whole training dataset is iterated. Greater than 0."""
+
+    batch_size: int = 16
+    """Images per process and step. Greater than 0."""
+
+    warmup_epochs: Annotated[int, tyro.conf.arg(name=WARMUP_FLAG)] = 0
+    """Epochs of linear warmup of the learning rate. 0 or more."""
+
+    learning_rate: float = 0.001
+    """Learning rate per process; the peak is this times the number of processes. Greater than 0."""
+
+    random_seed: int = 1
+    """Any integer. The same seed, data and number of processes give the same run."""
+
+    patience: int = 3
+    """Stop when the validation loss has not fallen for this many epochs in a row. Greater than 0."""
+
+    print_frequency: int = 10
+    """Steps of an epoch between two log lines. Greater than 0."""
+
+    def __post_init__(self) -> None:
+        """Raise `ParameterError` with every parameter that is out of range."""
+        counts = ("epochs", "batch_size", "patience", "print_frequency")
+        rules = {name: ("greater than 0", getattr(self, name) > 0) for name in counts}
+        rules["warmup_epochs"] = "greater than or equal to 0", self.warmup_epochs >= 0
+        rules["learning_rate"] = "greater than 0", self.learning_rate > 0
+        if not math.isfinite(self.learning_rate):
+            rules["learning_rate"] = "a finite number", False
+        problems = [
+            out_of_range(display_name(name), rule, parameter(name), getattr(self, name))
+            for name, (rule, holds) in rules.items()
+            if not holds
+        ]
+        if problems:
+            raise ParameterError("\n".join(problems))
+
+    def as_params(self) -> dict[str, int | float]:
+        """The values by the names of the component's inputs (`epochs`, …), for MLflow."""
+        return {name[2:].replace("-", "_"): value for name, value in self.as_flags().items()}
+
+    def as_flags(self) -> dict[str, int | float]:
+        """The values by flag (`--epochs`, …), in the documented order."""
+        return {flag(field.name): getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +193,9 @@ class Recipe:
                 or min(sides(early)) >= MIN_EARLY_SIZE
                 or (largest is not None and sides(early) == sides(largest)),
             ),
-            "training_size should be at most image_size": (training, _fits(training, image)),
-            "early_size should be at most training_size": (early, _fits(early, training)),
-            "early_size should be at most image_size": (early, _fits(early, image)),
+            "training_size should be at most image_size": (training, fits_into(training, image)),
+            "early_size should be at most training_size": (early, fits_into(early, training)),
+            "early_size should be at most image_size": (early, fits_into(early, image)),
             "mean and std should be given together": (
                 (self.mean, self.std),
                 (self.mean is None) == (self.std is None),
@@ -212,18 +270,35 @@ class DecidedRecipe(OpenRecipe):
     white_level: int
 
 
+def display_name(field_name: str) -> str:
+    """The parameter's name in the designer: `batch_size` → `Batch size`."""
+    return flag(field_name)[2:].replace("-", " ").capitalize()
+
+
+def flag(field_name: str) -> str:
+    """The command-line flag of a field: `epochs` → `--epochs`."""
+    name = WARMUP_FLAG if field_name == "warmup_epochs" else field_name.replace("_", "-")
+    return f"--{name}"
+
+
+def derive_seed(seed: int, *purpose: str | int) -> int:
+    """A seed in [0, 2**63) for one purpose; `seed` may be any integer, including negative and huge ones.
+
+    Randomness is a pure function of its purpose, such as (seed, "order", epoch): it does not depend on the
+    number of processes or loader threads, and no generator state has to be saved.
+    """
+    text = "/".join(str(part) for part in (seed, *purpose))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
+
+
 def sides(size: int | tuple[int, int]) -> tuple[int, int]:
     """(height, width) of a size in px; a single number stands for both."""
     return size if isinstance(size, tuple) else (size, size)
 
 
-def fits_into(size: int | tuple[int, int], outer: int | tuple[int, int]) -> bool:
-    """Whether neither side is longer than that of `outer`."""
-    return all(map(le, sides(size), sides(outer)))
-
-
-def _fits(size: int | tuple[int, int] | None, outer: int | tuple[int, int] | None) -> bool:
-    return size is None or outer is None or fits_into(size, outer)
+def fits_into(size: int | tuple[int, int] | None, outer: int | tuple[int, int] | None) -> bool:
+    """Whether neither side is longer than that of `outer`; what is not given fits."""
+    return size is None or outer is None or all(map(le, sides(size), sides(outer)))
 
 
 def _convert(entries: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -247,7 +322,7 @@ def _rule(kind: Any, error: msgspec.ValidationError) -> str:
     if not re.search(r"` [<>]=? ", str(error)):  # it is of another type
         return f": {str(error).partition(' - at ')[0]}"  # the value says where
     if kind == Size:
-        return f" should be {_bounds(Side)}"
+        return f" should be {_FROM_TO}"
     return f" should be {'three values ' if '$[' in str(error) else ''}{_bounds(kind)}"
 
 
