@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from torch.distributed import DistError
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -12,7 +12,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from train_pytorch_model.distributed.meeting import check_loopback, wait_for_answer
+from train_pytorch_model.distributed.world import check_loopback, wait_for_answer
 from train_pytorch_model.machine.launch import LAUNCHER, PROGRAM, Agent, LaunchError
 
 # Its report of a failed worker would duplicate ours. The second logger has its own level.
@@ -29,6 +29,10 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
     for name in ITS_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     is_one_node = agent.num_nodes == 1
+    # Those that end the workers: not one that is ignored, as SIGHUP under nohup. Windows has fewer.
+    names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+    present = {name: getattr(signal, name) for name in names if hasattr(signal, name)}
+    signals = [name for name, number in present.items() if signal.getsignal(number) != signal.SIG_IGN]
     config = LaunchConfig(
         min_nodes=agent.num_nodes,
         max_nodes=agent.num_nodes,
@@ -39,7 +43,7 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
         rdzv_configs={} if is_one_node else {"rank": agent.node_rank},
         max_restarts=0,
         monitor_interval=0.1,
-        signals_to_handle=",".join(_signals()),
+        signals_to_handle=",".join(signals),
     )
     os.environ[LAUNCHER] = str(os.getpid())
     try:
@@ -50,11 +54,8 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
     except SignalException as error:
         return 128 + int(error.sigval)
     except (RendezvousError, DistError) as error:
-        where = (
-            "on this machine, as if it had no loopback interface"
-            if is_one_node
-            else f"at {config.rdzv_endpoint}"
-        )
+        here = "on this machine, as if it had no loopback interface"
+        where = here if is_one_node else f"at {config.rdzv_endpoint}"
         reason = " ".join(str(error.__cause__ or error).split())[:300]
         raise LaunchError(f"The processes of the run cannot meet {where}: {reason}") from error
     finally:
@@ -73,26 +74,16 @@ def _try_to_meet(agent: Agent) -> None:
         raise DistError(str(error)) from error
 
 
-def _signals() -> Iterator[str]:
-    """Yield the signals that end the workers: not one that is ignored, as SIGHUP under nohup."""
-    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"):
-        number = getattr(signal, name, None)  # Windows has fewer
-        if number and signal.getsignal(number) != signal.SIG_IGN:
-            yield name
-
-
 def _report(error: ChildFailedError) -> int:
     """Print how the first worker failed, unless it has done so itself; return the exit status."""
     # Rather than one that the launcher has terminated because of it.
-    ended = -signal.SIGTERM, 128 + signal.SIGTERM
-    rank, failure = min(
-        error.failures.items(), key=lambda item: (item[1].exitcode in ended, item[1].timestamp)
-    )
-    status = failure.exitcode
+    ended, failures = (-signal.SIGTERM, 128 + signal.SIGTERM), error.failures
+    rank = min(failures, key=lambda each: (failures[each].exitcode in ended, failures[each].timestamp))
+    status, pid = failures[rank].exitcode, failures[rank].pid
     if status < 0:
         number = signal.Signals(-status)
         hint = ", as the system does when memory runs out" if number == signal.SIGKILL else ""
-        print(f"Rank {rank} (process {failure.pid}) was ended by {number.name}{hint}.", file=sys.stderr)
+        print(f"Rank {rank} (process {pid}) was ended by {number.name}{hint}.", file=sys.stderr)
         return 128 + number
     if status not in REPORTED:
         print(f"Rank {rank} ended with exit code {status}.", file=sys.stderr)

@@ -3,9 +3,13 @@
 import functools
 import importlib
 import os
+import socket
+import sys
+import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -18,9 +22,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from train_pytorch_model.distributed.lost_ranks import Peer, find_failures
-from train_pytorch_model.distributed.meeting import check_loopback, wait_aloud, wait_for_answer
 from train_pytorch_model.image_classifier.device import best_device
+from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.cores import (
     ONE_THREAD,
     CoreTimes,
@@ -29,12 +32,40 @@ from train_pytorch_model.machine.cores import (
     fixed_threads,
     usable_cores,
 )
+from train_pytorch_model.machine.process_table import PROCESSES, is_stopped, start_of
 from train_pytorch_model.words.errors import LostRankError
 
 TIMEOUT = timedelta(minutes=10)  # of one collective; a rank that is silent for longer is lost
 EXIT_DELAY_S = 2.0  # before survivors exit: launchers report the first exit, which should be the cause
+EXIT_TIMEOUT_S = 15.0  # for a failed process to exit: seconds with PyTorch loaded, more on a busy machine
+POLL_S = 0.1
+SILENT_S = 15.0  # after which a process that waits says so
+RETRY_S = 0.5
+CONNECTION_TIMEOUT_S = 5.0
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One process of a run."""
+
+    host: str
+    pid: int
+    started: str | None
+    """Start time in clock ticks, as its host reports it; None if unknown."""
+
+    @property
+    def failure(self) -> str:
+        """Why it does not respond, such as "has ended"; empty if it does, as far as this process can tell.
+
+        Those of this host are known by their ids; others cannot be asked.
+        """
+        if self.host != socket.gethostname() or self.started is None or not PROCESSES.exists():
+            return ""
+        if start_of(self.pid) != self.started:
+            return "has ended"
+        return "is stopped" if is_stopped(self.pid) else ""
 
 
 @dataclass(frozen=True)
@@ -113,23 +144,22 @@ class World:
     def failures(self) -> Mapping[int, str]:
         """Return rank → why that process does not respond, as far as this one can tell.
 
-        Determined once, as soon as a collective has failed: the other survivors exit one after the other.
+        Determined once, as soon as a collective has failed: the other survivors exit one after the other. A
+        process whose connections are closed may not have exited yet.
         """
-        return find_failures(self.peers)
+        deadline = time.monotonic() + EXIT_TIMEOUT_S
+        is_only_one_here = sum(peer.host == socket.gethostname() for peer in self.peers) == 1
+        while True:
+            failures = {rank: failure for rank, peer in enumerate(self.peers) if (failure := peer.failure)}
+            if failures or time.monotonic() > deadline or is_only_one_here:
+                return failures
+            time.sleep(POLL_S)
 
     def describe_lost(self) -> str:
         """Return the processes that do not respond, for the end of an error message."""
-        texts = [
-            f"rank {rank} (process {self.peers[rank].pid} on {self.peers[rank].host}) {failure}"
-            for rank, failure in self.failures.items()
-        ]
+        lost = [(rank, self.peers[rank], failure) for rank, failure in self.failures.items()]
+        texts = [f"rank {rank} (process {peer.pid} on {peer.host}) {failure}" for rank, peer, failure in lost]
         return ", ".join(texts) or "another process of the run does not answer"
-
-    def speaks_for_survivors(self) -> bool:
-        """Return whether this is the lowest surviving rank of its host, which reports the loss."""
-        here = self.peers[self.rank].host
-        before = enumerate(self.peers[: self.rank])
-        return not any(peer.host == here and rank not in self.failures for rank, peer in before)
 
     def average_(self, values: Tensor) -> None:
         """Replace values by their mean over all processes, in place, without waiting for the device."""
@@ -183,16 +213,18 @@ def join_world(began: CoreTimes | None = None) -> Iterator[World]:
     other processes have computed since it `began`. Raises `LostRankError` if another process is lost
     meanwhile.
     """
-    rank = int(os.environ.get("RANK", "0"))
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    defaults = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+    rank, size, local_rank, local_size = (int(os.environ.get(name, n)) for name, n in defaults.items())
     # Slurm can show each process its own GPU only, which is then the first for all.
     device = best_device(local_rank % max(1, torch.cuda.device_count()))
     world = World(rank, size, local_rank, local_size, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    world = replace(world, threads=_threads_of(world, began))
+    if size > 1 or device.type != "cpu":
+        threads = Threads(world.cores, "this process's share of the cores", is_fixed=True)
+    else:
+        threads = fixed_threads(os.environ) or choose_threads(world.cores, began, CoreTimes.now())
+    world = replace(world, threads=threads)
     torch.set_num_threads(world.threads.count)
     if size == 1:
         yield world
@@ -207,7 +239,9 @@ def join_world(began: CoreTimes | None = None) -> Iterator[World]:
             raise _not_met(world, error) from error
         missing = world.describe_lost()
         time.sleep(EXIT_DELAY_S)
-        if not world.speaks_for_survivors():
+        # The lowest surviving rank of each host reports the loss.
+        here, before = world.peers[rank].host, enumerate(world.peers[:rank])
+        if any(peer.host == here and each not in world.failures for each, peer in before):
             raise SystemExit(LostRankError.exit_status) from error
         raise LostRankError(
             f"The processes of the run have lost each other: {missing}. The same command resumes from the"
@@ -216,12 +250,6 @@ def join_world(began: CoreTimes | None = None) -> Iterator[World]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-
-
-def _threads_of(world: World, began: CoreTimes | None) -> Threads:
-    if world.size > 1 or world.device.type != "cpu":
-        return Threads(world.cores, "this process's share of the cores", is_fixed=True)
-    return fixed_threads(os.environ) or choose_threads(world.cores, began, CoreTimes.now())
 
 
 def _not_met(world: World, error: Exception) -> LostRankError | SystemExit:
@@ -236,8 +264,14 @@ def _not_met(world: World, error: Exception) -> LostRankError | SystemExit:
     )
 
 
-def _meet(world: World) -> Store:
-    """Return the store of the run, when all of its processes are there. Raises `LostRankError`."""
+def _join(world: World) -> World:
+    """Form the process group, when all processes are there; return the world with its peers.
+
+    Raises `LostRankError`.
+    """
+    # On import, torch.distributed.nn captures the current process group as a default argument, and DDP would
+    # import it later. A group that outlives the interpreter aborts the process when its threads free tensors.
+    importlib.import_module("torch.distributed.nn")
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
         if world.local_size == world.size:
@@ -252,17 +286,8 @@ def _meet(world: World) -> Store:
         f"Waiting at {host}:{port} for {others} of the run: all need the same MASTER_ADDR, MASTER_PORT and"
         " WORLD_SIZE.",
     )
-    return store
-
-
-def _join(world: World) -> World:
-    """Form the process group; return the world with its peers."""
-    # On import, torch.distributed.nn captures the current process group as a default argument, and DDP would
-    # import it later. A group that outlives the interpreter aborts the process when its threads free tensors.
-    importlib.import_module("torch.distributed.nn")
     # A launcher that restarts its processes may give them the same store, which holds the old addresses.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = _meet(world)
     has_gpu = world.device.type == "cuda"
     dist.init_process_group(
         backend="nccl" if has_gpu else "gloo",
@@ -272,4 +297,49 @@ def _join(world: World) -> World:
         timeout=TIMEOUT,
         device_id=world.device if has_gpu else None,
     )
-    return replace(world, peers=tuple(world.gather([Peer.of_this_process()])))
+    peer = Peer(socket.gethostname(), os.getpid(), start_of(os.getpid()))
+    return replace(world, peers=tuple(world.gather([peer])))
+
+
+def check_loopback() -> None:
+    """Raise `OSError` if this machine cannot reach itself; before torch tries, whose C++ logs that."""
+    with socket.create_server(("localhost", 0)) as server:
+        socket.create_connection(("localhost", server.getsockname()[1]), CONNECTION_TIMEOUT_S).close()
+
+
+def wait_for_answer(host: str, port: int, timeout_s: float) -> None:
+    """Return when a process answers at the address. Raises `OSError` if none does in that many seconds."""
+    started_at, is_said = time.monotonic(), False
+    while True:
+        try:
+            return socket.create_connection((host, port), CONNECTION_TIMEOUT_S).close()
+        except OSError as error:
+            waited_s = time.monotonic() - started_at
+            if waited_s > timeout_s:
+                raise
+            if waited_s > SILENT_S and not is_said:
+                is_said = True  # not with the logger, as only rank 0 shows what it logs
+                print(f"Waiting for rank 0 at {host}:{port}: {error}.", file=sys.stderr, flush=True)
+        time.sleep(RETRY_S)
+
+
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """Call in a thread that does not keep the process from ending, such as by Ctrl-C."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future
+
+
+def wait_aloud(call: Callable[[], T], waiting: str) -> T:
+    """Return what `call` returns; log `waiting` if that takes long, and let Ctrl-C end it meanwhile."""
+    future = in_thread(call)
+    if wait([future], SILENT_S).not_done:
+        logger.warning(waiting)
+    return future.result()
