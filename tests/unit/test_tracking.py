@@ -18,10 +18,8 @@ import pytest
 from tests.logs import warnings_in
 
 from train_pytorch_model.tracking import tracker as module
-from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
-from train_pytorch_model.tracking.earlier_start import EarlierStart
 from train_pytorch_model.tracking.mlflow_run import MlflowRun
-from train_pytorch_model.tracking.tracker import MlflowTracker
+from train_pytorch_model.tracking.tracker import EarlierStart, MlflowTracker, RunDescription, UsedDataSet
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:sqlalchemy", "ignore::Warning:mlflow")  # not ours
 
@@ -254,7 +252,7 @@ def test_metrics_that_the_server_missed_are_sent_at_the_end(
 OPEN_A_RUN = """
 from pathlib import Path
 from train_pytorch_model.tracking.mlflow_run import MlflowRun
-from train_pytorch_model.tracking.description import RunDescription
+from train_pytorch_model.tracking.tracker import RunDescription
 MlflowRun(RunDescription("trained", {}), Path("mlflow_run"), 1_000)
 """
 

@@ -118,7 +118,7 @@ def momentum_of(optimizer: Optimizer, network: nn.Module) -> dict[str, Tensor]:
 def set_learning_rate(optimizer: Optimizer, lr: float | Tensor) -> None:
     """Set the learning rate of the next step, `Plan.learning_rate`, times each group's factor."""
     for group in optimizer.param_groups:
-        group["lr"] = lr * group["lr_factor"]
+        group["lr"] = lr * group.get("lr_factor", 1.0)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from train_pytorch_model.pages.evaluation_page import files_of_cells
 from train_pytorch_model.pages.page import galleries_of, suspects_gallery, twins_gallery
 from train_pytorch_model.pages.report_page import Report, render_report
 from train_pytorch_model.stories.pictures import explain, training_gallery
-from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
+from train_pytorch_model.tracking.tracker import RunDescription, UsedDataSet
 from train_pytorch_model.words.errors import counted, reason_of
 
 WORTH_A_WARNING = 0.01  # of the validation images

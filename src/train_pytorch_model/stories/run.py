@@ -37,8 +37,8 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.measures.evaluation import confidence_interval
 from train_pytorch_model.networks.models import divide_head
 from train_pytorch_model.stories.report import Examined
-from train_pytorch_model.tracking.earlier_start import EarlierStart
 from train_pytorch_model.tracking.mlflow_model import save_model
+from train_pytorch_model.tracking.tracker import EarlierStart
 from train_pytorch_model.words.errors import OutputDirectoryError, counted
 
 ROOM_BYTES = 64 << 20  # for all files but the weights

@@ -4,7 +4,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -40,6 +40,8 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
 
     weights = root / "model"
     packages = [*SERVING_PACKAGES, *(["timm"] if is_of_timm(spec.architecture) else [])]
+    # Without the local part: no registry has `2.15.0+cu130`.
+    versions = {name: metadata.version(name).partition("+")[0] for name in packages}
     inputs = predictions.IMAGE_COLUMN, predictions.NAME_COLUMN
     outputs = [ColSpec("double", predictions.PROBABILITY_PREFIX + name) for name in spec.categories]
     outputs += [ColSpec("string", name) for name in (predictions.LABEL_COLUMN, predictions.ERROR_COLUMN)]
@@ -54,7 +56,7 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
             code_paths=[load_image_classifier.__file__, str(Path(predictions.__file__).parent)],
             data_path=str(placeholder),
             model_config=spec.as_mapping(),
-            pip_requirements=[f"{name}=={_public_version(name)}" for name in packages],
+            pip_requirements=[f"{name}=={version}" for name, version in versions.items()],
             signature=ModelSignature(
                 # None is required: MLflow would raise before the model can answer a table without images.
                 inputs=Schema([ColSpec("string", name, required=False) for name in inputs]),
@@ -68,7 +70,10 @@ def save_model(root: Path, spec: ClassifierSpec, example: str, facts: Mapping[st
         model.flavors["python_function"]["data"] = weights.name
         model.model_size_bytes = weights.stat().st_size
         model.save(written / "MLmodel")
-        _equip_for_azure(written / "conda.yaml")
+        conda = yaml.safe_load((written / "conda.yaml").read_text())
+        (pip,) = (entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
+        pip[:] = [CPU_INDEX, *pip, *ENDPOINT_PACKAGES]
+        (written / "conda.yaml").write_text(yaml.safe_dump(conda, sort_keys=False))
         for unwanted in (written / "data", *written.rglob("__pycache__")):  # the placeholder, bytecode
             shutil.rmtree(unwanted)
         for entry in written.iterdir():
@@ -86,15 +91,3 @@ def _disk_errors() -> Iterator[None]:
         if isinstance(error.__cause__, OSError):
             raise error.__cause__ from None
         raise
-
-
-def _equip_for_azure(path: Path) -> None:
-    conda = yaml.safe_load(path.read_text())
-    (pip,) = (entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
-    pip[:] = [CPU_INDEX, *pip, *ENDPOINT_PACKAGES]
-    path.write_text(yaml.safe_dump(conda, sort_keys=False))
-
-
-def _public_version(package: str) -> str:
-    """The version without its local part: no registry has `2.15.0+cu130`."""
-    return version(package).partition("+")[0]

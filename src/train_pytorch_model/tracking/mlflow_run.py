@@ -10,12 +10,14 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import mlflow
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-from train_pytorch_model.tracking.description import RunDescription, UsedDataSet
+if TYPE_CHECKING:
+    from train_pytorch_model.tracking.tracker import RunDescription
 
 EXPERIMENT = "train_pytorch_model"
 UI = "http://127.0.0.1:5000"  # where `mlflow ui` listens by default
@@ -29,15 +31,21 @@ for name in ("mlflow", "alembic"):  # a new store logs every migration
 class MlflowRun:
     """A run to log to, and the epochs it has. Every method may raise anything."""
 
-    def __init__(self, description: RunDescription, run_id_path: Path, started_ms: int) -> None:
+    def __init__(self, description: "RunDescription", run_id_path: Path, started_ms: int) -> None:
         """Open the run that the environment or an earlier start, in `run_id_path`, names; else create one."""
         _prepare_database()
         self._client = mlflow.MlflowClient()
-        named = os.environ.get("MLFLOW_RUN_ID")
-        self._is_ours = not named
-        self._run_id = (
-            named or self._reopen(_read_text(run_id_path)) or self._create(description.name, started_ms)
-        )
+        self._run_id = os.environ.get("MLFLOW_RUN_ID", "")
+        self._is_ours = not self._run_id
+        if self._is_ours:
+            earlier = ""
+            with suppress(OSError, UnicodeDecodeError):
+                earlier = run_id_path.read_text().strip()
+            with suppress(mlflow.MlflowException):  # it is in another store, or was deleted
+                if earlier:
+                    self._client.update_run(earlier, "RUNNING")
+                    self._run_id = earlier
+            self._run_id = self._run_id or self._create(description.name, started_ms)
         with suppress(OSError):
             run_id_path.write_text(self._run_id)
         self._describe(description)
@@ -80,41 +88,33 @@ class MlflowRun:
         if self._is_ours:
             self._client.set_terminated(self._run_id, status)
 
-    def _reopen(self, run_id: str) -> str:
-        """Return the id if the run is there; otherwise, an empty string."""
-        with suppress(mlflow.MlflowException):  # it is in another store, or was deleted
-            if run_id:
-                self._client.update_run(run_id, "RUNNING")
-                return run_id
-        return ""
-
     def _create(self, run_name: str, started_ms: int) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
-        experiment = self._client.get_experiment_by_name(name)
-        experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID") or (
-            experiment.experiment_id
-            if experiment
-            else self._client.create_experiment(name, artifact_location=_location_beside_database())
-        )
+        experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID")
+        if experiment := self._client.get_experiment_by_name(name):
+            experiment_id = experiment_id or experiment.experiment_id
+        if not experiment_id:  # MLflow's default for runs in a local database is the working directory
+            database = _local_database()
+            beside = (database.parent / "mlruns").as_uri() if database else None  # a server has its own
+            experiment_id = self._client.create_experiment(name, artifact_location=beside)
         run = self._client.create_run(experiment_id, start_time=started_ms, run_name=run_name)
         return str(run.info.run_id)
 
-    def _describe(self, description: RunDescription) -> None:
+    def _describe(self, description: "RunDescription") -> None:
         """Log parameters that the run lacks: none can be changed, and a resumed job may have other values."""
         run = self._client.get_run(self._run_id)
         self._experiment_id, known = run.info.experiment_id, run.data.params
         params = [Param(name, str(value)) for name, value in description.params.items() if name not in known]
         tags = [RunTag(name, value) for name, value in description.tags.items()]
         self._client.log_batch(self._run_id, params=params, tags=tags)
+        inputs = []
+        for used in description.data_sets:
+            profile = json.dumps({"images": used.images, "sha256": used.sha256})
+            source = json.dumps({"uri": used.name})
+            dataset = Dataset(used.name, used.sha256[:MAX_DIGEST], "local", source, profile=profile)
+            inputs.append(DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, used.context)]))
         with suppress(mlflow.MlflowException):  # a server that does not know of data sets
-            self._client.log_inputs(self._run_id, datasets=list(map(_input, description.data_sets)))
-
-
-def _input(used: UsedDataSet) -> DatasetInput:
-    profile = json.dumps({"images": used.images, "sha256": used.sha256})
-    source = json.dumps({"uri": used.name})
-    dataset = Dataset(used.name, used.sha256[:MAX_DIGEST], "local", source, profile=profile)
-    return DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, used.context)])
+            self._client.log_inputs(self._run_id, datasets=inputs)
 
 
 def _prepare_database() -> None:
@@ -139,20 +139,7 @@ def _prepare_database() -> None:
         partial.unlink(missing_ok=True)
 
 
-def _location_beside_database() -> str | None:
-    """The artifact location of runs in a local database; MLflow would use the working directory."""
-    database = _local_database()
-    return (database.parent / "mlruns").as_uri() if database else None  # a server has its own
-
-
 def _local_database() -> Path | None:
     """The file that is MLflow's store; None for any other store."""
     scheme, _, path = mlflow.get_tracking_uri().partition(":///")
     return Path(path).absolute() if scheme == "sqlite" and path else None
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

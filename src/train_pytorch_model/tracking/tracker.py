@@ -4,19 +4,21 @@ Logging never fails training, nor makes it wait: a thread does it, and any failu
 What it costs is the import of MLflow, two seconds of the interpreter while the first epoch runs.
 In an Azure ML job it goes to the run that Azure has created; elsewhere to a new run of the experiment
 `train_pytorch_model`, in MLflow's default store unless its environment variables name another.
+
+A restarted job also asks for what an earlier start has left in the job's run: epochs, and files of outputs/.
 """
 
 import os
 import queue
+import re
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.tracking.description import RunDescription
 from train_pytorch_model.words.errors import reason_of
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machine a new store took 30 s
 STOPPING_S = 5.0  # the same for an interrupted run
 MAX_FAILURES = 3  # in a row; then nothing is sent until the end
-POSITIONS = ("epoch", "step")  # the keys of a record that are not metrics
+ANSWER_S = 60.0  # for the number of epochs, before training starts: a cold node takes long to load mlflow
 
 # By default a dead server blocks each call for four minutes, and usage statistics delay the process's end.
 ENVIRONMENT = {
@@ -34,8 +36,27 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 
-Epoch = tuple[Mapping[str, float], int]
-"""The record of an epoch, and when it ended, in ms: MLflow may not be ready yet."""
+
+@dataclass(frozen=True)
+class UsedDataSet:
+    """Images that a run has used."""
+
+    name: str
+    context: str
+    """What for: `training` or `validation`."""
+    sha256: str
+    """Of the list of images with their categories."""
+    images: int
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """What MLflow shows of a run besides its metrics, for people who compare it with others."""
+
+    name: str
+    params: Mapping[str, Any]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    data_sets: Sequence[UsedDataSet] = ()
 
 
 @dataclass(frozen=True)
@@ -73,12 +94,11 @@ class MlflowTracker:
     """
 
     def __init__(self, description: RunDescription, run_id_path: Path) -> None:
-        self._description = description
-        self._run_id_path = run_id_path
-        self._started_ms = _now_ms()
-        # Neither grows beyond one record per epoch, each of a few numbers.
-        self._queue: queue.SimpleQueue[Epoch | None] = queue.SimpleQueue()
-        self._unsent: list[Epoch] = []
+        self._description, self._run_id_path, self._started_ns = description, run_id_path, time.time_ns()
+        # Records of epochs, and when they ended: MLflow may not be ready yet. Neither grows beyond one record
+        # per epoch, each of a few numbers.
+        self._queue: queue.SimpleQueue[tuple[Mapping[str, float], int] | None] = queue.SimpleQueue()
+        self._unsent: list[tuple[Mapping[str, float], int]] = []
         self._conclusions: dict[str, float] = {}
         self._attachments: list[Attachment] = []
         self._run: MlflowRun | None = None
@@ -89,18 +109,15 @@ class MlflowTracker:
         self._is_left_alone = False
 
     def __enter__(self) -> Self:
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+        _set_environment()
         self._thread.start()
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if error is None:
-            self._ends_as = "FINISHED"
-        elif isinstance(error, Exception):
-            self._ends_as = "FAILED"  # a stopped run stays open, to be resumed
+        if error is None or isinstance(error, Exception):  # a stopped run stays open, to be resumed
+            self._ends_as = "FAILED" if error else "FINISHED"
         self._queue.put(None)
-        timeout_s = CLOSING_S if error is None else STOPPING_S
+        timeout_s = STOPPING_S if error else CLOSING_S
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             self._warn_of_metrics(f"no answer within {timeout_s:.0f} s")
@@ -108,7 +125,7 @@ class MlflowTracker:
 
     def log(self, record: Mapping[str, float]) -> None:
         """Log an epoch: `epoch`, counted from 1, `step`, and the metrics under their documented names."""
-        self._queue.put((record, _now_ms()))
+        self._queue.put((record, time.time_ns()))
 
     def conclude(self, metrics: Mapping[str, float]) -> None:
         """Add metrics of the published model, which are sent at the end."""
@@ -127,7 +144,11 @@ class MlflowTracker:
         try:
             run = self._send()
             run.log_metrics(self._conclusions)
-            self._send_attachments(run)
+            try:
+                for attachment in self._attachments:
+                    run.attach(attachment.name, attachment.text)
+            except Exception as error:  # likewise, from the artifact store, which may be a different one
+                self._warn(f"MLflow does not have the report ({reason_of(error)}).")
             if self._ends_as:
                 run.end(self._ends_as)
             if self._ends_as == "FINISHED" and run.where:
@@ -147,22 +168,15 @@ class MlflowTracker:
         from train_pytorch_model.tracking.mlflow_run import MlflowRun
 
         if self._run is None:
-            self._run = MlflowRun(self._description, self._run_id_path, self._started_ms)
+            self._run = MlflowRun(self._description, self._run_id_path, self._started_ns // 1_000_000)
         elif self._num_failures:
             self._run.query_epochs()
         while self._unsent:
-            record, ended_ms = self._unsent[0]
-            metrics = {name: value for name, value in record.items() if name not in POSITIONS}
-            self._run.log_epoch(int(record["epoch"]), ended_ms, metrics)
+            record, ended_ns = self._unsent[0]
+            metrics = {name: value for name, value in record.items() if name not in ("epoch", "step")}
+            self._run.log_epoch(int(record["epoch"]), ended_ns // 1_000_000, metrics)
             self._unsent.pop(0)
         return self._run
-
-    def _send_attachments(self, run: "MlflowRun") -> None:
-        try:
-            for attachment in self._attachments:
-                run.attach(attachment.name, attachment.text)
-        except Exception as error:  # likewise, from the artifact store, which may be a different one
-            self._warn(f"MLflow does not have the report ({reason_of(error)}).")
 
     def _warn_of_metrics(self, reason: str) -> None:
         self._warn(f"MLflow does not have all metrics ({reason}); metrics.jsonl has them.")
@@ -172,5 +186,64 @@ class MlflowTracker:
             logger.warning(text)
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _set_environment() -> None:
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+@dataclass(frozen=True)
+class EarlierStart:
+    """An Azure ML job's run that has epochs already, before this process has trained one."""
+
+    run_id: str
+    num_epochs: int
+
+    @classmethod
+    def find(cls) -> Self | None:
+        """Return the job's run if it has epochs; None otherwise, with a warning if MLflow does not say."""
+        _set_environment()
+        run_id = os.environ.get("MLFLOW_RUN_ID", "")
+        if not run_id:
+            return None
+        answers: list[int] = []
+        # A daemon: a server that is unreachable blocks the client for minutes.
+        thread = threading.Thread(target=lambda: answers.extend(_num_epochs(run_id)), daemon=True)
+        thread.start()
+        thread.join(ANSWER_S)
+        if not answers:
+            logger.warning(
+                "MLflow does not say whether an earlier start of this job has trained. If one has, its"
+                " epochs are trained again."
+            )
+        return cls(run_id, answers[0]) if any(answers) else None
+
+    def download(self, folder: Path, scratch: Path) -> Iterator[Path]:
+        """Yield copies of `folder`, of outputs/, as each start has left it; the latest first.
+
+        Azure uploads that of a restarted job below retry_001/, retry_002/ …
+        """
+        import mlflow
+
+        client = mlflow.MlflowClient()
+        try:
+            names = [file.path for file in client.list_artifacts(self.run_id)]
+            retries = sorted((name for name in names if re.fullmatch(r"retry_\d+", name)), reverse=True)
+            for start in (*retries, ""):
+                path = (Path(start) / folder).as_posix()
+                if client.list_artifacts(self.run_id, path):
+                    yield Path(client.download_artifacts(self.run_id, path, str(scratch)))
+        except Exception:  # servers, networks and client libraries raise all kinds; then there is none
+            return
+
+
+def _num_epochs(run_id: str) -> list[int]:
+    """The number of epochs that a run has; empty if that is unknown."""
+    try:
+        import mlflow
+
+        from train_pytorch_model.tracking.mlflow_run import LAST_METRIC
+
+        return [len(mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC))]
+    except Exception as error:  # likewise
+        # What a store may answer about a metric that it does not have.
+        return [0] if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST" else []
