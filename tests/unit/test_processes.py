@@ -12,8 +12,8 @@ import tyro
 from torch.distributed import DistNetworkError
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 
+from train_pytorch_model.commands.predict import Score
 from train_pytorch_model.commands.processes import options_of, run_in_processes
-from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.train import Train
 from train_pytorch_model.distributed import launcher
 from train_pytorch_model.distributed.world import World

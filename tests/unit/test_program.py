@@ -11,8 +11,8 @@ import pytest
 
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.mistakes import NAMES, REMARKS, hints
+from train_pytorch_model.commands.predict import Score
 from train_pytorch_model.commands.program import fields_of, run_verbs, without_boolean_values
-from train_pytorch_model.commands.score import Score
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.train import Train, activation_commands
 from train_pytorch_model.commands.transform import InitTransformation

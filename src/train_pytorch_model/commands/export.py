@@ -7,11 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from train_pytorch_model.formats.outputs import check_new
-from train_pytorch_model.inputs.opening import (
-    open_evaluation_inputs,
-    open_images_at_any_depth,
-    open_trained_model,
-)
+from train_pytorch_model.inputs import opening
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.settings import OptionalInt, OptionalPath, Switch, shown_as
@@ -65,14 +61,14 @@ class Export:
         check_new(self.output)
         reduced = self.quantize or (self.precision if self.precision != "float32" else None)
         self._check_options(reduced)
-        model, spec = open_trained_model(self.trained_model, self.image_size)
+        model, spec = opening.open_trained_model(self.trained_model, self.image_size)
         paths = []
         if self.images is not None:
-            opened, _ = open_images_at_any_depth(self.images, "--images")
+            opened, _ = opening.open_images_at_any_depth(self.images, "--images")
             paths = [opened.path(index) for index in range(len(opened))]
         calibration = None
         if self.calibration is not None:
-            calibration = open_evaluation_inputs(self.trained_model, self.calibration).images
+            calibration = opening.open_evaluation_inputs(self.trained_model, self.calibration).images
             paths = paths or [calibration.path(index) for index in range(len(calibration))]
 
         from train_pytorch_model.stories import export as exporting

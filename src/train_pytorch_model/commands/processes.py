@@ -3,18 +3,15 @@
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from train_pytorch_model.datasets.conversion import unpacked
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import ModelDirectory
-from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.inputs.opening import DATASET, OpenedInputs, ScoringInputs
-from train_pytorch_model.machine.console import set_up
+from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.cores import CoreTimes
-from train_pytorch_model.machine.launch import LAUNCHER, is_alone, rank_of
+from train_pytorch_model.machine.launch import LAUNCHER, is_alone
 from train_pytorch_model.machine.process_table import end_with_parent
 from train_pytorch_model.words.errors import LostRankError
 from train_pytorch_model.words.settings import flag
@@ -69,45 +66,6 @@ def _end_with_launcher() -> None:
             ) from error
         except OSError:
             pass  # whoever meets there will say why not
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnImages:
-    """Abstract. A verb that predicts the images of a dataset, and writes about them."""
-
-    trained_model: Path
-    """Trained model directory, as written by train."""
-    dataset: Path
-
-    def predict(
-        self,
-        verb: str,
-        story: "Callable[[ScoringInputs, World], None]",
-        open_inputs: Callable[[Path, Path], ScoringInputs],
-        output_name: str,
-        quiet: bool,
-    ) -> None:
-        """Run the story on the inputs, opened from the trained model and the dataset, unpacked if necessary.
-
-        `output_name` is the field with the output directory.
-        """
-        is_main, output = rank_of(os.environ) == 0, getattr(self, output_name)
-        set_up(is_main, quiet)
-        check_apart(output, output_name, self.dataset, "dataset")
-
-        def open_and_check() -> ScoringInputs:
-            inputs = open_inputs(self.trained_model, path)
-            check_output(output, output_name, by_writing=is_main)
-            return inputs
-
-        def story_on_this_host(inputs: ScoringInputs, world: "World") -> None:
-            model = on_this_host(inputs.model, self.trained_model)
-            images = on_this_host(inputs.images, path if path.is_dir() else path.parent)
-            story(replace(inputs, model=model, images=images), world)
-
-        with unpacked(self.dataset, DATASET, output, output_name) as path:
-            arguments = [verb, *options_of(replace(self, dataset=path))]
-            run_in_processes(story_on_this_host, open_and_check, arguments, {})
 
 
 def on_this_host(directory: D, root: Path) -> D:

@@ -14,14 +14,9 @@ import tyro
 
 from train_pytorch_model import __version__
 from train_pytorch_model.commands.processes import on_this_host, options_of, run_in_processes
+from train_pytorch_model.formats import run_folder
 from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.formats.run_folder import (
-    REPORT,
-    TRAINED_MODEL,
-    RunFolder,
-    is_azure_job,
-    published_fingerprint,
-)
+from train_pytorch_model.formats.run_folder import TRAINED_MODEL, RunFolder, is_azure_job
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.machine.launch import is_alone, rank_of
@@ -100,7 +95,7 @@ class Train:
             self._say_what_next()
 
     def _say_what_next(self) -> None:
-        if (report := self.trained_model / REPORT).exists():
+        if (report := self.trained_model / run_folder.REPORT).exists():
             logger.info(f"Report on the training and the model: {report}")
         if is_azure_job():
             logger.info("The trained model is the output of this job, ready to be registered and deployed.")
@@ -149,7 +144,7 @@ def is_unfinished(
     `OutputDirectoryError`.
     """
     is_main, run = rank_of(os.environ) == 0, RunFolder.beside(output)
-    if published_fingerprint(output) == inputs.fingerprint(parameters):
+    if run_folder.published_fingerprint(output) == inputs.fingerprint(parameters):
         logger.info(f"{output} is already complete, from this same command.")
         if fresh:
             logger.info("--fresh is for unfinished runs: to train again, name another output.")

@@ -6,15 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from train_pytorch_model.formats import transformation_directory as directory
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.outputs import check_apart, check_output
-from train_pytorch_model.formats.transformation_directory import (
-    MAX_DEGREES,
-    MAX_SIDE,
-    OPERATIONS,
-    open_transformation,
-    write_transformation,
-)
+from train_pytorch_model.formats.transformation_directory import OPERATIONS
 from train_pytorch_model.inputs.bad_images import read_headers, without_bad_images
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError, out_of_range
@@ -96,7 +91,7 @@ class InitTransformation:
                 jitter = JITTER if switch == "color_jitter" else {}
                 number = [getattr(self, NUMBERS[switch])] if hasattr(self, NUMBERS[switch]) else []
                 operations.append(OPERATIONS[name](*number, **jitter))
-        write_transformation(self.output, operations, OUTPUT)
+        directory.write_transformation(self.output, operations, OUTPUT)
         names = ", ".join(operation.name for operation in operations)
         logger.info(f"The image transformation is in {self.output}: {names}")
 
@@ -104,7 +99,7 @@ class InitTransformation:
         """Yield a message for every option that is out of range, has no effect or conflicts with another."""
         for switch, name in NUMBERS.items():
             value = getattr(self, name, None)
-            highest = MAX_DEGREES if name.endswith("degrees") else MAX_SIDE
+            highest = directory.MAX_DEGREES if name.endswith("degrees") else directory.MAX_SIDE
             if value is None:
                 continue
             if getattr(self, switch) and not 0 < value <= highest:
@@ -156,7 +151,7 @@ class Transform:
         """Check the inputs, then transform."""
         set_up(quiet=self.quiet)
         check_apart(self.output, OUTPUT, self.input, "input")
-        transformation = open_transformation(self.transformation, TRANSFORMATION)
+        transformation = directory.open_transformation(self.transformation, TRANSFORMATION)
         if self.mode == "inference":
             transformation = transformation.for_inference()
         images = open_image_directory(self.input, IMAGES)
