@@ -27,7 +27,7 @@ from train_pytorch_model.image_classifier.preprocessing import Framing, FramingM
 from train_pytorch_model.stories.onnx_framing import prepend_framing
 
 ORIENTATION = 0x0112
-SIZES = [(500, 375), (40, 90), (64, 48), (90, 700), (3, 5)]
+SIZES = [(500, 375), (1300, 1900), (40, 90), (64, 48), (90, 700), (3, 5)]
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +133,21 @@ def test_a_jpeg_is_decoded_at_the_scale_of_the_served_model() -> None:
             expected = framing.apply(Image.fromarray(read_pixels(io.BytesIO(file), framing.short_side)))
             difference = np.abs(framed[0].transpose(1, 2, 0).astype(int) - expected).max()
             assert difference <= 3, (size, colours)
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_the_colours_of_a_jpeg_are_interpolated_as_by_the_served_model(subsampling: str) -> None:
+    framing = Framing(48, 64, 0.875)
+    session = framing_alone(framing, "file")
+    for size in [(90, 75), (350, 263), (805, 611)]:
+        blots = np.random.default_rng(0).integers(60, 196, (size[1] // 9, size[0] // 9, 3), dtype=np.uint8)
+        image = Image.fromarray(blots).resize(size, Image.Resampling.NEAREST)
+        file = encode(image, "JPEG", subsampling=subsampling, quality=95)
+        (framed,) = session.run(None, {"file": np.frombuffer(file, np.uint8)})
+        expected = framing.apply(Image.fromarray(read_pixels(io.BytesIO(file), framing.short_side)))
+        difference = np.abs(framed[0].transpose(1, 2, 0).astype(int) - expected)
+        assert difference.max() <= 15, size
+        assert difference.mean() < 0.8, size
 
 
 def test_a_damaged_file_neither_ends_the_process_nor_blocks_it() -> None:

@@ -67,6 +67,16 @@ def test_every_decoding_path_is_close_to_the_best_quality(
     assert psnr(found, best(data, 96)) >= decibels
 
 
+@pytest.mark.parametrize("size", [(801, 603), (1700, 1300), (3301, 2500)])
+def test_a_picture_is_reduced_alike_from_any_format(size: tuple[int, int]) -> None:
+    files = (
+        encode(photograph(*size)),
+        encode(photograph(*size), "JPEG", quality=98, subsampling="4:4:4"),
+    )
+    png, jpeg_ = (read_pixels(io.BytesIO(file), 96).astype(int) for file in files)
+    assert np.abs(png - jpeg_).mean() < 0.6
+
+
 @pytest.mark.parametrize("to", [(96, 128), (50, 33), (300, 420)])
 def test_resizing_matches_pillows_bilinear_filter(to: tuple[int, int]) -> None:
     image = photograph(250, 190)

@@ -40,7 +40,15 @@ def read_pixels(file: File, short_side: int, colours: Colours = AS_USUAL) -> Pix
 
 
 def reduce(pixels: Pixels, short_side: int) -> Pixels:
-    """The pixels, their short side reduced to `BOUND * short_side` where it is above that."""
+    """The pixels, their short side reduced to `BOUND * short_side` where it is above that.
+
+    Blocks of a power of 2 pixels a side are averaged first, as by a JPEG's decoder: an image in another
+    format, or one that came as pixels, then predicts the same.
+    """
+    to_width, to_height = limit_size(pixels.shape[1::-1], short_side)
+    factor = min(pixels.shape[1] // to_width, pixels.shape[0] // to_height)
+    if factor > 1:
+        pixels = np.array(Image.fromarray(pixels).reduce(1 << (factor.bit_length() - 1)))
     height, width, _ = pixels.shape
     to_width, to_height = limit_size((width, height), short_side)
     return pixels if (to_width, to_height) == (width, height) else resize(pixels, to_height, to_width)

@@ -1,9 +1,9 @@
 """What comes before an exported network: from an image of any size, or its file, to the network's input.
 
-The ONNX operators repeat what a served model does: a large JPEG is reduced to 1/2, 1/4 or 1/8, the short side
+The ONNX operators repeat what a served model does: a large image is reduced by a power of 2, its short side
 to `BOUND` times what the framing needs, and then the crop, or all of the image, is resampled as by Pillow,
-from edges between pixels. `Resize` is not used: OpenVINO does not antialias it, and ONNX Runtime's, as fast,
-is off by up to nine grey levels in large images.
+from edges between pixels. `Resize` does not do that: OpenVINO's does not antialias, and ONNX Runtime's, as
+fast, is off by up to nine grey levels in large images.
 """
 
 import math
@@ -31,7 +31,14 @@ STEPS = numpy_helper.from_array(
     np.array([(1, 1), (1, 1), (1, -1), (-1, -1), (-1, 1), (1, 1), (1, -1), (-1, -1), (-1, 1)])
 )
 END = (1 << 31) - 1  # beyond any image
+HEAD_BYTES = 1 << 17  # where a JPEG's header is, after its EXIF
+# RGB → luma and the two differences of colour, and back: ITU-T T.871, without the offset of 128.
+TO_YCC = np.array(
+    [[0.299, -0.168735892, 0.5], [0.587, -0.331264108, -0.418687589], [0.114, 0.5, -0.081312411]]
+)
+YCC, RGB = (numpy_helper.from_array(each.astype(np.float32)) for each in (TO_YCC, np.linalg.inv(TO_YCC)))
 END_OF_JPEG = [0xFF, 0xD9]
+POWERS = [1 << exponent for exponent in range(1, 16)]
 
 
 def prepend_framing(
@@ -118,38 +125,91 @@ def _limit(size, bound):
 
 
 @script(default_opset=op)
-def _average_blocks(image, side):
-    """Each block of `side` x `side` pixels of (height, width, 3) becomes one; edges are repeated."""
+def _average_blocks(image, block):
+    """Each block, (2,), of the pixels of (height, width, 3), float32, becomes one; edges are repeated."""
     size = op.Shape(image, end=2)
-    to_size = (size + side - 1) / side
-    pads = op.Concat([0, 0, 0], to_size * side - size, [0], axis=0)
-    padded = op.Cast(op.Pad(image, pads, mode="edge"), to=FLOAT)
-    rows = op.ReduceMean(op.Reshape(padded, op.Concat(to_size[:1], side, [-1], axis=0)), [1], keepdims=0)
-    blocks = op.Reshape(rows, op.Concat(to_size, side, [3], axis=0))
-    return op.Cast(op.Round(op.ReduceMean(blocks, [2], keepdims=0)), to=BYTE)
+    to_size = (size + block - 1) / block
+    pads = op.Concat([0, 0, 0], to_size * block - size, [0], axis=0)
+    padded = op.Pad(image, pads, mode="edge")
+    rows = op.ReduceMean(op.Reshape(padded, op.Concat(to_size[:1], block[:1], [-1], axis=0)), [1], keepdims=0)
+    return op.ReduceMean(op.Reshape(rows, op.Concat(to_size, block[1:], [3], axis=0)), [2], keepdims=0)
 
 
 @script(default_opset=op)
-def _as_drafted(decoded, is_jpeg, bound):
-    """The RGB image (height, width, 3) as Pillow decodes a JPEG for the least size of `_limit`.
+def _sampling_of(file):
+    """How many pixels share a sample of colour in a JPEG, (2,), down and across; (1, 1) if not said early."""
+    head = op.Cast(file[:HEAD_BYTES], to=FLOAT)
+    count = op.Size(head) - 12  # of places where the header of a frame with three colours of 8 bits may be
+    marker, kind, size = head[:count], op.Abs(head[1 : count + 1] - 193.0), op.Abs(head[3 : count + 3] - 17.0)
+    other = op.Abs(head[4 : count + 4] - 8.0) + op.Abs(head[9 : count + 9] - 3.0) + size
+    is_header = op.And(op.And(marker == 255.0, kind <= 1.0), other == 0.0)
+    # The last one: those of thumbnails come before it.
+    factors = op.Cast(head[11 : count + 11], to=INT64) * op.Cast(is_header, to=INT64)
+    last = op.ArgMax(op.Cast(factors > 0, to=BYTE), axis=0, select_last_index=1)
+    across = op.Gather(factors, last) / 16
+    down = op.Gather(factors, last) - across * 16
+    return op.Max(op.Concat(down, across, axis=0), 1)
 
-    At 1/2, 1/4 or 1/8 of its size it computes averages, before it makes RGB of them.
+
+@script(default_opset=op)
+def _interpolate_colours(image, side, sampling):
+    """The image (height, width, 3), float32, reduced by `side`, with colours as Pillow's decoder does them.
+
+    It interpolates between their samples; onnxruntime-extensions' uses a larger cosine transform.
     """
+    ycc = op.MatMul(image, op.Constant(value=YCC))
+    luma = op.Round(_average_blocks(ycc, side))
+    samples = op.Round(_average_blocks(ycc, side * sampling))
+    planes = op.Unsqueeze(op.Transpose(samples, perm=[2, 0, 1]), [0])
+    whole = op.Concat([1, 3], op.Shape(samples, end=2) * sampling, axis=0)
+    between = op.Round(op.Resize(planes, None, None, whole, mode="linear"))
+    colours = op.Transpose(op.Squeeze(between, [0]), perm=[1, 2, 0])
+    colours = op.Slice(colours, [0, 0], op.Shape(luma, end=2), [0, 1])
+    return op.MatMul(op.Concat(luma[:, :, :1], colours[:, :, 1:], axis=2), op.Constant(value=RGB))
+
+
+@script(default_opset=op)
+def _side_of_blocks(image, bound):
+    """The blocks of pixels that `pixels.reduce` averages, (2,): a power of 2."""
+    size = op.Cast(op.Shape(image, end=2), to=DOUBLE)
+    factor = op.ReduceMin(size / _limit(size, bound), keepdims=1)
+    powers = op.Constant(value_ints=POWERS)
+    reached = op.Where(factor >= op.Cast(powers, to=DOUBLE), powers, 1)
+    return op.Expand(op.ReduceMax(reached), [2])
+
+
+@script(default_opset=op)
+def _to_bytes(pixels):
+    return op.Cast(op.Clip(op.Floor(pixels + 0.5), 0.0, 255.0), to=BYTE)
+
+
+@script(default_opset=op)
+def _reduced(image, side):
+    if op.ReduceMax(side, keepdims=0) > 1:
+        reduced = _to_bytes(_average_blocks(op.Cast(image, to=FLOAT), side))
+    else:
+        reduced = op.Identity(image)
+    return reduced
+
+
+@script(default_opset=op)
+def _as_drafted(decoded, is_jpeg, sampling, bound):
+    """The RGB image (height, width, 3), not turned yet, as Pillow decodes a JPEG for the bound."""
     channels = op.Shape(decoded, start=2)
     if channels == 4:  # CMYK, inverted as Adobe's programs write it
         ink = op.Cast(decoded, to=FLOAT)
-        image = op.Cast(op.Round(ink[:, :, :3] * ink[:, :, 3:] / 255.0), to=BYTE)
+        image = _to_bytes(ink[:, :, :3] * ink[:, :, 3:] / 255.0)
     else:
         image = op.Expand(decoded, [1, 1, 3])
-    size = op.Cast(op.Shape(image, end=2), to=DOUBLE)
-    factor = op.ReduceMin(op.Floor(size / _limit(size, bound)), keepdims=1)
-    side = op.Where(factor >= 8.0, 8, op.Where(factor >= 4.0, 4, op.Where(factor >= 2.0, 2, 1)))
-    side = op.Where(is_jpeg, side, 1)
-    if side > 1:  # noqa: SIM108
-        small = _average_blocks(image, side)
+    side = op.Where(is_jpeg, op.Min(_side_of_blocks(image, bound), 8), 1)
+    # Colours of half the size in both directions are all used where the image is reduced.
+    is_reduced = op.And(op.ReduceMax(side) > 1, op.ReduceMin(sampling) == 2)
+    is_interpolated = op.And(op.ReduceMax(sampling) == 2, op.Not(is_reduced))
+    if op.And(channels == 3, is_interpolated):
+        drafted = _to_bytes(_interpolate_colours(op.Cast(image, to=FLOAT), side, sampling))
     else:
-        small = op.Identity(image)
-    return small
+        drafted = _reduced(image, side)
+    return drafted
 
 
 @script(default_opset=op)
@@ -165,7 +225,7 @@ def _turn_upright(image, file):
     found = op.Where(by_intel, windows[:, 8], op.Where(by_motorola, windows[:, 9], 0))
     orientation = op.Gather(found, op.ArgMax(op.Cast(found > 0, to=BYTE), axis=0, keepdims=0))
     orientation = op.Where(orientation > 8, 0, orientation)
-    if orientation > 4:  # noqa: SIM108, onnxscript has no conditional expressions
+    if orientation > 4:  # noqa: SIM108
         turned = op.Transpose(image, perm=[1, 0, 2])
     else:
         turned = op.Identity(image)
@@ -191,7 +251,8 @@ def _decoding_of(framing: Framing) -> Step:
             axis=0,
         )
         decoded = EXTENSIONS.DecodeImage(ended, color_space="rgb")
-        return _turn_upright(_as_drafted(decoded, is_jpeg, op.Constant(value=bound)), file)
+        drafted = _as_drafted(decoded, is_jpeg, _sampling_of(file), op.Constant(value=bound))
+        return _turn_upright(drafted, file)
 
     return decode
 
@@ -210,6 +271,7 @@ def _framing_of(framing: Framing) -> Step:
 
     @script(default_opset=op)
     def frame(image):
+        image = _reduced(image, _side_of_blocks(image, op.Constant(value=bound)))
         size = op.Cast(op.Shape(image, end=2), to=DOUBLE)
         frame = op.Constant(value=frame_size)
         to_size = _limit(size, op.Constant(value=bound))
