@@ -43,20 +43,20 @@ def pack(path: Path, members: Members, kind: str = "zip") -> Path:
     return path
 
 
-def unpack_archive(path: Path, **limits: int) -> Unpacked:
+def unpack_archive(path: Path, **limits: int) -> tuple[Unpacked, Listing]:
     """Unpack an archive into a new folder beside it."""
     root = Path(tempfile.mkdtemp(prefix=f"{path.name}-", dir=path.parent))
     return unpack(path, root, Limits(**limits))
 
 
 def listed(path: Path, **limits: int) -> Listing:
-    return unpack_archive(path, **limits).listing
+    return unpack_archive(path, **limits)[1]
 
 
 def contents(path: Path) -> dict[str, bytes]:
     """Name → bytes of all images in the archive."""
-    unpacked = unpack_archive(path)
-    return {name: (unpacked.folder / name).read_bytes() for name in unpacked.listing.file_names}
+    unpacked, listing = unpack_archive(path)
+    return {name: (unpacked.folder / name).read_bytes() for name in listing.file_names}
 
 
 def refused(path: Path, **limits: int) -> str:

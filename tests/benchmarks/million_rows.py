@@ -12,8 +12,8 @@ from pathlib import Path
 from PIL import Image
 
 from tests.benchmarks.timing import arguments, measure_in_turn, run_json, show
-from train_pytorch_model.formats import schema
 from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.image_list import image_schema
 from train_pytorch_model.inputs.bad_images import read_headers
 
 LINKS = 50_000  # per file: ext4 allows 65,000
@@ -77,7 +77,7 @@ def make_rows(root: Path, rows: int, categories: int) -> None:
             os.link(source, root / name)
             row = {"image_info": {"file_name": name}, "category": f"class {category}", "id": index}
             image_list.write(json.dumps(row) + "\n")
-    content = schema.image_schema([f"class {category}" for category in range(categories)])
+    content = image_schema([f"class {category}" for category in range(categories)])
     (root / "_schema.json").write_text(json.dumps(content))
     (root / "_meta.yaml").write_text(
         "type: ImageDirectory\nextension: {}\nimage_list: images.lst\nsamples: _samples.json\n"

@@ -75,9 +75,9 @@ def test_outer_folders_around_everything_are_skipped(
 ) -> None:
     path = pack(tmp_path / "archive", {name: name.encode() for name in names}, kind)
     (tmp_path / "root").mkdir()
-    unpacked = unpack(path, tmp_path / "root")
+    unpacked, listing = unpack(path, tmp_path / "root")
     assert unpacked.folder == tmp_path / "root" / around
-    assert list(unpacked.listing.file_names) == taken
+    assert list(listing.file_names) == taken
     assert sorted(contents(path).values()) == sorted(name.encode() for name in names)
 
 
@@ -219,7 +219,7 @@ def test_a_damaged_member_of_a_zip_is_one_unreadable_file(tmp_path: Path) -> Non
         zip_.writestr("a.png", b"first")
         zip_.writestr("b.png", b"second")
     (tmp_path / "archive").write_bytes((tmp_path / "archive").read_bytes().replace(b"first", b"burst"))
-    unpacked = unpack_archive(tmp_path / "archive")
+    unpacked, _ = unpack_archive(tmp_path / "archive")
     assert unpacked.damaged == {
         unpacked.folder / "a.png": "damaged in the archive: Bad CRC-32 for file 'a.png'"
     }

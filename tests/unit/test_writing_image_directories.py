@@ -15,7 +15,7 @@ from train_pytorch_model.formats.image_directory import (
     open_image_directory,
     writing_image_directory,
 )
-from train_pytorch_model.formats.schema import image_samples, image_schema
+from train_pytorch_model.formats.image_list import image_samples, image_schema
 from train_pytorch_model.words.errors import OutputDirectoryError
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from train_pytorch_model.formats import label_table, schema
+from train_pytorch_model.formats import image_list, label_table
 from train_pytorch_model.formats.archive import KINDS, extract, unpack
 from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
@@ -90,8 +90,8 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
         else:
             with _folder_beside(output) as folder:
                 with _naming(output, OUTPUT):
-                    content = unpack(path, folder, list_images=list_images)
-                images = images_of(content.listing, path, PORT)
+                    content, listing = unpack(path, folder, list_images=list_images)
+                images = images_of(listing, path, PORT)
                 yield Source(images, content.folder, is_unpacked=True, damaged=content.damaged)
     except NestedDataSetError as error:
         raise InvalidDatasetError(
@@ -121,7 +121,7 @@ def convert(source: Source, output: Path) -> int:
     """
     images = source.images
     bad: dict[int, str] = {}
-    with writing_image_directory(output, schema.image_schema(images.categories), OUTPUT) as writer:
+    with writing_image_directory(output, image_list.image_schema(images.categories), OUTPUT) as writer:
 
         def copy(index: int) -> str:
             return _copy(source, images.file_names[index], writer.place(images.converted_row(index)))
@@ -175,7 +175,7 @@ def unpacked(path: Path, port: str, output: Path, output_name: str) -> Iterator[
     with _folder_beside(output) as folder:
         try:
             with _naming(output, output_name):
-                inner, _ = extract(path, folder)
+                inner = extract(path, folder).folder
         except MalformedFileError as error:
             raise InvalidDatasetError(f'{port} "{path}"', str(error)) from error
         yield inner

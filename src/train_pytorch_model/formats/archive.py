@@ -21,10 +21,11 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
 
-from train_pytorch_model.formats import schema
+from train_pytorch_model.formats import image_list
 from train_pytorch_model.formats.label_table import TABLES, list_labelled
 from train_pytorch_model.formats.listing import SUFFIXES, Listing, is_hidden, suffix_of
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_inner_path, one_line
@@ -36,7 +37,7 @@ MAX_DEPTH = 16  # folders around a file, each of which is created
 MAX_HEADER_BYTES = 1 << 18  # of a tar header, read at once; a member may have hundreds
 CHUNK_BYTES = 1 << 17
 ENCRYPTED = 0x1
-DIRECTORY_FILES = (META, "images.lst", schema.SCHEMA)  # of an ImageDirectory
+DIRECTORY_FILES = (META, "images.lst", image_list.SCHEMA)  # of an ImageDirectory
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile does not bound the output of the others
 UTF8_FLAG = 0x800
 UNICODE_PATH = 0x7075  # Info-ZIP's extra field: version, CRC of the name, the name in UTF-8
@@ -79,44 +80,33 @@ class Limits:
 LIMITS = Limits()
 
 
-@dataclass(frozen=True)
-class Unpacked:
-    """The images of an archive, in a folder."""
-
-    folder: Path
-    """What the archive holds, without the outer folders that contain everything else."""
-    listing: Listing
-    damaged: Mapping[Path, str]
-    """A file that is damaged in the archive, and unpacked empty → the reason."""
-
-
 def unpack(
     path: Path, root: Path, limits: Limits = LIMITS, list_images: Callable[[Path], Listing] = list_labelled
-) -> Unpacked:
+) -> "tuple[Unpacked, Listing]":
     """Unpack an archive into the empty folder `root`, and list its images.
 
     Raises `MalformedFileError` for an archive that is refused, and `OSError` if writing fails.
     """
-    folder, content = extract(path, root, limits)
-    if any((folder / name).is_file() for name in DIRECTORY_FILES):
+    content = extract(path, root, limits)
+    if any((content.folder / name).is_file() for name in DIRECTORY_FILES):
         raise MalformedFileError("it already contains an ImageDirectory. Unpack it; no conversion is needed.")
-    listing = list_images(folder)
-    return Unpacked(folder, replace(listing, ignored={**content.ignored, **listing.ignored}), content.damaged)
+    listing = list_images(content.folder)
+    return content, replace(listing, ignored={**content.ignored, **listing.ignored})
 
 
-def extract(path: Path, root: Path, limits: Limits = LIMITS) -> tuple[Path, "_Content"]:
-    """Like `unpack`, without listing: return the innermost folder that holds everything."""
-    content = _Content(root, limits)
+def extract(path: Path, root: Path, limits: Limits = LIMITS) -> "Unpacked":
+    """Like `unpack`, without listing the images."""
+    content = Unpacked(root, limits)
     try:
         _unpack(path, content)
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the data
             raise
         raise MalformedFileError(f"it is damaged or cut short: {one_line(error)}.") from error
-    return _inside_outer_folders(root), content
+    return content
 
 
-class _Content:
+class Unpacked:
     """What has been unpacked of an archive, and what is admitted."""
 
     def __init__(self, root: Path, limits: Limits) -> None:
@@ -124,9 +114,22 @@ class _Content:
         self.packed_bytes = sys.maxsize  # what is not compressed cannot expand
         self.ignored: Counter[str] = Counter()
         self.damaged: dict[Path, str] = {}
+        """A file that is damaged in the archive, and unpacked empty → the reason."""
         self._folders = {root}
         self._members = 0
         self._image_bytes = 0
+
+    @cached_property
+    def folder(self) -> Path:
+        """The innermost folder that contains all images and their table; a README may lie beside it."""
+        folder, data = self.root, (*DIRECTORY_FILES, *TABLES)
+        while True:
+            entries = list(os.scandir(folder))
+            folders = [entry.name for entry in entries if entry.is_dir()]
+            is_data = any(suffix_of(entry.name) in SUFFIXES or entry.name in data for entry in entries)
+            if is_data or len(folders) != 1:
+                return folder
+            folder = folder / folders[0]
 
     def admit(self, name: str, size: int, is_folder: bool, is_special: bool) -> str:
         """Create a member, still empty; for one to be unpacked, return its name below `root`.
@@ -179,7 +182,7 @@ class _Content:
             )
 
 
-def _unpack(path: Path, content: _Content) -> None:
+def _unpack(path: Path, content: Unpacked) -> None:
     with path.open("rb") as file:
         start = file.read(tarfile.BLOCKSIZE)
         is_zip = start.startswith(b"PK") or zipfile.is_zipfile(file)
@@ -195,7 +198,7 @@ def _unpack(path: Path, content: _Content) -> None:
         _unpack_tar(io.FileIO(path), content, "it is not an archive of a supported format")
 
 
-def _unpack_zip(path: Path, content: _Content) -> None:
+def _unpack_zip(path: Path, content: Unpacked) -> None:
     with (
         _BoundedReads(io.FileIO(path), content.limits.index_bytes, "its index") as file,
         zipfile.ZipFile(file) as archive,
@@ -228,7 +231,7 @@ def _unpack_zip(path: Path, content: _Content) -> None:
                 content.damaged[target] = f"damaged in the archive: {one_line(error)}"
 
 
-def _unpack_tar(unpacked: io.RawIOBase, content: _Content, problem: str) -> None:
+def _unpack_tar(unpacked: io.RawIOBase, content: Unpacked, problem: str) -> None:
     """`problem` is the message for bytes that do not begin as a tar."""
     with _BoundedReads(unpacked, MAX_HEADER_BYTES, "a header") as stream:
         try:
@@ -263,15 +266,6 @@ def _check_parts(name: str) -> tuple[str, ...]:
     if len(parts) > MAX_DEPTH + 1:
         raise MalformedFileError(f"its member {name[:40]!r}… is in more than {MAX_DEPTH} folders.")
     return parts
-
-
-def _inside_outer_folders(root: Path) -> Path:
-    """Return the innermost folder that contains all images and their table; a README may lie beside it."""
-    entries = list(os.scandir(root))
-    folders = [entry.name for entry in entries if entry.is_dir()]
-    data = (*DIRECTORY_FILES, *TABLES)
-    is_data = any(suffix_of(entry.name) in SUFFIXES or entry.name in data for entry in entries)
-    return root if is_data or len(folders) != 1 else _inside_outer_folders(root / folders[0])
 
 
 class _BoundedReads(io.BufferedReader):

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from train_pytorch_model.formats import schema
+from train_pytorch_model.formats import image_list
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.formats.writing import write_json, write_rows
 from train_pytorch_model.image_classifier.predictions import LABEL_COLUMN, PROBABILITY_PREFIX, UNKNOWN_LABEL
@@ -39,7 +39,7 @@ META_CONTENT: Mapping[str, Any] = {
     "extension": {},
     "format": "Parquet",
     "data": "_data.parquet",
-    "samples": schema.SAMPLES,
+    "samples": image_list.SAMPLES,
     "schema": "schema/_schema.json",
 }
 CSV = "scores.csv"
@@ -173,7 +173,7 @@ class ScoreWriter:
         scores = (pa.array(column) for column in probabilities.T)
         table = pa.table([*columns, *scores, pa.array(labels)], schema=self._schema)
         self._row_groups.write(table)
-        self.samples += table.slice(0, schema.NUM_SAMPLES - len(self.samples)).to_pylist()
+        self.samples += table.slice(0, image_list.NUM_SAMPLES - len(self.samples)).to_pylist()
         others = zip(*(column.to_pylist() for column in columns), strict=True) if columns else repeat(())
         names = zip(file_names, originals, strict=True) if self._has_originals else zip(file_names)
         each = zip(names, others, self._csv_scores(probabilities), labels, strict=bool(columns))
@@ -191,15 +191,15 @@ class ScoreWriter:
 
     def describe(self) -> dict[str, Any]:
         """Return the content of `_schema.json`."""
-        has_label = schema.CATEGORY_COLUMN in self._columns
+        has_label = image_list.CATEGORY_COLUMN in self._columns
         scores = {name: name for name in self._probabilities}
         return {
             "columnAttributes": [
-                schema.column(field.name, *_KINDS[field.type], is_feature=field.name == "id")
+                image_list.column(field.name, *_KINDS[field.type], is_feature=field.name == "id")
                 for field in self._schema
             ],
             "featureChannels": [],
-            "labelColumns": {"True Labels": schema.CATEGORY_COLUMN} if has_label else {},
+            "labelColumns": {"True Labels": image_list.CATEGORY_COLUMN} if has_label else {},
             "scoreColumns": scores | {"Multi Class Assigned Labels": LABEL_COLUMN},
         }
 

@@ -32,8 +32,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from train_pytorch_model.formats import listing, reading, schema
-from train_pytorch_model.formats.image_list import TYPE, read_image_list
+from train_pytorch_model.formats import image_list, listing, reading
 from train_pytorch_model.formats.listing import SUFFIXES, UNLABELLED, Listing, is_utf8
 from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META
@@ -144,7 +143,7 @@ class ImageDirectory(Listing):
 
         In the order of the images. Raises `InvalidDatasetError` for a row that cannot be read.
         """
-        reference = schema.image_column(self.read_schema())[1] if self._is_copy else ""
+        reference = image_list.image_column(self.read_schema())[1] if self._is_copy else ""
         for name, row in zip(self.file_names, self.read_listed_rows(), strict=False):
             file = row.get(reference)
             file = file if isinstance(file, dict) and file.get("file_name") == name else {}
@@ -171,9 +170,9 @@ class ImageDirectory(Listing):
         if not self._is_copy:
             yield from map(self.converted_row, range(len(self)))
             return
-        image_list = str(reading.read_yaml(self.root / META)["image_list"])
+        list_name = str(reading.read_yaml(self.root / META)["image_list"])
         following = 0  # the row of the next line
-        with (self.root / image_list).open("rb") as file:
+        with (self.root / list_name).open("rb") as file:
             for row in self.rows.tolist():
                 for line in islice(file, row - following, row - following + 1):
                     try:  # opening checks only image and category: other columns may hold oversized numbers
@@ -182,7 +181,7 @@ class ImageDirectory(Listing):
                         reason = str(error).partition(";")[0]  # the rest is advice for programmers
                         raise InvalidDatasetError(
                             self.title,
-                            f"{image_list}:{row + 1}: the row cannot be read: {reason}.",
+                            f"{list_name}:{row + 1}: the row cannot be read: {reason}.",
                             "Correct the row, or leave it out.",
                         ) from error
                     yield listed
@@ -203,7 +202,7 @@ class ImageDirectory(Listing):
     def read_schema(self) -> dict[str, Any]:
         """Return the content of `_schema.json`; for plain folders, the one that convert would write."""
         if not self._is_copy:
-            return schema.image_schema(self.categories)
+            return image_list.image_schema(self.categories)
         return reading.read_json(self.root / reading.read_yaml(self.root / META)["schema"], dict[str, Any])
 
     def fingerprint(self) -> str:
@@ -234,11 +233,11 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
         raise InvalidDatasetError(title, f"it cannot be listed: {error.strerror}.") from error
     if not names:
         raise InvalidDatasetError(title, "it is empty.", HINT)
-    if INCOMPLETE in names or (META not in names and names & {IMAGE_LIST, schema.SCHEMA}):
+    if INCOMPLETE in names or (META not in names and names & {IMAGE_LIST, image_list.SCHEMA}):
         again = "Run the program that writes it again."
         raise InvalidDatasetError(title, f"it is incomplete: {META} is not written yet.", again)
     try:
-        found = read_image_list(root) if META in names else listing.read_plain_folders(root)
+        found = image_list.read_image_list(root) if META in names else listing.read_plain_folders(root)
     except listing.UnlabelledRowsError as error:
         raise NotLabeledDatasetError(f"{port} {root}", f"{error}\n{LABELS_HINT}") from error
     except listing.NestedDataSetError as error:
@@ -273,29 +272,31 @@ def writing_image_directory(
     Raises `OutputDirectoryError`, also for any `OSError` that escapes the `with` block.
     """
     meta = {
-        "type": TYPE,
+        "type": image_list.TYPE,
         "extension": {},
         "image_list": IMAGE_LIST,
-        "samples": schema.SAMPLES,
-        "schema": schema.SCHEMA,
+        "samples": image_list.SAMPLES,
+        "schema": image_list.SCHEMA,
     }
     with writing_directory(path, meta, name) as root:
-        with (root / IMAGE_LIST).open("w", encoding="ascii") as image_list:
-            writer = ImageDirectoryWriter(root, schema_content, image_list)
+        with (root / IMAGE_LIST).open("w", encoding="ascii") as lines:
+            writer = ImageDirectoryWriter(root, schema_content, lines)
             yield writer
-        write_json(root / schema.SCHEMA, schema_content)
-        write_json(root / schema.SAMPLES, schema.image_samples(writer.first_rows, writer.image_column))
+        write_json(root / image_list.SCHEMA, schema_content)
+        write_json(
+            root / image_list.SAMPLES, image_list.image_samples(writer.first_rows, writer.image_column)
+        )
 
 
 class ImageDirectoryWriter:
     """Writes an ImageDirectory: files in any order and from any thread, rows in item order."""
 
-    def __init__(self, root: Path, schema_content: Mapping[str, Any], image_list: IO[str]) -> None:
+    def __init__(self, root: Path, schema_content: Mapping[str, Any], lines: IO[str]) -> None:
         self.root = root
-        self.image_column, self._reference = schema.image_column(schema_content)
+        self.image_column, self._reference = image_list.image_column(schema_content)
         names = [column["name"] for column in schema_content["columnAttributes"]]
         self._other_columns = [name for name in names if name != self.image_column]
-        self._image_list = image_list
+        self._lines = lines
         self._folders: set[Path] = set()
         self.first_rows: list[tuple[Path, Mapping[str, Any]]] = []
 
@@ -309,8 +310,8 @@ class ImageDirectoryWriter:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append the row of a file that has been written to the image list."""
-        self._image_list.write(json.dumps(row) + "\n")
-        if len(self.first_rows) < schema.NUM_SAMPLES:
+        self._lines.write(json.dumps(row) + "\n")
+        if len(self.first_rows) < image_list.NUM_SAMPLES:
             shown = {name: row[name] for name in self._other_columns if name in row}
             self.first_rows.append((self.place(row), shown))
 
@@ -325,5 +326,5 @@ def image_row(
     reference = {"file_name": file_name}
     if original is not None:  # undecodable bytes are escaped, so that any reader accepts them
         reference[ORIGINAL] = original.encode(errors="backslashreplace").decode()
-    label = {} if category is None else {schema.CATEGORY_COLUMN: category}
-    return {schema.IMAGE_REFERENCE: reference, **label, "id": index}
+    label = {} if category is None else {image_list.CATEGORY_COLUMN: category}
+    return {image_list.IMAGE_REFERENCE: reference, **label, "id": index}

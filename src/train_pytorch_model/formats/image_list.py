@@ -1,10 +1,14 @@
-"""The designer's `images.lst` with its `_schema.json`: millions of rows of untrusted input."""
+"""The designer's `images.lst`, millions of rows of untrusted input, with `_schema.json` and `_samples.json`.
 
+These describe columns, also of other tables, and show a few rows.
+"""
+
+import base64
 import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -13,19 +17,22 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
-from train_pytorch_model.formats import reading, schema
-from train_pytorch_model.formats.listing import (
-    UNLABELLED,
-    Listing,
-    Packer,
-    UnlabelledRowsError,
-    check_category_names,
-    first_rows,
-)
+from train_pytorch_model.formats import listing, reading
+from train_pytorch_model.formats.listing import UNLABELLED, Listing
 from train_pytorch_model.formats.reading import NOT_JSON, MalformedFileError, is_really_inside
+from train_pytorch_model.image_classifier.decoding import UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.words.errors import bulleted, counted
 
 TYPE = "ImageDirectory"
+SCHEMA = "_schema.json"
+SAMPLES = "_samples.json"
+IMAGE_COLUMN = "image"
+IMAGE_REFERENCE = "image_info"
+CATEGORY_COLUMN = "category"
+CLASSIFICATION = "COCO_classification"
+NUM_SAMPLES = 3
+MAX_SAMPLE_BYTES = 64 << 10  # a larger image is downscaled: a table needs no 12 megapixels
+SAMPLE_SIDE = 256
 BLANK_LINE = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
 BLOCK_BYTES = 2 << 20  # read at a time; also the longest line allowed
 CHECKED_AT_ONCE = 1 << 16  # rows
@@ -70,13 +77,13 @@ def read_image_list(root: Path) -> Listing:
     references = [c.properties.image_ref for c in columns if c.properties and c.properties.image_ref]
     if len(references) != 1:
         raise MalformedFileError(
-            f"{schema.SCHEMA} should have one image column with an image_ref and has {len(references)}."
+            f"{SCHEMA} should have one image column with an image_ref and has {len(references)}."
         )
     counts = Counter(column.name for column in columns)
     if twice := [repr(name) for name, count in counts.items() if count > 1]:
-        raise MalformedFileError(f"{schema.SCHEMA} has columns of the same name:{bulleted(twice)}\n")
+        raise MalformedFileError(f"{SCHEMA} has columns of the same name:{bulleted(twice)}\n")
     kinds = {c.properties.annotation_type: c for c in reversed(columns) if c.properties}
-    label = kinds.get(schema.CLASSIFICATION)
+    label = kinds.get(CLASSIFICATION)
     categories = _declared_categories(label) if label else ()
     rows = _Rows(references[0], label.name if label else None, categories)
     rows.read(root, image_list)
@@ -93,12 +100,12 @@ def read_image_list(root: Path) -> Listing:
 def _declared_categories(column: _Column) -> tuple[str, ...]:
     declared = (column.properties and column.properties.categories) or []
     if not declared:
-        raise MalformedFileError(f"{schema.SCHEMA} declares no categories for column {column.name!r}.")
+        raise MalformedFileError(f"{SCHEMA} declares no categories for column {column.name!r}.")
     ids = [category.id for category in declared]
     if min(ids) < 0 or len(set(ids)) < len(ids):
-        raise MalformedFileError(f"{schema.SCHEMA} declares category ids that are negative or not unique.")
+        raise MalformedFileError(f"{SCHEMA} declares category ids that are negative or not unique.")
     names = [category.name for category in sorted(declared, key=lambda category: category.id)]
-    check_category_names(names)
+    listing.check_category_names(names)
     return tuple(names)
 
 
@@ -106,7 +113,7 @@ def _decoder(reference: str, label: str | None) -> "msgspec.json.Decoder[Any]":
     """Return a decoder of rows with `image` and `category`. Raises `MalformedFileError` for other keys."""
     if reference == label:
         raise MalformedFileError(
-            f"{schema.SCHEMA} has {label!r} for the image_ref and for the column of the categories; each"
+            f"{SCHEMA} has {label!r} for the image_ref and for the column of the categories; each"
             " needs a name of its own."
         )
     fields: list[tuple[str, Any, None]] = [("image", _ImageReference | None, None)]
@@ -117,7 +124,7 @@ def _decoder(reference: str, label: str | None) -> "msgspec.json.Decoder[Any]":
     try:
         return msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=names))
     except ValueError as error:  # for names with quotation marks, backslashes, or control characters
-        raise MalformedFileError(f"{schema.SCHEMA} has a name that cannot be read: {error}.") from error
+        raise MalformedFileError(f"{SCHEMA} has a name that cannot be read: {error}.") from error
 
 
 class _Rows:
@@ -126,7 +133,7 @@ class _Rows:
     def __init__(self, reference: str, label: str | None, categories: Sequence[str]) -> None:
         self._reference, self._label, self._categories = reference, label, categories
         self._index_of = {name: index for index, name in enumerate(categories)}
-        self.names = Packer()  # empty where the file cannot be used
+        self.names = listing.Packer()  # empty where the file cannot be used
         self.class_indices = array("i")
         self._problems: list[Problem] = []
         self._unlabelled: list[Problem] = []
@@ -145,7 +152,7 @@ class _Rows:
             rows_cannot = counted(len(problems), "row cannot", "rows cannot")
             raise MalformedFileError(f"{rows_cannot} be used:{bulleted(texts)}\n")
         if texts:
-            raise UnlabelledRowsError(f"{len(texts)} rows lack it:{bulleted(texts)}")
+            raise listing.UnlabelledRowsError(f"{len(texts)} rows lack it:{bulleted(texts)}")
 
     def _add(self, rows: Sequence[Any]) -> None:
         """Append the rows of a block."""
@@ -178,7 +185,7 @@ class _Rows:
                     text = f"image {given[place]!r} has no {self._label}."
                     self._unlabelled.append((first + place, 1, text))
                 else:
-                    text = f"category {category!r} is not declared in {schema.SCHEMA}."
+                    text = f"category {category!r} is not declared in {SCHEMA}."
                     self._problems.append((first + place, 1, text))
 
     def _absent_files(self, root: Path) -> Iterator[Problem]:
@@ -207,7 +214,7 @@ class _Rows:
     @cached_property
     def repeats(self) -> tuple[np.ndarray, np.ndarray]:
         """(R,) and (R,), int64: of all rows read, those whose file is listed before; its first row."""
-        firsts = first_rows(np.frombuffer(self._hashes, dtype=np.int64))
+        firsts = listing.first_rows(np.frombuffer(self._hashes, dtype=np.int64))
         again = np.flatnonzero(firsts != np.arange(len(firsts)))
         return again, firsts[again]
 
@@ -265,13 +272,13 @@ class PresentFiles:
         """Return why a file cannot be used, as the end of a sentence; empty if it can."""
         folder, _, file = name.rpartition("/")
         if folder not in self._folders:
-            self._folders[folder] = self._listing(self.root / folder)
-        listing = self._folders[folder]
-        if isinstance(listing, str):
-            return listing
-        if file not in listing:
+            self._folders[folder] = self._list(self.root / folder)
+        found = self._folders[folder]
+        if isinstance(found, str):
+            return found
+        if file not in found:
             return "does not exist"
-        if not listing[file]:
+        if not found[file]:
             path = self.root / name
             if not is_really_inside(self.root, path):
                 return "is a link that points outside the directory"
@@ -279,7 +286,7 @@ class PresentFiles:
                 return "is not a file"
         return ""
 
-    def _listing(self, path: Path) -> dict[str, bool] | str:
+    def _list(self, path: Path) -> dict[str, bool] | str:
         """Return whether each entry of a folder is a regular file, or what is wrong with the folder."""
         if not is_really_inside(self.root, path):
             return "is in a folder that links outside the directory"
@@ -288,3 +295,50 @@ class PresentFiles:
                 return {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
         except OSError:
             return "does not exist"
+
+
+def column(name: str, kind: str, type_name: str, is_feature: bool) -> dict[str, Any]:
+    """Return one entry of `columnAttributes`."""
+    return {
+        "name": name,
+        "type": kind,
+        "isFeature": is_feature,
+        "elementType": {"typeName": type_name, "isNullable": False},
+    }
+
+
+def image_schema(categories: Sequence[str]) -> dict[str, Any]:
+    """Return the schema of an image directory; without categories, that of an unlabelled one."""
+    # Always image/png, even for JPEG files: readers find the image column by it.
+    image = column(IMAGE_COLUMN, "Bytes", "bytes", is_feature=True) | {
+        "properties": {"mime_type": "image/png", "image_ref": IMAGE_REFERENCE}
+    }
+    columns = [image, column("id", "Numeric", "int64", is_feature=False)]
+    if categories:
+        declared = [{"id": index, "name": name} for index, name in enumerate(categories)]
+        columns.append(
+            column(CATEGORY_COLUMN, "String", "str", is_feature=False)
+            | {"properties": {"annotation_type": CLASSIFICATION, "categories": declared}}
+        )
+    return {"columnAttributes": columns}
+
+
+def image_column(content: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name of the image column of a checked schema, and its key of the file reference."""
+    columns = ((each["name"], each.get("properties") or {}) for each in content["columnAttributes"])
+    return next((name, found["image_ref"]) for name, found in columns if found.get("image_ref"))
+
+
+def image_samples(
+    rows: Iterable[tuple[Path, Mapping[str, Any]]], name: str = IMAGE_COLUMN
+) -> list[dict[str, Any]]:
+    """Return the first few rows whose image can be read, each with the image as base64."""
+    samples: list[dict[str, Any]] = []
+    for path, row in rows:
+        with suppress(OSError, UnreadableImageError):
+            is_small = path.stat().st_size <= MAX_SAMPLE_BYTES
+            data = path.read_bytes() if is_small else small_jpeg(decode(path, SAMPLE_SIDE), SAMPLE_SIDE)
+            samples.append({name: base64.b64encode(data).decode(), **row})
+        if len(samples) == NUM_SAMPLES:
+            break
+    return samples

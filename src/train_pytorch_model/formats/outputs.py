@@ -12,7 +12,7 @@ from typing import Any
 
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL, RunFolder
-from train_pytorch_model.formats.writing import read_back, write_yaml, yaml_text
+from train_pytorch_model.formats.writing import read_back, write_yaml
 from train_pytorch_model.words.errors import OutputDirectoryError, UnfinishedOutputError, parameter
 
 PROBE = ".write-test-"
@@ -102,8 +102,8 @@ def writing_directory(path: Path, meta: Mapping[str, Any], name: str, token: str
     """
     with owning_directory(path, name, token):
         yield path
-        write_yaml(path / META, meta)
-        read_back(path / META, hashlib.sha256(yaml_text(meta).encode()).hexdigest())
+        text = write_yaml(path / META, meta)
+        read_back(path / META, hashlib.sha256(text.encode()).hexdigest())
 
 
 @contextmanager

@@ -24,7 +24,6 @@ import shutil
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +65,15 @@ class _Manifest(msgspec.Struct):
     fingerprint: dict[str, str] | None = None
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run; it exists within `run_lock`."""
+    """The folder of one run; it exists within `run_lock`. In an Azure ML job, `output` keeps a copy."""
 
-    root: Path
-    output: Path | None = None
-    """Where a copy is kept, in an Azure ML job."""
+    def __init__(self, root: Path, output: Path | None = None) -> None:
+        self.root, self.output = root, output
+        self.metrics_path = root / METRICS
+        self.checkpoints = root / CHECKPOINTS
+        self.mlflow_run = root / "mlflow_run"
+        self._micro_batch = root / "micro_batch"
 
     @classmethod
     def beside(cls, trained_model: Path) -> "RunFolder":
@@ -81,22 +82,6 @@ class RunFolder:
         # It may be `..`, or even `/`; a link is not followed.
         output = Path(os.path.abspath(trained_model))  # noqa: PTH100
         return cls(output.parent / f"{output.name}.run")
-
-    @property
-    def metrics_path(self) -> Path:
-        return self.root / METRICS
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / CHECKPOINTS
-
-    @property
-    def mlflow_run(self) -> Path:
-        return self.root / "mlflow_run"
-
-    @property
-    def _micro_batch(self) -> Path:
-        return self.root / "micro_batch"
 
     @property
     def _config(self) -> _Config:

@@ -37,13 +37,11 @@ def write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=True), encoding="ascii")
 
 
-def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
-    """Write YAML as the classic components do: ASCII, block style, keys in the order given."""
-    path.write_text(yaml_text(value))
-
-
-def yaml_text(value: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=False, width=1000)
+def write_yaml(path: Path, value: Mapping[str, Any]) -> str:
+    """Write YAML as the classic components do: ASCII, block style, keys in the order given. Return it."""
+    text: str = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=False, width=1000)
+    path.write_text(text)
+    return text
 
 
 def write_rows(file: TextIO, rows: Iterable[Iterable[object]]) -> None:

@@ -14,7 +14,7 @@ from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # documented
 from torchvision.transforms import InterpolationMode, v2
 
 from train_pytorch_model.data.pixel_decisions import find_white_level
-from train_pytorch_model.formats import schema
+from train_pytorch_model.formats import image_list
 from train_pytorch_model.formats.image_directory import IMAGE_FOLDER, ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.listing import is_utf8
 from train_pytorch_model.formats.transformation_directory import Operation, Transformation
@@ -105,7 +105,7 @@ def transform(
     rejected: dict[int, Exception] = {}
     schema_content = images.read_schema()
     for column in schema_content["columnAttributes"]:
-        if (column.get("properties") or {}).get("annotation_type") not in (None, schema.CLASSIFICATION):
+        if (column.get("properties") or {}).get("annotation_type") not in (None, image_list.CLASSIFICATION):
             logger.warning(
                 f"{images.title}: the annotations in column {column['name']!r} are copied unchanged, not"
                 " transformed"
@@ -154,7 +154,7 @@ def _transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
     `image/1_134.jpg` becomes `image/1_134.png`. An image whose name would be repeated or invalid is named by
     its place in the list, `image/<row>.png`.
     """
-    _, reference = schema.image_column(images.read_schema())
+    _, reference = image_list.image_column(images.read_schema())
     taken: set[int] = set()
     for place, row in zip(images.rows.tolist(), images.read_listed_rows(), strict=True):
         kept = {name: value for name, value in row[reference].items() if name not in SIZES}
