@@ -124,7 +124,22 @@ def convert(source: Source, output: Path) -> int:
     with writing_image_directory(output, image_list.image_schema(images.categories), OUTPUT) as writer:
 
         def copy(index: int) -> str:
-            return _copy(source, images.file_names[index], writer.place(images.converted_row(index)))
+            """Copy or move an image; return why it is left out, or an empty text. Raises `OSError`."""
+            path, target = source.folder / images.file_names[index], writer.place(images.converted_row(index))
+            if path in source.damaged:
+                return source.damaged[path]
+            try:
+                if (
+                    source.is_unpacked
+                ):  # creating and removing each file twice would take longest
+                    shutil.move(path, target, copy_function=shutil.copyfile)
+                else:
+                    copy_file(path, target)
+                read_size(target)
+            except (UnreadableFileError, UnreadableImageError) as error:
+                target.unlink()
+                return str(error)
+            return ""
 
         with in_order(copy, range(len(images))) as copied, progress_bar(len(images), "Converting") as bar:
             for done, reason in enumerate(copied, 1):
@@ -199,20 +214,3 @@ def _folder_beside(output: Path) -> Iterator[Path]:
         folder = Path(name, "content")  # with the permissions of any folder
         folder.mkdir()
         yield folder
-
-
-def _copy(source: Source, name: str, target: Path) -> str:
-    """Copy or move an image; return why it is left out, or an empty text. Raises `OSError`."""
-    path = source.folder / name
-    if path in source.damaged:
-        return source.damaged[path]
-    try:
-        if source.is_unpacked:  # creating and removing each file twice would take longer than anything else
-            shutil.move(path, target, copy_function=shutil.copyfile)
-        else:
-            copy_file(path, target)
-        read_size(target)
-    except (UnreadableFileError, UnreadableImageError) as error:
-        target.unlink()
-        return str(error)
-    return ""

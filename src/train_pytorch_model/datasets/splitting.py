@@ -4,7 +4,7 @@ That is twins, rows of the same file, and images that agree in their names as th
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -258,28 +258,26 @@ def _write(jobs: Sequence[tuple[ImageDirectory, Path, str]], bar: Bar) -> None:
 
 
 def _fill(writer: ImageDirectoryWriter, part: ImageDirectory, bar: Bar) -> None:
-    def copy(item: tuple[str | None, Path, dict[str, Any]]) -> dict[str, Any]:
-        original, target, row = item
-        if original is not None:
-            try:
-                copy_file(part.root / original, target)
-            except UnreadableFileError as error:
-                raise InvalidDatasetError(part.title, f"image {original!r}: {error}.") from error
+    targets: set[str] = set()
+
+    def new_target(row: dict[str, Any]) -> Path | None:
+        """Return where to copy the file of a row; None if an earlier row has copied it."""
+        target = writer.place(row)
+        is_new = str(target) not in targets
+        targets.add(str(target))
+        return target if is_new else None
+
+    def copy(item: tuple[str, Path | None, dict[str, Any]]) -> dict[str, Any]:
+        name, target, row = item
+        try:
+            if target is not None:
+                copy_file(part.root / name, target)
+        except UnreadableFileError as error:
+            raise InvalidDatasetError(part.title, f"image {name!r}: {error}.") from error
         return row
 
-    with in_order(copy, _copies(writer, part)) as rows:
+    listed = zip(part.file_names, part.read_listed_rows(), strict=True)
+    with in_order(copy, ((name, new_target(row), row) for name, row in listed)) as rows:
         for row in rows:
             writer.add(row)
             bar.advance()
-
-
-def _copies(
-    writer: ImageDirectoryWriter, part: ImageDirectory
-) -> Iterator[tuple[str | None, Path, dict[str, Any]]]:
-    """Yield (the image's name, its target, its row); no name if an earlier row has copied the file."""
-    taken: set[str] = set()
-    for name, row in zip(part.file_names, part.read_listed_rows(), strict=True):
-        target = writer.place(row)
-        is_new = str(target) not in taken
-        taken.add(str(target))
-        yield (name if is_new else None), target, row
