@@ -26,15 +26,10 @@ from train_pytorch_model.image_classifier.classifier import ImageClassifier, Nor
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.stories.export_check import OUTPUT, Check, Input, Reduction, check, run_onnx
-from train_pytorch_model.words.errors import (
-    DISK_IS_FULL,
-    OutputDirectoryError,
-    ParameterError,
-    UnfinishedOutputError,
-    UserError,
-    parameter,
-)
+from train_pytorch_model.stories import export_check
+from train_pytorch_model.stories.export_check import OUTPUT, Check, Input, Reduction, run_onnx
+from train_pytorch_model.words import errors
+from train_pytorch_model.words.errors import OutputDirectoryError, ParameterError, parameter
 
 if TYPE_CHECKING:
     import onnx
@@ -62,7 +57,7 @@ RESIZES = {
 }
 
 
-class ExportError(UserError):
+class ExportError(errors.UserError):
     """The exported program does not compute what the model does."""
 
     exit_status = 4
@@ -84,13 +79,18 @@ def export(
     before a `reduction`. Raises `ExportError`, `ParameterError` if the ONNX packages are missing,
     `OutputDirectoryError`, and `InvalidModelDirectoryError` for weights that do not fit.
     """
-    if kind == "onnx":
-        _require_onnx(input_kind)
+    extensions = ["onnxruntime_extensions"] if input_kind == "file" else []
+    wanted = [*ONNX_PACKAGES, *extensions] if kind == "onnx" else []
+    if missing := [name for name in wanted if importlib.util.find_spec(name) is None]:
+        names = f"{', '.join(missing)}. Install them: pip install {' '.join(missing)}".replace("_", "-")
+        raise ParameterError(f"{parameter('format')} onnx needs {names}")
     network = build_model(model, spec.categories)
     program = nn.Sequential(Normalize(spec.mean, spec.std), network, nn.Softmax(dim=1)).eval()
     with _owning_file(output) as unfinished:
         if kind == "torch":
             return _close(program, _write_torch(program, spec, unfinished), spec, output), None
+        import onnx
+
         exported = _to_onnx(program, spec)
         answer = run_onnx(exported)
         difference = _close(program, lambda x: torch.from_numpy(answer(x.numpy())), spec, output)
@@ -102,7 +102,7 @@ def export(
 
             exported = prepend_framing(exported, spec.framing, input_kind)
         served = ImageClassifier(spec, network, torch.device("cpu"))
-        found = check(run_onnx(exported), served, input_kind, images)
+        found = export_check.check(run_onnx(exported), served, input_kind, images)
         if not found.images:
             raise ParameterError(
                 f"{parameter('images')}: none can be read by a program that takes the input {input_kind}, so"
@@ -113,7 +113,8 @@ def export(
             raise ExportError(
                 f"The exported program does not predict as served: {found}. {output} was not written."
             )
-        _write_onnx(exported, described | {"check": json.dumps(asdict(found))}, unfinished)
+        onnx.helper.set_model_props(exported, described | {"check": json.dumps(asdict(found))})
+        onnx.save(exported, unfinished)
     return difference, found
 
 
@@ -121,20 +122,20 @@ def _reduce(
     exported: "onnx.ModelProto", network: nn.Module, spec: ClassifierSpec, reduction: Reduction, output: Path
 ) -> tuple["onnx.ModelProto", str]:
     """The network in the other precision, and its cost as JSON. Raises `ExportError` if it is too high."""
-    from train_pytorch_model.stories.export_precision import Float16, calibrated, measure, quantize
-
     seen = np.empty(0, np.int64)
     if reduction.precision == "int8":
-        seen = calibrated(reduction.images)
-        reduced = quantize(exported, reduction.images, seen, spec)
+        reduced, seen = export_check.quantize(exported, reduction.images, spec)
     else:
-        program = nn.Sequential(Normalize(spec.mean, spec.std), Float16(network), nn.Softmax(dim=1))
+        program = nn.Sequential(
+            Normalize(spec.mean, spec.std), export_check.Float16(network), nn.Softmax(dim=1)
+        )
         reduced = _to_onnx(program.eval(), spec)
-    cost = measure(exported, reduced, reduction, seen, spec)
+    cost = export_check.measure(exported, reduced, reduction, seen, spec)
     logger.info(f"In {cost}")
-    if cost.lost_points > reduction.max_lost_points:
+    lost_points = 100 * (cost.accuracy_before - cost.accuracy)
+    if lost_points > reduction.max_lost_points:
         raise ExportError(
-            f"{reduction.precision} costs {cost.lost_points:.1f} points of accuracy;"
+            f"{reduction.precision} costs {lost_points:.1f} points of accuracy;"
             f" {parameter('max_accuracy_loss')} is {reduction.max_lost_points:g}. {output} was not written."
         )
     return reduced, json.dumps(asdict(cost))
@@ -142,7 +143,10 @@ def _reduce(
 
 def _close(program: nn.Module, predict: Predict, spec: ClassifierSpec, output: Path) -> float:
     """The largest difference of a probability. Raises `ExportError` above `TOLERANCE`."""
-    difference = _largest_difference(program, predict, spec)
+    batches = [_images(count, spec) for count in CHECKED_BATCHES]
+    with torch.inference_mode():
+        differences = [(predict(images) - program(images)).abs().max() for images in batches]
+    difference = torch.stack(differences).max().item()
     if not difference <= TOLERANCE:
         raise ExportError(
             f"The exported program differs from the model by {difference:.2g} in a probability;"
@@ -160,7 +164,13 @@ def _owning_file(output: Path) -> Iterator[Path]:
     unfinished = output.with_name(output.name + ".unfinished")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        _create(unfinished, output)
+        try:
+            unfinished.open("xb").close()  # which only one process can
+        except FileExistsError as error:
+            raise OutputDirectoryError(
+                f"{parameter('output')} {output} is being written by another export. If that was killed,"
+                f" delete {unfinished}, or name another file."
+            ) from error
         try:
             check_new(output)
             yield unfinished
@@ -168,19 +178,8 @@ def _owning_file(output: Path) -> Iterator[Path]:
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        problem = UnfinishedOutputError if error.errno in DISK_IS_FULL else OutputDirectoryError
+        problem = errors.UnfinishedOutputError if error.errno in errors.DISK_IS_FULL else OutputDirectoryError
         raise problem(f"{parameter('output')} {output} cannot be written: {error.strerror}.") from error
-
-
-def _create(unfinished: Path, output: Path) -> None:
-    """Create the file, which only one process can."""
-    try:
-        unfinished.open("xb").close()
-    except FileExistsError as error:
-        raise OutputDirectoryError(
-            f"{parameter('output')} {output} is being written by another export. If that was killed, delete"
-            f" {unfinished}, or name another file."
-        ) from error
 
 
 def metadata(spec: ClassifierSpec, input_kind: Input = "tensor") -> dict[str, str]:
@@ -224,13 +223,6 @@ def _to_onnx(program: nn.Module, spec: ClassifierSpec) -> "onnx.ModelProto":
     return model
 
 
-def _write_onnx(model: "onnx.ModelProto", described: dict[str, str], path: Path) -> None:
-    import onnx
-
-    onnx.helper.set_model_props(model, described)
-    onnx.save(model, path)
-
-
 def _write_torch(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predict:
     exported = torch.export.export(
         program, (_images(2, spec),), dynamic_shapes=({0: torch.export.Dim("batch")},)
@@ -243,27 +235,8 @@ def _write_torch(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predic
     return loaded
 
 
-@torch.inference_mode()
-def _largest_difference(program: nn.Module, predict: Predict, spec: ClassifierSpec) -> float:
-    differences = [
-        (predict(images) - program(images)).abs().max()
-        for images in (_images(count, spec) for count in CHECKED_BATCHES)
-    ]
-    return torch.stack(differences).max().item()
-
-
 def _images(count: int, spec: ClassifierSpec) -> Tensor:
     """The same uniform noise in every call: (count, 3, H, W), uint8, 0 to 255."""
     generator = torch.Generator().manual_seed(count)
     shape = (count, 3, spec.framing.height, spec.framing.width)
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-
-
-def _require_onnx(input_kind: Input) -> None:
-    wanted = (*ONNX_PACKAGES, *(["onnxruntime_extensions"] if input_kind == "file" else []))
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ParameterError(
-            f"{parameter('format')} onnx needs {', '.join(missing)}. Install them: pip install"
-            f" {' '.join(missing)}".replace("_", "-")
-        )

@@ -254,7 +254,6 @@ def _write_scores(
                 uncertain.add(batch.indices[is_open], batch.probabilities[is_open], batch.features[is_open])
             if options.num_to_explain:
                 to_explain.add(batch.indices, batch.probabilities, batch.features)
-
             predicted = batch.probabilities.argmax(axis=1)
             scored.images += len(names)
             scored.strange += int(is_unknown.sum())
