@@ -129,9 +129,7 @@ def convert(source: Source, output: Path) -> int:
             if path in source.damaged:
                 return source.damaged[path]
             try:
-                if (
-                    source.is_unpacked
-                ):  # creating and removing each file twice would take longest
+                if source.is_unpacked:  # creating and removing each file twice would take longest
                     shutil.move(path, target, copy_function=shutil.copyfile)
                 else:
                     copy_file(path, target)
