@@ -6,50 +6,40 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.settings import flag
 
-_DATA = ("training_dataset", "validation_dataset", "dataset", "input", "folder")
+_DATA = "training_dataset validation_dataset dataset input folder"
 # Of a verb that has several, the first is meant: score and evaluate read a trained model, train writes one.
-_OUTPUTS = ("scored_dataset", "output", "output_1", "trained_model")
-_MODEL = ("untrained_model", "trained_model", "architecture")
-NAMES: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(("lr", "lr0", "base_lr", "init_lr", "max_lr"), ("learning_rate",)),
-    **dict.fromkeys(("b", "bs", "batch", "train_batch_size", "per_device_train_batch_size"), ("batch_size",)),
-    **dict.fromkeys(("epoch", "n_epochs", "num_epochs", "max_epochs", "num_train_epochs"), ("epochs",)),
-    **dict.fromkeys(("seed", "manual_seed"), ("seed", "random_seed")),
-    **dict.fromkeys(("warmup", "warmup_epochs", "lr_warmup_epochs"), ("warmup_epochs",)),
-    **dict.fromkeys(("imgsz", "img", "img_size", "input_size", "crop_size", "resolution"), ("image_size",)),
-    **dict.fromkeys(("d", "data", "data_dir", "data_path", "data_root", "dataset", "dataset_dir"), _DATA),
-    **dict.fromkeys(("train", "train_dir", "train_data", "training_data"), ("training_dataset",)),
-    **dict.fromkeys(("val", "val_dir", "valid", "validation", "validation_data"), ("validation_dataset",)),
-    **dict.fromkeys(("i", "input", "images", "source", "src", "path", "folder", "test", "test_dir"), _DATA),
-    **dict.fromkeys(
-        ("o", "out", "output", "output_dir", "save_dir", "project", "dst", "evaluation"), _OUTPUTS
-    ),
-    **dict.fromkeys(("m", "model", "a", "arch", "backbone", "checkpoint", "weights"), _MODEL),
-    **dict.fromkeys(("amp", "fp16", "bf16", "half", "mixed_precision"), ("precision",)),
-    **dict.fromkeys(("opt", "optim"), ("optimizer",)),
-    **dict.fromkeys(("topk", "k"), ("top_k",)),
+_OUTPUTS = "scored_dataset output output_1 trained_model"
+_OURS = {
+    "learning_rate": "lr lr0 base_lr init_lr max_lr",
+    "batch_size": "b bs batch train_batch_size per_device_train_batch_size",
+    "epochs": "epoch n_epochs num_epochs max_epochs num_train_epochs",
+    "seed random_seed": "seed manual_seed",
+    "warmup_epochs": "warmup warmup_epochs lr_warmup_epochs",
+    "image_size": "imgsz img img_size input_size crop_size resolution",
+    _DATA: "d data data_dir data_path data_root dataset dataset_dir"
+    " i input images source src path folder test test_dir",
+    "training_dataset": "train train_dir train_data training_data",
+    "validation_dataset": "val val_dir valid validation validation_data",
+    _OUTPUTS: "o out output output_dir save_dir project dst evaluation",
+    "untrained_model trained_model architecture": "m model a arch backbone checkpoint weights",
+    "precision": "amp fp16 bf16 half mixed_precision",
+    "optimizer": "opt optim",
+    "top_k": "topk k",
 }
-"""What other trainers call an option → the fields that it may mean here."""
+NAMES: Mapping[str, str] = {name: ours for ours, names in _OURS.items() for name in names.split()}
+"""What other trainers call an option → the fields that it may mean here, separated by spaces."""
 
-REMARKS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("device", "devices", "gpu", "gpus", "gpu_ids", "accelerator", "cpu", "cuda", "no_cuda"),
-        "all GPUs are used, else the CPU. CUDA_VISIBLE_DEVICES=0 before the command takes the first GPU only,"
-        " CUDA_VISIBLE_DEVICES=-1 the CPU.",
-    ),
-    **dict.fromkeys(
-        ("j", "workers", "num_workers", "dataloader_num_workers"),
-        "the number of decoders follows from the cores of the machine.",
-    ),
-    **dict.fromkeys(
-        ("resume", "resume_from_checkpoint", "auto_resume"),
-        "the same command resumes an interrupted run; --fresh starts over.",
-    ),
-    **dict.fromkeys(
-        ("momentum", "weight_decay", "wd", "sched", "lr_scheduler"),
-        "the optimizer's settings and its schedule are fixed; .github/docs/recipe.md describes them.",
-    ),
+_INSTEAD = {
+    "device devices gpu gpus gpu_ids accelerator cpu cuda no_cuda": "all GPUs are used, else the CPU."
+    " CUDA_VISIBLE_DEVICES=0 before the command takes the first GPU only, CUDA_VISIBLE_DEVICES=-1 the CPU.",
+    "j workers num_workers dataloader_num_workers": "the number of decoders follows from the cores of the"
+    " machine.",
+    "resume resume_from_checkpoint auto_resume": "the same command resumes an interrupted run; --fresh starts"
+    " over.",
+    "momentum weight_decay wd sched lr_scheduler": "the optimizer's settings and its schedule are fixed;"
+    " .github/docs/recipe.md describes them.",
 }
+REMARKS: Mapping[str, str] = {name: text for names, text in _INSTEAD.items() for name in names.split()}
 """Options of other trainers that have no counterpart → what happens instead."""
 
 VERBS: Mapping[str, str] = {
@@ -73,11 +63,12 @@ def hints(arguments: Iterable[str], verb: str, options: Mapping[str, Sequence[st
         if name in REMARKS:
             yield f"{option} is not an option: {REMARKS[name]}"
             continue
-        meant = NAMES.get(name, (name,))
+        names = NAMES.get(name, name)
+        meant = names.split()
         if "folder" in meant and "folder" in options[verb]:
             yield f"{option} is not an option here: name the folder alone."
         elif here := [flag(each) for each in meant if each in options[verb]]:
-            here = here[:1] if meant is _OUTPUTS else here
+            here = here[:1] if names == _OUTPUTS else here
             yield f"{option} is {' or '.join(here)} here."
         else:
             for each in meant:

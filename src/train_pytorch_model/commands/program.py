@@ -25,16 +25,8 @@ from train_pytorch_model.machine.console import fit_to_stderr, write_what_the_co
 from train_pytorch_model.machine.cores import OPENMP
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StoppedError, leave_terminal
-from train_pytorch_model.words.errors import (
-    DISK_IS_FULL,
-    LostRankError,
-    ModuleOutOfMemoryError,
-    ParameterError,
-    SystemLimitError,
-    UnfinishedOutputError,
-    UserError,
-    name_parameters,
-)
+from train_pytorch_model.words import errors
+from train_pytorch_model.words.errors import ParameterError, UserError
 from train_pytorch_model.words.settings import flag
 
 # torchrun ends all processes as soon as one exits. The other ranks give rank 0 this long to exit first: it
@@ -155,7 +147,7 @@ def fields_of(command: type) -> Iterator[Field[Any]]:
 
 def _run(parse: Callable[[], Command]) -> None:
     write_what_the_console_can()
-    name_parameters(flag)
+    errors.name_parameters(flag)
     for name, value in OPENMP.items():
         os.environ.setdefault(name, value)
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", None)):  # Windows has no terminal to close
@@ -165,20 +157,20 @@ def _run(parse: Callable[[], Command]) -> None:
         _run_command(parse)
     except OSError as error:
         is_closed = isinstance(error, BrokenPipeError)  # by the reader of a pipe, as `| head` does
-        if not is_closed and error.errno not in DISK_IS_FULL:
+        if not is_closed and error.errno not in errors.DISK_IS_FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter must not flush, and fail, again
         if is_closed:
             sys.exit(128 + signal.SIGPIPE)
         # No verb has handled it, so the full disk is the one that standard output is redirected to.
         print(f"Standard output cannot be written: {error.strerror}.", file=sys.stderr, flush=True)
-        sys.exit(UnfinishedOutputError.exit_status)
+        sys.exit(errors.UnfinishedOutputError.exit_status)
     except UserError as error:
         rank = rank_of(os.environ)
         if is_azure_job():
             leave_error_info(error, rank)
         # Every rank raises the same mistake, but any rank can run out of memory or lose another.
-        if rank == 0 or isinstance(error, (ModuleOutOfMemoryError, LostRankError)):
+        if rank == 0 or isinstance(error, (errors.ModuleOutOfMemoryError, errors.LostRankError)):
             print(fit_to_stderr(f"{type(error).__name__}: {error}"), file=sys.stderr, flush=True)
         else:
             with suppress(KeyboardInterrupt):
@@ -203,7 +195,7 @@ def _run_command(parse: Callable[[], Command]) -> None:
     except (RuntimeError, BlockingIOError) as error:
         if not isinstance(error, BlockingIOError) and "can't start new thread" not in str(error):
             raise
-        raise SystemLimitError(
+        raise errors.SystemLimitError(
             f"The system starts no further thread or process: {error}. Raise the limit of this user"
             " (`ulimit -u`), or of the container or job (pids)."
         ) from error

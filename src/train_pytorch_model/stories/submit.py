@@ -75,7 +75,7 @@ def submit(submission: Submission, workspace: Workspace) -> None:
     """
     with tempfile.TemporaryDirectory() as folder:
         write_job_folder(submission, Path(folder))
-        service = Service.connect(workspace)
+        service = Service(workspace)
         job = send(submission, Path(folder), service)
     limit, target = submission.wait_limit, submission.download
     if limit == 0:
@@ -102,7 +102,7 @@ def register(submission: Submission, workspace: Workspace) -> None:
     """Register the components that have changed, without a job. Raises `ParameterError`, `ServiceError`."""
     with tempfile.TemporaryDirectory() as folder:
         copy_project(submission, Path(folder))
-        _register(submission, Path(folder), Service.connect(workspace))
+        _register(submission, Path(folder), Service(workspace))
 
 
 def _register(submission: Submission, folder: Path, service: Service) -> None:

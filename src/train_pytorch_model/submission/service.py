@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from azure.ai.ml import MLClient, load_component, load_environment, load_job
 from azure.ai.ml.entities import AmlCompute, Job
@@ -62,41 +62,35 @@ def load_valid_job(path: Path) -> Job:
 class Service:
     """A workspace. Every method raises `ServiceError` if Azure cannot be reached or refuses."""
 
-    def __init__(self, client: MLClient) -> None:
-        self.client = client
-
-    @classmethod
-    def connect(cls, workspace: Workspace) -> Self:
+    def __init__(self, workspace: Workspace) -> None:
         """Open a workspace and try the credential. Raises `ParameterError` if there is no such workspace."""
         subscription, group, name = astuple(workspace)
         with _translating_errors(f"Opening workspace {name}"):
-            client = MLClient(
+            self.client = MLClient(
                 *(DefaultAzureCredential(), subscription, group, name),
                 enable_telemetry=False,
                 show_progress=sys.stderr.isatty(),
             )
             try:
-                location = client.workspaces.get(name).location
+                location = self.client.workspaces.get(name).location
             except ResourceNotFoundError as error:
                 raise ParameterError(
                     f"There is no workspace {name} in resource group {group} of subscription {subscription},"
                     " or you have no access to it."
                 ) from error
         logger.info(f"Workspace {name}, {location}")
-        return cls(client)
 
     def find_cluster(self, name: str) -> Cluster | None:
         """Return a cluster; None if there is none of this name."""
-        with (
-            _translating_errors(f"Looking for the cluster {name}"),
-            suppress(ResourceNotFoundError),
-        ):
-            compute = self.client.compute.get(name)
+        with _translating_errors(f"Looking for the cluster {name}"):
+            try:
+                compute = self.client.compute.get(name)
+            except ResourceNotFoundError:
+                return None
             size, max_nodes = getattr(compute, "size", None), getattr(compute, "max_instances", None)
             # Azure says LowPriority, and the client takes low_priority.
             tier = str(getattr(compute, "tier", "")).lower().replace("_", "")
             return Cluster(name, str(compute.type).lower(), size, max_nodes, tier == "lowpriority")
-        return None
 
     def gpus_by_vm_size(self) -> Mapping[str, int]:
         """VM size in lower case → number of GPUs, for the region of the workspace."""
@@ -155,8 +149,10 @@ class Service:
         """Pipeline step, as `step: ` → its phase; the job itself has an empty name."""
         with _translating_errors(f"Watching job {job.name}"):
             children = self.client.jobs.list(parent_job_name=job.name) if job.type == "pipeline" else ()
-            steps = {f"{child.display_name}: ": _phase(child) for child in children if child}
-            return {**steps, "": _phase(self.client.jobs.get(job.name))}
+            steps = {f"{child.display_name}: ": child.status for child in children if child}
+            phases = {**steps, "": self.client.jobs.get(job.name).status}
+        # As the service spells it: the client turns some into members of an enumeration.
+        return {step: str(getattr(phase, "value", phase)) for step, phase in phases.items()}
 
     def download(self, job: Job, output: str, folder: Path) -> Path:
         """Download an output of a job to a new place below `folder`, which is returned."""
@@ -195,11 +191,6 @@ class LogStream(Thread):
             self._problem = _message_of(error)
 
 
-def _phase(job: Job) -> str:
-    """The status as the service spells it; the client turns some into enum members."""
-    return str(getattr(job.status, "value", job.status))
-
-
 @contextmanager
 def _translating_errors(step: str) -> Iterator[None]:
     """Turn an exception of the client into a `ServiceError` of one sentence.
@@ -210,9 +201,12 @@ def _translating_errors(step: str) -> Iterator[None]:
         with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
             yield
     except exceptions.ClientAuthenticationError as error:
+        reason = _one_line(str(error))
+        if error.response is None:  # but a list of the credentials that were tried
+            reason = next(iter(_SIGN_IN_CODE.findall(reason)), "")
         raise ServiceError(
             f"{step}: no credential works here. Sign in with `az login`, or set AZURE_CLIENT_ID,"
-            f" AZURE_TENANT_ID and AZURE_CLIENT_SECRET. {_refusal(error)}".rstrip()
+            f" AZURE_TENANT_ID and AZURE_CLIENT_SECRET. {reason[:500]}".rstrip()
         ) from error
     except (exceptions.ServiceRequestError, exceptions.ServiceResponseError) as error:
         text = f"{step}: Azure cannot be reached. {_message_of(error)}"
@@ -223,15 +217,6 @@ def _translating_errors(step: str) -> Iterator[None]:
         raise ServiceError(f"{step}: Azure answers {status}. {_message_of(error)}", is_transient) from error
     except (exceptions.AzureError, MlException, OSError) as error:
         raise ServiceError(f"{step}: {_message_of(error)}") from error
-
-
-def _refusal(error: exceptions.ClientAuthenticationError) -> str:
-    """The server's message, or the sign-in code; not the list of credentials that were tried."""
-    text = _one_line(str(error))
-    if error.response is not None:
-        return text[:500]
-    code = _SIGN_IN_CODE.search(text)
-    return code[0] if code else ""
 
 
 def _message_of(error: Exception) -> str:
