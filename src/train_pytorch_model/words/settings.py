@@ -79,22 +79,16 @@ class TrainConfig:
 
     epochs: int = 5
     """How many times the whole training dataset is iterated. Greater than 0."""
-
     batch_size: int = 16
     """Images per process and step. Greater than 0."""
-
     warmup_epochs: Annotated[int, tyro.conf.arg(name=WARMUP_FLAG)] = 0
     """Epochs of linear warmup of the learning rate. 0 or more."""
-
     learning_rate: float = 0.001
     """Learning rate per process; the peak is this times the number of processes. Greater than 0."""
-
     random_seed: int = 1
     """Any integer. The same seed, data and number of processes give the same run."""
-
     patience: int = 3
     """Stop when the validation loss has not fallen for this many epochs in a row. Greater than 0."""
-
     print_frequency: int = 10
     """Steps of an epoch between two log lines. Greater than 0."""
 
@@ -129,55 +123,38 @@ class Recipe:
 
     image_size: Size = None
     """A side, or height and width, in px, 8 to 4096. By default the images' own up to 320, else 224."""
-
     training_size: Size = None
     """Size of training images. By default the image size, but 176 px for 176 to 224 in random crops."""
-
     early_size: Size = None
     """Training size before the last fifth of the epochs. By default the same; in short runs 4/7 of it."""
-
     crop_fraction: Annotated[Positive | None, shown_as("FLOAT")] = None
     """Share of the image that validation's centre crop keeps. By default 0.875, or 1 at a common size."""
-
     framing: Literal["auto"] | FramingMode = "auto"
     """How images fit the size: cropped, padded or squashed. auto: cropped; padded if many are elongated."""
-
     augmentation: Literal["auto"] | Augmentation = "auto"
     """Training crops. auto: none in short runs, else padded at a common size, random-resized otherwise."""
-
     crop_area: Positive = 0.08
     """Smallest share of an image's area that random-resized-crop takes."""
-
     horizontal_flip: Literal["auto"] | bool = "auto"
     """Mirror half of the training images. auto: unless left and right matter, as in digits and text."""
-
     label_smoothing: Annotated[Smoothing | None, shown_as("FLOAT")] = None
     """Label smoothing in training; below 1. By default 0.1 at a common size from 15 epochs up, else 0."""
-
     cutmix: Annotated[Share | None, shown_as("FLOAT")] = None
     """Share of training steps with CutMix. By default 0.5 when fine-tuning for 15 epochs or more, else 0."""
-
     balance_classes: bool = False
     """Train as if all categories had equally many images."""
-
     freeze_backbone: bool = False
     """Train the last layer only."""
-
     white_level: Annotated[White | None, shown_as("INT")] = None
     """Value of 16-bit images that is white. By default the highest of 8 to 16 bits that they use."""
-
     background: Annotated[tuple[Byte, Byte, Byte], shown_as("RED GREEN BLUE")] = (255, 255, 255)
     """What is seen through transparent pixels, each 0 to 255. By default white."""
-
     optimizer: OptimizerName = "auto"
     """auto: AdamW from scratch without batch norms, as in ViT, Swin and ConvNeXt, else SGD."""
-
     precision: PrecisionName = "auto"
     """Training and validation precision. auto: bfloat16 or float16 if the hardware has it, else float32."""
-
     mean: Annotated[tuple[Share, Share, Share] | None, shown_as("RED GREEN BLUE")] = None
     """Subtracted from pixels in [0, 1]. By default 0.5, or ImageNet's for pretrained weights."""
-
     std: Annotated[tuple[Positive, Positive, Positive] | None, shown_as("RED GREEN BLUE")] = None
     """Divides pixels after the mean is subtracted. Give both --mean and --std, or neither."""
 
