@@ -10,7 +10,7 @@ from torch import nn
 
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.networks.batch_norms import is_depthwise
-from train_pytorch_model.networks.on_cpu import (
+from train_pytorch_model.networks.shapes import (
     adapt_to_cpu,
     compute_depthwise_in_float32,
     keep_unseen_weights,

@@ -19,7 +19,7 @@ from train_pytorch_model.loop.trials import Trials
 from train_pytorch_model.networks import batch_norms
 from train_pytorch_model.networks.initialization import initialize_from_scratch
 from train_pytorch_model.networks.models import OnFrozenBackbone, build_model, freeze_backbone
-from train_pytorch_model.networks.on_cpu import adapt_to_cpu
+from train_pytorch_model.networks.shapes import adapt_to_cpu
 from train_pytorch_model.words.settings import derive_seed
 
 

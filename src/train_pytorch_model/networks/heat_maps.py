@@ -15,7 +15,6 @@ et al. 2017, Axiomatic Attribution for Deep Networks), again in places of severa
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,15 +25,6 @@ MIN_SIDE = 2  # places; a single one shows nothing
 MAX_SIDE = 64  # of a heat map: the stages above, of images of 224 px, show edges
 NUM_STEPS = 8  # from the mean colour to the image
 PLACES = (8, 16, 32)  # px of the input that become a place: single ones are noise
-
-
-class _FeatureMap(NamedTuple):
-    """A layer's output that has a place for each part of the image."""
-
-    output: Tensor
-    height: int
-    width: int
-    channel_axis: int
 
 
 def heat_map(network: nn.Module, image: Tensor) -> np.ndarray | None:
@@ -52,36 +42,31 @@ def heat_map(network: nn.Module, image: Tensor) -> np.ndarray | None:
 
 def _heat_of_stages(network: nn.Module, image: Tensor) -> list[Tensor]:
     """Maps (height, width) of decreasing size: features times gradients."""
-    found: list[_FeatureMap] = []
+    found: list[tuple[Tensor, int, int, int]] = []  # of (1, ., ., .), with height, width, axis of channels
     height, width = image.shape[-2:]
 
     def record(_: nn.Module, __: object, output: object) -> None:
-        if isinstance(output, Tensor) and output.requires_grad and output.ndim == 4 and len(output) == 1:
-            largest = (found[-1].height, found[-1].width) if found else (height, width)
-            found.extend(_feature_map_of(output, height / width, largest))
+        if not isinstance(output, Tensor) or output.ndim != 4 or len(output) != 1 or not output.requires_grad:
+            return
+        most_rows, most_columns = found[-1][1:3] if found else (height, width)
+        one, two, three = output.shape[1:]
+        # Channels come first or, in some transformers, last.
+        for rows, columns, axis in ((two, three, 1), (one, two, 3)):
+            fits = MIN_SIDE <= rows <= most_rows and MIN_SIDE <= columns <= most_columns
+            if fits and abs(rows - height / width * columns) < 1 + height / width:  # sides are rounded
+                found.append((output, rows, columns, axis))
+                return
 
     with ExitStack() as hooks:
         for module in network.modules():
             hooks.callback(module.register_forward_hook(record).remove)
         odds = _odds(network, image.clone().requires_grad_())
-    gradients = torch.autograd.grad(odds, [each.output for each in found], allow_unused=True)
+    gradients = torch.autograd.grad(odds, [output for output, *_ in found], allow_unused=True)
     stages: dict[tuple[int, int], Tensor] = {}
-    for each, gradient in zip(found, gradients, strict=True):
-        if gradient is not None and max(each.height, each.width) <= MAX_SIDE:
-            product = (each.output.detach() * gradient).float()
-            stages[each.height, each.width] = product.sum(dim=each.channel_axis)[0]
+    for (output, rows, columns, axis), gradient in zip(found, gradients, strict=True):
+        if gradient is not None and max(rows, columns) <= MAX_SIDE:
+            stages[rows, columns] = (output.detach() * gradient).float().sum(dim=axis)[0]
     return list(stages.values())
-
-
-def _feature_map_of(output: Tensor, aspect_ratio: float, largest: tuple[int, int]) -> list[_FeatureMap]:
-    """The feature map of a layer's output (1, ., ., .), if it is one, of at most a height and width."""
-    _, one, two, three = output.shape
-    # Channels come first or, in some transformers, last.
-    for height, width, axis in ((two, three, 1), (one, two, 3)):
-        fits = MIN_SIDE <= height <= largest[0] and MIN_SIDE <= width <= largest[1]
-        if fits and abs(height - aspect_ratio * width) < 1 + aspect_ratio:  # sides are rounded
-            return [_FeatureMap(output, height, width, axis)]
-    return []
 
 
 def _heat_of_input(network: nn.Module, image: Tensor) -> Tensor:

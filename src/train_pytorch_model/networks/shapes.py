@@ -1,6 +1,6 @@
-"""Shape inference for images of one size, by dry runs on the meta device.
+"""What images of one size need of a network, by dry runs without values; what CPUs compute wrongly or slowly.
 
-Each takes a few milliseconds and no memory.
+A dry run takes a few milliseconds and no memory.
 """
 
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from train_pytorch_model.networks.batch_norms import set_training_mode
+from train_pytorch_model.networks.batch_norms import is_depthwise, set_training_mode
 from train_pytorch_model.words.errors import ParameterError, parameter
 
 
@@ -46,7 +46,66 @@ def min_local_batch(network: nn.Module, height: int, width: int) -> int:
     return 1
 
 
-def inputs_of_convolutions(
+def width_of_features(network: nn.Module, head: str, height: int, width: int) -> int | None:
+    """The number of features that the last layer, `head`, maps to logits; None if it is not the last step."""
+    seen: list[Tensor] = []
+    layer = network.get_submodule(head)
+    with layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0], output))):
+        logits = _dry_run(network, 2, height, width)
+    return seen[0].shape[1] if len(seen) == 2 and seen[0].ndim == 2 and seen[1] is logits else None
+
+
+def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> Tensor:
+    """Return the logits, without values."""
+    tensors = (*network.named_parameters(), *network.named_buffers())
+    shapes = {name: tensor.detach().to("meta") for name, tensor in tensors}
+    set_training_mode(network)
+    images = torch.empty(num_images, 3, height, width, device="meta")
+    logits: Tensor = torch.func.functional_call(network, shapes, (images,))
+    return logits
+
+
+class Float32Conv2d(nn.Conv2d):
+    """A convolution that computes in float32 and returns the dtype of its input."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(input.float()).to(input.dtype)
+
+
+def adapt_to_cpu(network: nn.Module, height: int, width: int) -> None:
+    """Work around what CPUs compute wrongly or slowly; weights and their names stay the same."""
+    keep_unseen_weights(network, height, width)
+    compute_depthwise_in_float32(network)
+
+
+def compute_depthwise_in_float32(network: nn.Module) -> None:
+    """Run depthwise convolutions in float32: their bfloat16 gradients take oneDNN three times as long.
+
+    On a CPU with AVX512-BF16 a training step of MobileNetV3 then takes 0.5 of the time, of EfficientNet-B0
+    0.6, of ConvNeXt 0.9: `tests.benchmarks.depthwise`.
+    """
+    for module in network.modules():
+        if is_depthwise(module) and type(module) is nn.Conv2d:
+            module.__class__ = Float32Conv2d  # replaces `forward` only; parameters and hooks stay
+
+
+def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
+    """Zero the gradients of convolution weights that meet nothing but padding.
+
+    With a stride of 2, only the middle of a 3 x 3 filter meets a 1 x 1 feature map, which a ResNet has for
+    images of 16 px. oneDNN's bfloat16 leaves the other gradients uninitialized: 1e30, or NaN.
+    """
+    for convolution, size in _inputs_of_convolutions(network, height, width):
+        if max(convolution.stride) > 1:
+            rows, columns = (_seen(convolution, axis, length) for axis, length in enumerate(size))
+            if not (seen := rows[:, None] & columns).all():
+                convolution.weight.register_hook(  # type: ignore[no-untyped-call]
+                    lambda gradient, seen=seen: torch.where(seen, gradient, 0.0)
+                )
+
+
+def _inputs_of_convolutions(
     network: nn.Module, height: int, width: int
 ) -> list[tuple[nn.Conv2d, tuple[int, int]]]:
     """The trainable convolutions, each with the height and width of its input."""
@@ -65,24 +124,12 @@ def inputs_of_convolutions(
     return sizes
 
 
-def width_of_features(network: nn.Module, head: str, height: int, width: int) -> int | None:
-    """The number of features that the last layer, `head`, maps to logits; None if it is not the last step."""
-    seen: list[Tensor] = []
-
-    def record(_: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        seen.extend((inputs[0], output))
-
-    with ExitStack() as hooks:
-        hooks.callback(network.get_submodule(head).register_forward_hook(record).remove)
-        logits = _dry_run(network, 2, height, width)
-    return seen[0].shape[1] if len(seen) == 2 and seen[0].ndim == 2 and seen[1] is logits else None
-
-
-def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> Tensor:
-    """Return the logits, without values."""
-    tensors = (*network.named_parameters(), *network.named_buffers())
-    shapes = {name: tensor.detach().to("meta") for name, tensor in tensors}
-    set_training_mode(network)
-    images = torch.empty(num_images, 3, height, width, device="meta")
-    logits: Tensor = torch.func.functional_call(network, shapes, (images,))
-    return logits
+def _seen(convolution: nn.Conv2d, axis: int, length: int) -> Tensor:
+    """(kernel size,), bool: which weights of a filter, along one axis, meet the input somewhere."""
+    assert isinstance(convolution.padding, tuple)
+    size, stride = convolution.kernel_size[axis], convolution.stride[axis]
+    padding, dilation = convolution.padding[axis], convolution.dilation[axis]
+    reach = dilation * (size - 1)
+    starts = torch.arange(-padding, length + padding - reach, stride)
+    positions = starts[:, None] + dilation * torch.arange(size)
+    return ((positions >= 0) & (positions < length)).any(dim=0)

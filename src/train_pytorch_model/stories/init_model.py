@@ -10,9 +10,8 @@ from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.image_classifier.weights import WeightsError, write_state_dict
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.networks.pretrained import fetch, named_weights
-from train_pytorch_model.networks.timm_models import complete_recipe, fetch_from_hub
-from train_pytorch_model.networks.weights import load_weights
+from train_pytorch_model.networks.models import load_weights
+from train_pytorch_model.networks.pretrained import complete_recipe, fetch, fetch_from_hub, named_weights
 from train_pytorch_model.words.errors import ParameterError, parameter
 from train_pytorch_model.words.settings import Recipe, derive_seed
 

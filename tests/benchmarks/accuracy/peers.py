@@ -22,7 +22,7 @@ from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.loop.state import Patience
-from train_pytorch_model.networks.weights import load_weights
+from train_pytorch_model.networks.models import load_weights
 from train_pytorch_model.words.settings import Recipe
 
 HALF = (0.5, 0.5, 0.5)
