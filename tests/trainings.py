@@ -14,7 +14,7 @@ from train_pytorch_model.loop.engine import Engine, start_engine
 from train_pytorch_model.loop.epoch import Batches, StepDone, train_epoch, validate
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.plan import Plan, make_plan
-from train_pytorch_model.loop.state import EpochReport, State, StepReport
+from train_pytorch_model.loop.state import State, StepReport
 from train_pytorch_model.words.settings import TrainConfig
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1, device=torch.device("cpu"))
@@ -45,11 +45,11 @@ class Training:
         assert self.state.validated
         return self.state.validated
 
-    def train_and_validate(self, batches: Batches) -> EpochReport:
+    def train_and_validate(self, batches: Batches) -> None:
         """Complete the open epoch."""
         self.train(batches)
         self.validate(batches)
-        return self.state.close_epoch(self.engine.network)
+        self.state.close_epoch(self.engine.network)
 
 
 def start_training(config: TrainConfig, inputs: TrainingInputs, world: World = ALONE) -> Training:

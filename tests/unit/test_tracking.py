@@ -268,7 +268,7 @@ def is_half_made(database: Path) -> bool:
 def test_a_local_database_has_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with tracking(tmp_path) as tracker:
         tracker.log(record(1) | {"Train loss": float("nan")})
-        tracker.attach(module.Attachment("a file.txt", "größer"))
+        tracker.conclude({}, {"a file.txt": "größer"})
     assert warnings_in(caplog) == []
     run_id = (tmp_path / "mlflow_run").read_text()
     run = mlflow.MlflowClient().get_run(run_id)

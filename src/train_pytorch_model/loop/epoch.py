@@ -31,23 +31,14 @@ MAX_LOGITS = 1 << 26  # of all validation images, 256 MiB: 67,000 images of 1,00
 THREADS_EVERY_S = 30.0  # a shorter disturbance costs less than other bits are worth
 
 
+@dataclass(frozen=True)
 class Reading:
     """The batches of one pass, to be read once."""
 
-    def __init__(self, num_batches: int, batches: Iterator[Batch], loader: Loader) -> None:
-        self._num_batches, self._batches, self._loader = num_batches, batches, loader
-        self._waited_before_s = loader.waited_s
-
-    def __len__(self) -> int:
-        return self._num_batches
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self._batches
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds spent waiting for batches of this pass so far."""
-        return self._loader.waited_s - self._waited_before_s
+    num_batches: int
+    batches: Iterator[Batch]
+    loader: Loader
+    """Which counts the seconds spent waiting for them."""
 
 
 class Batches:
@@ -150,7 +141,7 @@ def report_every(print_frequency: int, steps_per_epoch: int) -> int:
     return next(steps for steps in range(most, 0, -1) if print_frequency % steps == 0)
 
 
-def train_epoch(engine: Engine, state: State, batches: Reading) -> Iterator[StepDone]:
+def train_epoch(engine: Engine, state: State, left: Reading) -> Iterator[StepDone]:
     """Train on the batches that are left in the open epoch; yield after each step.
 
     At the end, `state.trained` is set. The state is complete whenever this yields: the caller may save it, or
@@ -161,12 +152,12 @@ def train_epoch(engine: Engine, state: State, batches: Reading) -> Iterator[Step
     every = report_every(plan.config.print_frequency, plan.steps_per_epoch)
     engine.begin_training(progress.epoch, progress.steps_done)
     started_at = time.perf_counter() - progress.elapsed_s
-    waited_before_s = progress.waited_s
+    waited_before_s = progress.waited_s - left.loader.waited_s
     # Of the last step, if none is left.
     lr = plan.learning_rate(progress.epoch, max(0, progress.steps_done - 1), progress.lr_factor)
     due: Callable[[], StepReport] | None = None
     with explaining_out_of_memory(plan, plan.trained_at_once):
-        for batch in batches:
+        for batch in left.batches:
             lr = plan.learning_rate(progress.epoch, progress.steps_done, progress.lr_factor)
             randomized = engine.randomize(batch, progress.epoch, progress.steps_done)
             output = engine.take_step(randomized, lr, state.sums)
@@ -175,7 +166,7 @@ def train_epoch(engine: Engine, state: State, batches: Reading) -> Iterator[Step
             progress.images_done += batch.global_count
             progress.rejected |= batch.rejected
             progress.elapsed_s = time.perf_counter() - started_at
-            progress.waited_s = waited_before_s + batches.waited_s
+            progress.waited_s = waited_before_s + left.loader.waited_s
             report, due = due() if due else None, None
             if progress.steps_done % every == 0:
                 due = _report_later(engine, state, lr, started_at)
@@ -188,7 +179,7 @@ def train_epoch(engine: Engine, state: State, batches: Reading) -> Iterator[Step
     progress.rejected = {}  # recorded; a run that resumes from here comes here once more
 
 
-def validate(engine: Engine, state: State, batches: Reading) -> Iterator[None]:
+def validate(engine: Engine, state: State, left: Reading) -> Iterator[None]:
     """Validate the current network; yield after each batch.
 
     At the end, `state.validated` is set, the same on every process, and `state.results` of this process's
@@ -196,14 +187,14 @@ def validate(engine: Engine, state: State, batches: Reading) -> Iterator[None]:
     """
     started_at = time.perf_counter()
     engine.average_statistics()
-    sums, results = yield from _predict(engine, state, batches)
+    sums, results = yield from _predict(engine, state, left)
     state.results[state.progress.epoch] = replace(results, rejected={})
     state.leave_out("validation", results.rejected)
     state.validated = sums.reduce(engine.world)
     state.progress.validation_s = time.perf_counter() - started_at
 
 
-def validate_best(engine: Engine, state: State, batches: Reading) -> Iterator[None]:
+def validate_best(engine: Engine, state: State, left: Reading) -> Iterator[None]:
     """Load the best epoch's weights and compute its results in `state.results` again; yield after each batch.
 
     For a run that was interrupted since that epoch: otherwise `state.results` still has them.
@@ -211,7 +202,7 @@ def validate_best(engine: Engine, state: State, batches: Reading) -> Iterator[No
     engine.network.load_state_dict(state.best.weights)
     for times in state.progress.times[state.best.epoch - 1 : state.best.epoch]:
         engine.world.use_threads(times.threads)  # for the bits of then
-    _, state.results[state.best.epoch] = yield from _predict(engine, state, batches)
+    _, state.results[state.best.epoch] = yield from _predict(engine, state, left)
 
 
 class ThreadWatch:
@@ -232,9 +223,7 @@ class ThreadWatch:
             logger.info(f"From here on {counted(threads.count, 'thread', 'threads')}: {threads.reason}.")
 
 
-def _predict(
-    engine: Engine, state: State, batches: Reading
-) -> Generator[None, None, tuple[Sums, ImageResults]]:
+def _predict(engine: Engine, state: State, left: Reading) -> Generator[None, None, tuple[Sums, ImageResults]]:
     """Compute what this process's validation finds out; yield after each batch.
 
     The model is not wrapped in DDP, which would wait for processes without a batch.
@@ -245,7 +234,7 @@ def _predict(
     kept_logits = [torch.empty(0, num_classes, device=device)]
     engine.model.eval()
     with explaining_out_of_memory(plan, plan.validated_at_once):
-        for batch in batches:
+        for batch in left.batches:
             with torch.inference_mode():
                 images = batch.images.to(device, non_blocking=True)  # (B, 3, H, W)
                 targets = batch.targets.to(device, non_blocking=True)  # (B,)

@@ -73,18 +73,6 @@ class StepReport:
 
 
 @dataclass(frozen=True)
-class EpochReport:
-    """A completed epoch."""
-
-    epoch: int
-    """Counted from 1."""
-    trained: StepReport
-    validated: Metrics
-    is_best: bool
-    """Whether its validation loss is the lowest so far."""
-
-
-@dataclass(frozen=True)
 class ImageResults:
     """One process's results for each of its validation images."""
 
@@ -199,7 +187,7 @@ class State:
         if records:
             logger.warning(left_out(records))
 
-    def close_epoch(self, network: nn.Module) -> EpochReport:
+    def close_epoch(self, network: nn.Module) -> None:
         """Record the results of the open epoch, which is trained and validated, and open the next one."""
         progress, trained, validated = self.progress, self.trained, self.validated
         assert trained
@@ -207,7 +195,6 @@ class State:
         self.best.observe(progress.epoch, validated, network)
         self.results = {number: each for number, each in self.results.items() if number == self.best.epoch}
         self.patience.observe(validated.loss)
-        report = EpochReport(progress.epoch, trained, validated, self.best.epoch == progress.epoch)
         record = {  # under the component's documented names; fractions from 0 to 1
             "epoch": progress.epoch,
             "step": progress.epoch * self._plan.steps_per_epoch,
@@ -227,7 +214,6 @@ class State:
         progress.rejected = {}
         self.sums.values.zero_()
         self.trained = self.validated = None
-        return report
 
     def budget(self) -> TimeBudget:
         """Where the time of the run has gone so far."""

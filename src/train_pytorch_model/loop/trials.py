@@ -8,6 +8,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -26,21 +28,17 @@ from train_pytorch_model.words.errors import ModuleOutOfMemoryError, parameter
 MAX_AVERAGING = 0.1  # of the time of an eager pass; replaying and compiling save more
 
 
+@dataclass
 class Trials:
     """Trial passes of a model, on black images of the size in `framing`, before the first training step."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        network: nn.Module,
-        optimizer: Optimizer,
-        framing: Framing,
-        precision: Precision,
-        world: World,
-    ) -> None:
-        """`network` is the part of `model` that the `optimizer` trains."""
-        self._model, self._network, self._optimizer = model, network, optimizer
-        self._framing, self._precision, self._world = framing, precision, world
+    model: nn.Module
+    network: nn.Module
+    """The part of `model` that the `optimizer` trains."""
+    optimizer: Optimizer
+    framing: Framing
+    precision: Precision
+    world: World
 
     def fitting_micro_batch(self, batch_size: int, at_most: int | None, min_local_batch: int) -> int | None:
         """How many images of a batch fit into the memory of every process at once; None if all do.
@@ -48,11 +46,10 @@ class Trials:
         Raises `ModuleOutOfMemoryError`.
         """
         largest = max(min_local_batch, min(batch_size, at_most or batch_size))
-        if self._world.device.type == "cuda" or at_most:
+        if self.world.device.type == "cuda" or at_most:
             with self._restoring():
-                largest = largest_that_fits(
-                    lambda images: self._pass(self._model, images), largest, min_local_batch, self._world
-                )
+                trial = partial(self._pass, self.model)
+                largest = largest_that_fits(trial, largest, min_local_batch, self.world)
         if largest >= batch_size:
             return None
         parts = f"a step of {batch_size} accumulates the gradients of {math.ceil(batch_size / largest)}"
@@ -73,7 +70,7 @@ class Trials:
 
         DDP averages while it computes, which is better over a slow network.
         """
-        device, world = self._world.device, self._world
+        device, world = self.world.device, self.world
 
         def seconds_of(call: Callable[[], None]) -> float:
             torch.cuda.synchronize(device)
@@ -84,23 +81,22 @@ class Trials:
 
         with self._restoring():
             for _ in range(2):  # the first time, libraries choose algorithms and connect
-                computed_s = seconds_of(lambda: self._pass(self._model, num_images))
+                computed_s = seconds_of(lambda: self._pass(self.model, num_images))
                 world.average_(gradients.values)  # all processes have arrived
                 averaged_s = seconds_of(lambda: world.average_(gradients.values))
         computed_s, averaged_s = world.max(torch.tensor([computed_s, averaged_s], device=device)).tolist()
         is_soon = bool(averaged_s <= MAX_AVERAGING * computed_s)
         how = "at once, between CUDA graphs" if is_soon else "while they are computed, by eager steps"
-        paragraph(
-            f"{how}: all take {1e3 * averaged_s:.1f} ms, computing {1e3 * computed_s:.1f} ms", "Averaging"
-        )
+        took = f"all take {1e3 * averaged_s:.1f} ms, computing {1e3 * computed_s:.1f} ms"
+        paragraph(f"{how}: {took}", "Averaging")
         return is_soon
 
     def compiled(self, shape: Sequence[int]) -> nn.Module | None:
         """The model, compiled for steps on images (B, 3, H, W) of a shape; None if that fails."""
         paragraph("the network, which takes a minute or two and saves a quarter of each step", "Compiling")
-        model = cast(nn.Module, torch.compile(self._model, dynamic=False))
+        model = cast(nn.Module, torch.compile(self.model, dynamic=False))
         # Hide warnings meant for the network's authors, and keep the RNG state for the next step.
-        rng_state_kept = torch.random.fork_rng([self._world.device.index])
+        rng_state_kept = torch.random.fork_rng([self.world.device.index])
         try:
             with self._restoring(), warnings.catch_warnings(action="ignore"), rng_state_kept:
                 self._pass(model, shape[0], shape[2:])
@@ -113,22 +109,22 @@ class Trials:
     @contextmanager
     def _restoring(self) -> Iterator[None]:
         """Restore the weights and statistics at the end of a `with` in which the network trains."""
-        before = {name: value.clone() for name, value in self._network.state_dict().items()}
-        set_training_mode(self._network)
+        before = {name: value.clone() for name, value in self.network.state_dict().items()}
+        set_training_mode(self.network)
         try:
             yield
         finally:
-            self._network.load_state_dict(before)
-            self._optimizer.zero_grad(set_to_none=True)
+            self.network.load_state_dict(before)
+            self.optimizer.zero_grad(set_to_none=True)
 
     def _pass(self, model: nn.Module, num_images: int, size: Sequence[int] = ()) -> None:
         """Forward and backward pass on images of a size (H, W), by default the largest."""
-        shape = (num_images, 3, *(size or (self._framing.height, self._framing.width)))
-        images = torch.zeros(shape, dtype=torch.uint8, device=self._world.device)
-        with self._precision.autocast(self._world.device):
+        shape = (num_images, 3, *(size or (self.framing.height, self.framing.width)))
+        images = torch.zeros(shape, dtype=torch.uint8, device=self.world.device)
+        with self.precision.autocast(self.world.device):
             logits = model(images.contiguous(memory_format=torch.channels_last))
         logits.float().sum().backward()
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
 
 
 def largest_that_fits(trial: Callable[[int], None], largest: int, least: int, world: World) -> int:
@@ -180,9 +176,6 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _nothing_fits(least: int) -> ModuleOutOfMemoryError:
-    what_fits = f"{least} images fit" if least > 1 else "one image fits"
-    return ModuleOutOfMemoryError(
-        f"not even {what_fits}. Lower the recipe's image_size and training_size, or take another"
-        " architecture.",
-        images_at_once=least,
-    )
+    fit = f"{least} images fit" if least > 1 else "one image fits"
+    what = f"not even {fit}. Lower the recipe's image_size and training_size, or take another architecture."
+    return ModuleOutOfMemoryError(what, images_at_once=least)

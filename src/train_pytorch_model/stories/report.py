@@ -169,7 +169,7 @@ def _best_results(engine: Engine, state: State, batches: Batches, saver: Saver) 
     try:
         if state.best.epoch not in state.results:
             left = batches.validation(state, is_last=True)
-            with progress_bar(len(left), "Report") as bar:
+            with progress_bar(left.num_batches, "Report") as bar:
                 for _ in validate_best(engine, state, left):
                     saver.after_validation_batch()
                     bar.advance()

@@ -18,7 +18,7 @@ from train_pytorch_model.loop.engine import Engine, start_engine
 from train_pytorch_model.loop.epoch import ThreadWatch, open_batches, train_epoch, validate
 from train_pytorch_model.loop.plan import Plan, describe, make_plan, warnings_of
 from train_pytorch_model.loop.saving import EVERY_S, UPLOADED_EVERY_S, NotFiniteError, Saver
-from train_pytorch_model.loop.state import EpochReport, State
+from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.view import epoch_view
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar, summary
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
@@ -28,7 +28,7 @@ from train_pytorch_model.measures.verdict import verdict
 from train_pytorch_model.stories.predict import evaluate
 from train_pytorch_model.stories.report import Examined, describe_run, examine, report_on, stopped_early
 from train_pytorch_model.stories.run import Run, open_run, publish
-from train_pytorch_model.tracking.tracker import Attachment, MlflowTracker, NoTracker
+from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
 from train_pytorch_model.words.errors import (
     ModuleOutOfMemoryError,
     OutputDirectoryError,
@@ -101,14 +101,14 @@ def train_epochs(
         while not state.is_over:
             try:
                 left = batches.training(state)
-                with epoch_view(plan, state, len(left)) as view:
+                with epoch_view(plan, state, left.num_batches) as view:
                     for done in train_epoch(engine, state, left):
                         saver.after_step(done.loss_sum)
                         view.show(done)
                         threads.after_step()
                 saver.after_training()
                 left = batches.validation(state)
-                with progress_bar(len(left), "Validation") as bar:
+                with progress_bar(left.num_batches, "Validation") as bar:
                     for _ in validate(engine, state, left):
                         saver.after_validation_batch()
                         bar.advance()
@@ -118,19 +118,17 @@ def train_epochs(
             except ModuleOutOfMemoryError as error:
                 run.folder.write_micro_batch(error.images_at_once)
                 raise
-            report = state.close_epoch(engine.network)
+            state.close_epoch(engine.network)
             tracker.log(state.progress.history[-1])
             run.keep_history(state)
             saver.after_epoch()
-            show_epoch(plan, report)
+            show_epoch(plan, state)
         if why := stopped_early(plan, state):
             paragraph(why)
         examined = examine(engine, state, batches, saver)
         files = report_on(engine, state, run.output, examined) if examined else {}
-        for name, text in files.items():
-            tracker.attach(Attachment(name, text))
         if examined:
-            tracker.conclude(examined.metrics)
+            tracker.conclude(examined.metrics, files)
     publish_best(run, state, examined, files.get(REPORT, ""), saver.unsaved)
     return state, examined
 
@@ -184,14 +182,15 @@ def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
         open_batches(plan, readers, DRY_RUN_STEPS, engine.features) as batches,
     ):
         left = batches.training(state)
-        with epoch_view(plan, state, len(left)) as view:
+        with epoch_view(plan, state, left.num_batches) as view:
             for done in train_epoch(engine, state, left):
                 view.show(done)
         for _ in validate(engine, state, batches.validation(state, is_last=True)):
             pass
-    report = state.close_epoch(engine.network)
-    steps, training_loss = counted(report.trained.step, "step", "steps"), report.trained.metrics.loss
-    for kind, loss in (("training", training_loss), ("validation", report.validated.loss)):
+    steps = counted(state.progress.steps_done, "step", "steps")
+    state.close_epoch(engine.network)
+    record = state.progress.history[-1]
+    for kind, loss in (("training", record["Train loss"]), ("validation", record["Valid loss"])):
         if not math.isfinite(loss):
             raise TrainingError(
                 f"The {kind} loss is {loss} within {steps}. Lower {parameter('learning_rate')}, now"
@@ -199,7 +198,7 @@ def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
             )
     # No accuracy: the few validation images all belong to the first category.
     logger.info(
-        f"Dry run: {steps}, training loss {training_loss:.4f}; nothing was written. Leave out"
+        f"Dry run: {steps}, training loss {record['Train loss']:.4f}; nothing was written. Leave out"
         f" {parameter('dry_run')} to train."
     )
 
@@ -222,16 +221,16 @@ def progress_of(state: State) -> str:
     return f"in epoch {progress.epoch}, after {progress.images_done:,} of {len(images):,} images"
 
 
-def show_epoch(plan: Plan, report: EpochReport) -> None:
-    """Log the results of a completed epoch in one line."""
-    trained, validated = report.trained, report.validated
+def show_epoch(plan: Plan, state: State) -> None:
+    """Log the results of the epoch that was completed last in one line."""
+    record = state.progress.history[-1]
     has_top5 = len(plan.inputs.categories) > TOP_K  # otherwise it is always 100 %
     summary(
-        f"Epoch {report.epoch}/{plan.config.epochs}",
-        f"training loss {trained.metrics.loss:.4f}",
-        f"validation loss {validated.loss:.4f}",
-        f"top-1 {validated.top1:.1%}",
-        *(["best"] if report.is_best else []),
-        *([f"top-5 {validated.top5:.1%}"] if has_top5 else []),
-        f"{trained.images_per_second:.1f} images/s",
+        f"Epoch {record['epoch']}/{plan.config.epochs}",
+        f"training loss {record['Train loss']:.4f}",
+        f"validation loss {record['Valid loss']:.4f}",
+        f"top-1 {record['Top 1 accuracy']:.1%}",
+        *(["best"] if state.best.epoch == record["epoch"] else []),
+        *([f"top-5 {record['Top 5 accuracy']:.1%}"] if has_top5 else []),
+        f"{record['Train images per second']:.1f} images/s",
     )

@@ -59,14 +59,6 @@ class RunDescription:
     data_sets: Sequence[UsedDataSet] = ()
 
 
-@dataclass(frozen=True)
-class Attachment:
-    """A text file to log to a run."""
-
-    name: str
-    text: str
-
-
 class NoTracker:
     """Logs nothing: for ranks other than 0."""
 
@@ -79,10 +71,7 @@ class NoTracker:
     def log(self, record: Mapping[str, float]) -> None:
         pass
 
-    def conclude(self, metrics: Mapping[str, float]) -> None:
-        pass
-
-    def attach(self, attachment: Attachment) -> None:
+    def conclude(self, metrics: Mapping[str, float], files: Mapping[str, str]) -> None:
         pass
 
 
@@ -99,8 +88,8 @@ class MlflowTracker:
         # per epoch, each of a few numbers.
         self._queue: queue.SimpleQueue[tuple[Mapping[str, float], int] | None] = queue.SimpleQueue()
         self._unsent: list[tuple[Mapping[str, float], int]] = []
-        self._conclusions: dict[str, float] = {}
-        self._attachments: list[Attachment] = []
+        self._conclusions: Mapping[str, float] = {}
+        self._files: Mapping[str, str] = {}
         self._run: MlflowRun | None = None
         self._num_failures = 0
         # Of the usual priority: a niced thread lets go of the GIL late, and then costs training 3 s, not 2.
@@ -120,20 +109,16 @@ class MlflowTracker:
         timeout_s = STOPPING_S if error else CLOSING_S
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            self._warn_of_metrics(f"no answer within {timeout_s:.0f} s")
+            self._warn(f"all metrics (no answer within {timeout_s:.0f} s); metrics.jsonl has them")
             self._is_left_alone = True  # its errors from now on are due to the shutdown
 
     def log(self, record: Mapping[str, float]) -> None:
         """Log an epoch: `epoch`, counted from 1, `step`, and the metrics under their documented names."""
         self._queue.put((record, time.time_ns()))
 
-    def conclude(self, metrics: Mapping[str, float]) -> None:
-        """Add metrics of the published model, which are sent at the end."""
-        self._conclusions |= metrics
-
-    def attach(self, attachment: Attachment) -> None:
-        """Add a file, which is sent at the end."""
-        self._attachments.append(attachment)
+    def conclude(self, metrics: Mapping[str, float], files: Mapping[str, str]) -> None:
+        """Add metrics of the published model, and text files by name, which are sent at the end."""
+        self._conclusions, self._files = metrics, files
 
     def _send_all(self) -> None:
         self._try_to_send()  # nothing yet: this imports MLflow and opens a run, while training begins
@@ -145,16 +130,16 @@ class MlflowTracker:
             run = self._send()
             run.log_metrics(self._conclusions)
             try:
-                for attachment in self._attachments:
-                    run.attach(attachment.name, attachment.text)
+                for name, text in self._files.items():
+                    run.attach(name, text)
             except Exception as error:  # likewise, from the artifact store, which may be a different one
-                self._warn(f"MLflow does not have the report ({reason_of(error)}).")
+                self._warn(f"the report ({reason_of(error)})")
             if self._ends_as:
                 run.end(self._ends_as)
             if self._ends_as == "FINISHED" and run.where:
                 logger.info(run.where)
         except Exception as error:  # servers, networks and client libraries raise all kinds
-            self._warn_of_metrics(reason_of(error))
+            self._warn(f"all metrics ({reason_of(error)}); metrics.jsonl has them")
 
     def _try_to_send(self) -> None:
         try:
@@ -178,12 +163,9 @@ class MlflowTracker:
             self._unsent.pop(0)
         return self._run
 
-    def _warn_of_metrics(self, reason: str) -> None:
-        self._warn(f"MLflow does not have all metrics ({reason}); metrics.jsonl has them.")
-
-    def _warn(self, text: str) -> None:
+    def _warn(self, missing: str) -> None:
         if not self._is_left_alone:
-            logger.warning(text)
+            logger.warning(f"MLflow does not have {missing}.")
 
 
 def _set_environment() -> None:
