@@ -83,10 +83,7 @@ LIMITS = Limits()
 def unpack(
     path: Path, root: Path, limits: Limits = LIMITS, list_images: Callable[[Path], Listing] = list_labelled
 ) -> "tuple[Unpacked, Listing]":
-    """Unpack an archive into the empty folder `root`, and list its images.
-
-    Raises `MalformedFileError` for an archive that is refused, and `OSError` if writing fails.
-    """
+    """Unpack into the empty folder `root`, and list. Raises `MalformedFileError`, `OSError` of writing."""
     content = extract(path, root, limits)
     if any((content.folder / name).is_file() for name in DIRECTORY_FILES):
         raise MalformedFileError("it already contains an ImageDirectory. Unpack it; no conversion is needed.")
@@ -132,10 +129,7 @@ class Unpacked:
             folder = folder / folders[0]
 
     def admit(self, name: str, size: int, is_folder: bool, is_special: bool) -> str:
-        """Create a member, still empty; for one to be unpacked, return its name below `root`.
-
-        Raises `MalformedFileError`.
-        """
+        """Create a member, empty; return the name of one to be unpacked. Raises `MalformedFileError`."""
         self._members += 1
         if max(self._members, len(self._folders)) > self.limits.members:
             raise MalformedFileError(f"it has more than {self.limits.members:,} members.")

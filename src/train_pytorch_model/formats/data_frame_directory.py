@@ -157,9 +157,8 @@ class ScoreWriter:
     ) -> None:
         """Write a batch of scored rows: their files, their other columns, (B, categories) probabilities.
 
-        The label of rows that are unknown, (B,), bool, is `unknown`.
-
-        Raises `MalformedFileError` if a column starts with numbers or booleans and later has another type.
+        The label of rows that are unknown, (B,), bool, is `unknown`. Raises `MalformedFileError` if a column
+        starts with numbers or booleans and later has another type.
         """
         labels = [self._categories[index] for index in probabilities.argmax(axis=1)]
         for place in () if is_unknown is None else np.flatnonzero(is_unknown):
@@ -232,10 +231,7 @@ def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def write_embeddings(
     row_groups: RowGroups, file_names: Sequence[str], features: np.ndarray, dtype: str
 ) -> None:
-    """Write the features (B, F), float32, of a batch; those beyond the range of the dtype as its ends.
-
-    A byte of a name that is not valid UTF-8, which text in Parquet is, becomes U+FFFD.
-    """
+    """Write (B, F), float32, clipped to the range of the dtype; invalid UTF-8 in names becomes U+FFFD."""
     names = [name.encode(errors="surrogateescape").decode(errors="replace") for name in file_names]
     largest = np.finfo(dtype).max
     values = pa.array(features.clip(-largest, largest).astype(dtype).ravel())

@@ -139,10 +139,7 @@ class ImageDirectory(Listing):
             raise NotLabeledDatasetError(f"{self.port} {self.root}", hint)
 
     def read_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each file's name before it was copied, empty if unknown, and the row without the image.
-
-        In the order of the images. Raises `InvalidDatasetError` for a row that cannot be read.
-        """
+        """Yield each file's name before it was copied, or "", and its row. Raises `InvalidDatasetError`."""
         reference = image_list.image_column(self.read_schema())[1] if self._is_copy else ""
         for name, row in zip(self.file_names, self.read_listed_rows(), strict=False):
             file = row.get(reference)
@@ -163,10 +160,7 @@ class ImageDirectory(Listing):
         return [names[index] for index in indices.tolist()]
 
     def read_listed_rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the images' full rows of the image list; for plain folders, those that convert would write.
-
-        Raises `InvalidDatasetError` for a row that cannot be read.
-        """
+        """Yield the rows of the list, or those that convert would write. Raises `InvalidDatasetError`."""
         if not self._is_copy:
             yield from map(self.converted_row, range(len(self)))
             return
@@ -190,14 +184,11 @@ class ImageDirectory(Listing):
     def converted_row(self, index: int) -> dict[str, Any]:
         """Return the row that convert writes for an image of plain folders: short names in categories."""
         row, class_index, name = int(self.rows[index]), int(self.class_indices[index]), self.file_names[index]
-        suffix = PurePosixPath(name).suffix
-        if class_index != UNLABELLED:
-            converted = f"{class_index}_{row}{suffix}"
-        else:  # the list cannot hold undecodable bytes
-            converted = name if is_utf8(name) else f"unnamed_{row}{suffix}"
-        category = None if class_index == UNLABELLED else self.categories[class_index]
-        original = None if converted == name else name
-        return image_row(f"{IMAGE_FOLDER}/{converted}", row, category, original)
+        is_labelled, suffix = class_index != UNLABELLED, PurePosixPath(name).suffix
+        if not is_labelled and is_utf8(name):  # the list cannot hold undecodable bytes
+            return image_row(f"{IMAGE_FOLDER}/{name}", row, None)
+        converted = f"{IMAGE_FOLDER}/{class_index if is_labelled else 'unnamed'}_{row}{suffix}"
+        return image_row(converted, row, self.categories[class_index] if is_labelled else None, name)
 
     def read_schema(self) -> dict[str, Any]:
         """Return the content of `_schema.json`; for plain folders, the one that convert would write."""
@@ -267,10 +258,7 @@ def images_of(found: Listing, root: Path, port: str) -> ImageDirectory:
 def writing_image_directory(
     path: Path, schema_content: Mapping[str, Any], name: str
 ) -> "Iterator[ImageDirectoryWriter]":
-    """Open the new or empty directory `path` for the caller to fill with files and their rows.
-
-    Raises `OutputDirectoryError`, also for any `OSError` that escapes the `with` block.
-    """
+    """Open a new or empty directory to fill. Raises `OutputDirectoryError`, also for an `OSError` within."""
     meta = {
         "type": image_list.TYPE,
         "extension": {},
@@ -319,10 +307,7 @@ class ImageDirectoryWriter:
 def image_row(
     file_name: str, index: int, category: str | None, original: str | None = None
 ) -> dict[str, Any]:
-    """Return a row of `images.lst`: the file relative to the directory, the item's category if any, its id.
-
-    `original` is the file's previous name, if it was different.
-    """
+    """Return a row of `images.lst`; `original` is the file's previous name, if it was different."""
     reference = {"file_name": file_name}
     if original is not None:  # undecodable bytes are escaped, so that any reader accepts them
         reference[ORIGINAL] = original.encode(errors="backslashreplace").decode()

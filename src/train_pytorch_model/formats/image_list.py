@@ -68,12 +68,8 @@ class _ImageReference(msgspec.Struct):
 def read_image_list(root: Path) -> Listing:
     """Read and check the rows of `images.lst`. Raises `MalformedFileError`, `UnlabelledRowsError`."""
     meta = reading.read_meta(root, TYPE)
-    image_list, schema_path = (
-        reading.named_file(root, meta, "image_list"),
-        reading.named_file(root, meta, "schema"),
-    )
-    columns = reading.read_json(schema_path, _Schema).columnAttributes
-
+    image_list = reading.named_file(root, meta, "image_list")
+    columns = reading.read_json(reading.named_file(root, meta, "schema"), _Schema).columnAttributes
     references = [c.properties.image_ref for c in columns if c.properties and c.properties.image_ref]
     if len(references) != 1:
         raise MalformedFileError(
@@ -87,14 +83,9 @@ def read_image_list(root: Path) -> Listing:
     categories = _declared_categories(label) if label else ()
     rows = _Rows(references[0], label.name if label else None, categories)
     rows.read(root, image_list)
-    return Listing(
-        file_names=rows.names.finish(),
-        class_indices=np.frombuffer(rows.class_indices, dtype=np.int32),
-        categories=categories,
-        columns=tuple(c.name for c in columns if not (c.properties and c.properties.image_ref)),
-        ignored={},
-        repeated=len(rows.repeats[0]),
-    )
+    class_indices = np.frombuffer(rows.class_indices, dtype=np.int32)
+    others = tuple(c.name for c in columns if not (c.properties and c.properties.image_ref))
+    return Listing(rows.names.finish(), class_indices, categories, others, {}, len(rows.repeats[0]))
 
 
 def _declared_categories(column: _Column) -> tuple[str, ...]:

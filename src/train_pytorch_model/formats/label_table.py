@@ -105,13 +105,10 @@ class _LabelledRows:
         index_of: dict[str | None, int] = {name: index for index, name in enumerate(categories)}
         class_of = {name: index_of.get(label, UNLABELLED) for name, label in labels.items()}
         names = sorted(labels, key=lambda name: (class_of[name], listing.natural_order(name)))
-        return Listing(
-            file_names=listing.PackedNames.pack(names),
-            class_indices=np.asarray([class_of[name] for name in names], dtype=np.int32),
-            categories=tuple(categories),
-            columns=("id", "category") if categories else ("id",),
-            ignored=self.ignored,
-        )
+        class_indices = np.asarray([class_of[name] for name in names], dtype=np.int32)
+        columns = ("id", "category") if categories else ("id",)
+        packed = listing.PackedNames.pack(names)
+        return Listing(packed, class_indices, tuple(categories), columns, self.ignored)
 
 
 def table_in(folder: Path) -> Path | None:
@@ -132,10 +129,7 @@ def open_labelled(folder: Path, port: str, hint: str = "") -> ImageDirectory:
 def list_labelled(
     folder: Path, table: Path | None = None, file_column: str = "", label_column: str = ""
 ) -> Listing:
-    """Return a folder's images by a table, given or in the folder, or else by the folders in it.
-
-    Raises `MalformedFileError`.
-    """
+    """List images by a table, given or in the folder, else by its folders. Raises `MalformedFileError`."""
     table = table or table_in(folder)
     return (
         read_table(table, folder, file_column, label_column) if table else listing.read_plain_folders(folder)
@@ -272,10 +266,7 @@ def annotations_of(root: Path) -> Path:
 
 
 def read_annotations(path: Path, images: Path | None = None) -> Listing:
-    """Return the images of a JSONL file, by category and name, with paths relative to the folder `images`.
-
-    By default, that is the file's own. Raises `MalformedFileError` with all rows that cannot be used.
-    """
+    """List the images of a JSONL file, relative to `images` or its folder. Raises `MalformedFileError`."""
     present = PresentFiles(path.parent if images is None else images)
     rows = _LabelledRows(path.name)
     for number, line in read_lines(path):

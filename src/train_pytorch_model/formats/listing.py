@@ -193,10 +193,7 @@ def suffix_of(name: str) -> str:
 
 
 def read_plain_folders(root: Path) -> Listing:
-    """List `<category>/<file>`, or unlabelled files at the root, in natural order.
-
-    Raises `MalformedFileError`, also for invalid category names.
-    """
+    """List `<category>/<file>`, or files at the root, in natural order. Raises `MalformedFileError`."""
     ignored: Counter[str] = Counter()
     folders, loose = _list_folder(root, root, ignored)
     categories = sorted(folders, key=natural_order)
@@ -214,13 +211,8 @@ def read_plain_folders(root: Path) -> Listing:
             raise NestedDataSetError(category)
         packer.extend(f"{category}/{name}" for name in names_in_it)
         counts.append(len(names_in_it))
-    return Listing(
-        file_names=packer.finish(),
-        class_indices=np.repeat(np.arange(len(categories), dtype=np.int32), counts),
-        categories=tuple(categories),
-        columns=("id", "category"),
-        ignored=dict(ignored),
-    )
+    class_indices = np.repeat(np.arange(len(categories), dtype=np.int32), counts)
+    return Listing(packer.finish(), class_indices, tuple(categories), ("id", "category"), dict(ignored))
 
 
 def read_images_at_any_depth(root: Path) -> Listing:

@@ -101,10 +101,7 @@ class ModelDirectory:
 
 
 def open_model_directory(root: Path, port: str, hint: str = "") -> ModelDirectory:
-    """Open and check the directory given to the input `port`, except for the content of its weights.
-
-    Raises `InvalidModelDirectoryError`, with the `hint` or how to make an untrained model.
-    """
+    """Open and check a directory, but for its weights. Raises `InvalidModelDirectoryError` with the hint."""
     try:
         return _open(root, port)
     except MalformedFileError as error:
@@ -154,17 +151,8 @@ def _open(root: Path, port: str) -> ModelDirectory:
         recipe = Recipe.from_mapping(_mapping(spec, "recipe", {}))
     except ParameterError as error:
         raise MalformedFileError(f"{SPEC}: {error}") from error
-    return ModelDirectory(
-        root=root,
-        port=port,
-        architecture=architecture,
-        option=option,
-        is_pretrained=init_params.get("pretrained") is True,
-        recipe=recipe,
-        categories=categories,
-        mean=normalization.mean,
-        std=normalization.std,
-    )
+    mean, std, is_pretrained = normalization.mean, normalization.std, init_params.get("pretrained") is True
+    return ModelDirectory(root, port, architecture, option, is_pretrained, recipe, categories, mean, std)
 
 
 def _architecture(extras: Mapping[str, Any], init_params: Mapping[str, Any]) -> tuple[str, bool]:
@@ -254,21 +242,13 @@ def write_spec(
     recipe: Recipe,
     categories: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Write `model_spec.yaml` and, given categories, the files of a trained directory.
-
-    Return the content of `_meta.yaml`. `recipe` must have mean and std if there are categories.
-    """
+    """Write `model_spec.yaml`, and a trained directory's files; return the content of `_meta.yaml`."""
     family = architectures.family_of(architecture)
     entries = recipe.as_mapping()
-    init_params: dict[str, Any] = {"model_name": architecture, "pretrained": is_pretrained}
+    params: dict[str, Any] = {"model_name": architecture, "pretrained": is_pretrained}
     if family.option:
-        init_params[family.option] = option
-    extras = {
-        "module": family.module,
-        "class": family.class_name,
-        "is_cuda": False,
-        "init_params": init_params,
-    }
+        params[family.option] = option
+    extras = {"module": family.module, "class": family.class_name, "is_cuda": False, "init_params": params}
     spec: dict[str, Any] = {
         "flavor": {"name": "pytorch", "serialization_method": "state_dict"},
         "model_file": MODEL,
@@ -278,8 +258,8 @@ def write_spec(
     }
     meta: dict[str, Any] = {"type": TYPE, "extension": {}, "model": SPEC}
     if categories:
-        init_params["num_classes"] = len(categories)
-        normalization = {name: list(entries[name]) for name in ("mean", "std")}
+        params["num_classes"] = len(categories)
+        normalization = {name: list(entries[name]) for name in ("mean", "std")}  # which it must have now
         normalizer = {"module": NORMALIZER_MODULE, "class": NORMALIZER_CLASS, "init_params": normalization}
         spec["label_map_file"] = LABEL_MAP
         spec["inputs"] = [{"name": "image", "pre_processor": normalizer}]
@@ -292,10 +272,8 @@ def write_spec(
 
 
 def renamed_by_type_inference(categories: Sequence[str]) -> list[str]:
-    """Return the names that the designer's reader of the label map would change.
-
-    It uses pandas' type inference: if all are numbers, they lose leading zeros; `NA` becomes missing.
-    """
+    """Return the names that pandas, with which the designer reads the label map, would change."""
+    # If all are numbers, they lose leading zeros; `NA` becomes missing.
     missing = {"", "#N/A", "N/A", "NA", "NaN", "nan", "null", "NULL", "None", "n/a", "<NA>"}
     suspects = [name for name in categories if name in missing]
     with suppress(ValueError):

@@ -96,10 +96,7 @@ def is_unfinished(path: Path, token: str) -> bool:
 
 @contextmanager
 def writing_directory(path: Path, meta: Mapping[str, Any], name: str, token: str = "") -> Iterator[Path]:
-    """Own the directory `path` for the caller to fill; writing `_meta.yaml` completes it.
-
-    See `owning_directory`, also for the errors.
-    """
+    """Own the directory `path` to fill it, like `owning_directory`; writing `_meta.yaml` completes it."""
     with owning_directory(path, name, token):
         yield path
         text = write_yaml(path / META, meta)
@@ -190,10 +187,7 @@ def remove_empty(directories: Sequence[Path]) -> None:
 
 
 def empty_directory(path: Path) -> None:
-    """Remove the content of an output that cannot be finished, as far as its storage allows.
-
-    This can take a minute, and the program may be stopped meanwhile: what is left never looks complete.
-    """
+    """Empty an output that cannot be finished; if this is stopped, what is left never looks complete."""
     mark = path / INCOMPLETE
     with suppress(OSError):
         mark.touch()

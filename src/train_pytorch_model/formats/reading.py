@@ -95,10 +95,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, without line ends, with their numbers counted from 1.
-
-    Raises `MalformedFileError`, also for a line of more than `MAX_LINE_BYTES`.
-    """
+    """Yield stripped lines that are not blank, and their numbers from 1. Raises `MalformedFileError`."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), 1):

@@ -46,6 +46,8 @@ ERROR_INFO = "error_info.json"
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
 LOCK = "lock"
+MLFLOW_RUN = "mlflow_run"
+MICRO_BATCH = "micro_batch"
 COPY = "_run"
 TRAINED_MODEL = "trained_model"
 UNTRAINED = "untrained-"
@@ -72,8 +74,8 @@ class RunFolder:
         self.root, self.output = root, output
         self.metrics_path = root / METRICS
         self.checkpoints = root / CHECKPOINTS
-        self.mlflow_run = root / "mlflow_run"
-        self._micro_batch = root / "micro_batch"
+        self.mlflow_run = root / MLFLOW_RUN
+        self._micro_batch = root / MICRO_BATCH
 
     @classmethod
     def beside(cls, trained_model: Path) -> "RunFolder":
@@ -199,22 +201,13 @@ class RunFolder:
         _tell(self.root / STATUS, error, rank, rank=rank, host=socket.gethostname(), last_checkpoint=last)
 
     def remove(self) -> None:
-        """Remove the folder, once the output is complete. Files that are not ours stay.
-
-        The token is deleted last: whoever finds it after an interruption repeats the removal.
-        """
+        """Remove the folder, once the output is complete. Files that are not ours stay."""
         for folder in (self.checkpoints, *self.root.glob(f"{UNTRAINED}*")):
             shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
-            paths = (
-                self.metrics_path,
-                self.mlflow_run,
-                self._micro_batch,
-                self.root / STATUS,
-                self.root / CONFIG,
-            )
-            for path in paths:
-                path.unlink(missing_ok=True)
+            # The token comes last: whoever finds it after an interruption repeats the removal.
+            for name in (METRICS, MLFLOW_RUN, MICRO_BATCH, STATUS, CONFIG):
+                (self.root / name).unlink(missing_ok=True)
             self.root.rmdir()
 
 
@@ -225,10 +218,8 @@ def unwritable(folder: Path, error: OSError) -> OutputDirectoryError:
 
 
 def copy_run(source: Path, target: Path) -> None:
-    """Make `target` hold the config and the checkpoints of the folder `source`. Raises `OSError`.
-
-    Manifests come last, so that a copy that was interrupted has no checkpoint whose tensors are missing.
-    """
+    """Make `target` hold the config and the checkpoints of the folder `source`. Raises `OSError`."""
+    # Manifests come last, so that a copy that was interrupted has no checkpoint whose tensors are missing.
     files = sorted((source / CHECKPOINTS).iterdir(), key=lambda path: path.suffix == ".json")
     (target / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     for path in (source / CONFIG, *files):

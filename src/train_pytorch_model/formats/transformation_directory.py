@@ -19,7 +19,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -35,6 +35,8 @@ IMAGE, PICKLE = "Image", "Pickle"
 MAX_OPERATIONS = 64
 MAX_SIDE = 4096
 MAX_DEGREES = 360
+RANGES = ("degrees", "scale", "ratio", "shear", "brightness", "contrast", "saturation", "hue")
+"""Arguments that may be [lowest, highest]."""
 PAIR = msgspec.Meta(min_length=2, max_length=2)
 
 Side = Annotated[int, msgspec.Meta(ge=1, le=MAX_SIDE)]
@@ -60,16 +62,13 @@ Centre = Annotated[list[Annotated[float, msgspec.Meta(ge=-1e5, le=1e5)]], PAIR]
 class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Abstract operation. The class has torchvision's name, and its fields are the arguments."""
 
-    ranges: ClassVar[tuple[str, ...]] = ()
-    """Arguments that may be [lowest, highest]."""
-
     def __post_init__(self) -> None:
         """Raise `ValueError` for an invalid range, or number of values."""
         for name in ("padding", "shear"):
             if len(_listed(getattr(self, name, None))) == 3:
                 raise ValueError(f"{name} should be 1, 2 or 4 numbers but is 3")
-        for name in self.ranges:
-            values = _listed(getattr(self, name))
+        for name in RANGES:
+            values = _listed(getattr(self, name, None))
             if any(map(operator.gt, values[::2], values[1::2])):
                 raise ValueError(f"{name} should be [lowest, highest] but is {values}")
 
@@ -133,8 +132,6 @@ class Pad(Operation, frozen=True):
 
 
 class ColorJitter(Operation, frozen=True):
-    ranges = ("brightness", "contrast", "saturation", "hue")
-
     brightness: Strength | Annotated[list[Strength], PAIR] | None = None
     contrast: Strength | Annotated[list[Strength], PAIR] | None = None
     saturation: Strength | Annotated[list[Strength], PAIR] | None = None
@@ -152,8 +149,6 @@ class Grayscale(Operation, frozen=True):
 
 
 class RandomResizedCrop(Operation, frozen=True):
-    ranges = ("scale", "ratio")
-
     size: Size
     scale: Annotated[list[Positive], PAIR] | None = None
     """Fraction of the area; 0.08 to 1 by default."""
@@ -187,8 +182,6 @@ class RandomVerticalFlip(Operation, frozen=True):
 
 
 class RandomRotation(Operation, frozen=True):
-    ranges = ("degrees",)
-
     degrees: Turn | Annotated[list[Angle], PAIR]
     interpolation: Interpolation = "nearest"
     expand: bool = False
@@ -201,8 +194,6 @@ class RandomRotation(Operation, frozen=True):
 
 
 class RandomAffine(Operation, frozen=True):
-    ranges = ("degrees", "scale", "shear")
-
     degrees: Turn | Annotated[list[Angle], PAIR]
     translate: Annotated[list[Share], PAIR] | None = None
     """Maximum shift as a fraction of width and height."""
@@ -258,10 +249,7 @@ class Transformation:
 
 
 def open_transformation(path: Path, port: str) -> Transformation:
-    """Open and check the directory, or the bare JSON file, given to the input `port`.
-
-    Raises `InvalidTransformationDirectoryError`.
-    """
+    """Open and check a directory or bare JSON file. Raises `InvalidTransformationDirectoryError`."""
     title = f"{port} {path}"
     try:
         return Transformation(title, _read(path))

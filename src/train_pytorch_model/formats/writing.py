@@ -78,10 +78,7 @@ def table_of(row_type: type, rows: Iterable[Any]) -> Iterator[Iterable[object]]:
 
 
 def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
-    """Write a file atomically: complete or absent, even after a power loss. Raises `OSError`.
-
-    The directory entry is synced by `sync_folder`, once for several files.
-    """
+    """Write a file whole or not at all; it survives a power loss after `sync_folder`. Raises `OSError`."""
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as file:

@@ -162,21 +162,15 @@ class Recipe:
         """Raise `ParameterError` with every entry that is out of range."""
         _, problems = _convert(asdict(self))
         early, training, image = self.early_size, self.training_size, self.image_size
-        largest = training or image
+        mean, std, largest = self.mean, self.std, training or image
+        is_whole = early is not None and largest is not None and sides(early) == sides(largest)
+        is_enough = early is None or is_whole or min(sides(early)) >= MIN_EARLY_SIZE
         rules = {
-            f"early_size should be at least {MIN_EARLY_SIZE}, or the training size": (
-                early,
-                early is None
-                or min(sides(early)) >= MIN_EARLY_SIZE
-                or (largest is not None and sides(early) == sides(largest)),
-            ),
+            f"early_size should be at least {MIN_EARLY_SIZE}, or the training size": (early, is_enough),
             "training_size should be at most image_size": (training, fits_into(training, image)),
             "early_size should be at most training_size": (early, fits_into(early, training)),
             "early_size should be at most image_size": (early, fits_into(early, image)),
-            "mean and std should be given together": (
-                (self.mean, self.std),
-                (self.mean is None) == (self.std is None),
-            ),
+            "mean and std should be given together": ((mean, std), (mean is None) == (std is None)),
         }
         problems += [f"Recipe: {rule}; it is {value}." for rule, (value, holds) in rules.items() if not holds]
         if problems:
