@@ -115,17 +115,13 @@ def rank_of(env: Mapping[str, str]) -> int:
 
 def _worker_of_launcher(env: Mapping[str, str], launcher: str) -> Worker:
     rank, size = _integer(env, "RANK"), _integer(env, "WORLD_SIZE")
-    master_addr = env.get("MASTER_ADDR", LOCALHOST)
-    is_one_node = master_addr in (LOCALHOST, "localhost")
+    address = env.get("MASTER_ADDR", LOCALHOST)
+    is_one_node = address in (LOCALHOST, "localhost")
     local_size = _integer(env, "LOCAL_WORLD_SIZE", size if is_one_node else 1)
+    local_rank = _integer(env, "LOCAL_RANK", rank if is_one_node else 0)
+    note = f"Process {rank} of {size}, started by {launcher}."
     return Worker(
-        rank=rank,
-        size=size,
-        local_rank=_integer(env, "LOCAL_RANK", rank if is_one_node else 0),
-        local_size=local_size,
-        master_addr=master_addr,
-        master_port=_integer(env, "MASTER_PORT", DEFAULT_PORT),
-        note=f"Process {rank} of {size}, started by {launcher}.",
+        rank, size, local_rank, local_size, address, _integer(env, "MASTER_PORT", DEFAULT_PORT), note
     )
 
 
@@ -140,13 +136,9 @@ def _worker_of_mpi(names: Sequence[str], env: Mapping[str, str], num_gpus: int) 
             " address of the first node."
         )
     port = env.get("MASTER_PORT", "") or port  # the user's choice overrides Azure Batch's
-    return Worker(
-        *(rank, size, local_rank, local_size),
-        master_addr=address or LOCALHOST,
-        master_port=int(port) if port.isdecimal() else DEFAULT_PORT,
-        note=f"MPI has started {_processes(size)}, {local_size} on this node.",
-        warning=_idle(num_gpus, local_size, "MPI"),
-    )
+    meeting = address or LOCALHOST, int(port) if port.isdecimal() else DEFAULT_PORT
+    note = f"MPI has started {_processes(size)}, {local_size} on this node."
+    return Worker(rank, size, local_rank, local_size, *meeting, note, _idle(num_gpus, local_size, "MPI"))
 
 
 def _of_kubernetes(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
@@ -154,19 +146,17 @@ def _of_kubernetes(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     num_nodes = _integer(env, "PET_NNODES")
     per_node = env.get("PET_NPROC_PER_NODE", "")
     num_processes = int(per_node) if per_node.isdecimal() and int(per_node) > 1 else max(num_gpus, 1)
-    worker = Worker(
-        rank=_integer(env, "PET_NODE_RANK", _integer(env, "RANK", 0)),
-        size=num_nodes,
-        master_addr=env.get("PET_MASTER_ADDR") or env.get("MASTER_ADDR", LOCALHOST),
-        master_port=_integer(env, "PET_MASTER_PORT", _integer(env, "MASTER_PORT", DEFAULT_PORT)),
-        note=f"Kubernetes has started one process per pod, in {counted(num_nodes, 'pod', 'pods')}.",
-    )
-    return _fill(worker, num_processes)
+    rank = _integer(env, "PET_NODE_RANK", _integer(env, "RANK", 0))
+    address = env.get("PET_MASTER_ADDR") or env.get("MASTER_ADDR", LOCALHOST)
+    port = _integer(env, "PET_MASTER_PORT", _integer(env, "MASTER_PORT", DEFAULT_PORT))
+    note = f"Kubernetes has started one process per pod, in {counted(num_nodes, 'pod', 'pods')}."
+    return _fill(Worker(rank, num_nodes, 0, 1, address, port, note), num_processes)
 
 
 def _of_slurm(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
     """Return the role of a task that srun has started: one per node fills its GPUs, others are ranks."""
-    size, num_nodes = _slurm_tasks(env), _slurm_nodes(env)
+    size = _slurm_tasks(env)
+    num_nodes = _first_of(env, "SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES") or "1"
     local_size = size if num_nodes == "1" else _slurm_tasks_here(env)
     address = env.get("MASTER_ADDR") or (LOCALHOST if num_nodes == "1" else first_host_of_slurm(env))
     if not local_size.isdecimal() or not address:
@@ -175,16 +165,11 @@ def _of_slurm(env: Mapping[str, str], num_gpus: int) -> Worker | Agent:
             " where the first one runs are missing: SLURM_STEP_TASKS_PER_NODE and SLURM_NODEID, and"
             " SLURM_JOB_NODELIST. Start the program with srun itself, or with torchrun."
         )
-    worker = Worker(
-        rank=_integer(env, "SLURM_PROCID"),
-        size=int(size),
-        local_rank=_integer(env, "SLURM_LOCALID"),
-        local_size=int(local_size),
-        master_addr=address,
-        master_port=_integer(env, "MASTER_PORT", port_of_slurm(env)),
-        note=f"Slurm has started {_processes(int(size))}, {local_size} on this node.",
-        warning=_idle(num_gpus, int(local_size), "Slurm"),
-    )
+    rank, local_rank = _integer(env, "SLURM_PROCID"), _integer(env, "SLURM_LOCALID")
+    port = _integer(env, "MASTER_PORT", port_of_slurm(env))
+    note = f"Slurm has started {_processes(int(size))}, {local_size} on this node."
+    idle = _idle(num_gpus, int(local_size), "Slurm")
+    worker = Worker(rank, int(size), local_rank, int(local_size), address, port, note, idle)
     if size == num_nodes:
         return _fill(worker, max(num_gpus, 1))
     is_bound = num_gpus == 1 and any(name in env for name in ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND"))
@@ -279,10 +264,6 @@ def _is_slurm_task(env: Mapping[str, str]) -> bool:
 def _slurm_tasks(env: Mapping[str, str]) -> str:
     """Return the number of tasks: of the step, which may have fewer than the job."""
     return _first_of(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS") or "1"
-
-
-def _slurm_nodes(env: Mapping[str, str]) -> str:
-    return _first_of(env, "SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES") or "1"
 
 
 def _slurm_tasks_here(env: Mapping[str, str]) -> str:

@@ -2,7 +2,9 @@
 
 import ctypes
 import os
+import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +46,9 @@ def _of_glibc(name: str) -> Any:
 
 
 def _of_machine(proc: Path) -> int:
-    try:
-        for line in (proc / "meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    except (OSError, ValueError, IndexError):
-        pass
+    with suppress(OSError, ValueError):
+        (available,) = re.findall(r"^MemAvailable: +(\d+) kB$", (proc / "meminfo").read_text(), re.MULTILINE)
+        return int(available) << 10
     try:  # macOS, which does not report what is available
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (AttributeError, ValueError, OSError):
