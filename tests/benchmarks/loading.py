@@ -19,7 +19,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.machine.cores import short_switch_interval, usable_cores
-from train_pytorch_model.machine.memory import keep_freed_memory
+from train_pytorch_model.machine.system import keep_freed_memory
 
 FRAMING = Framing(224, 224, 0.875)
 CROPS = decided_recipe(augmentation="random-resized-crop", crop_area=0.08, horizontal_flip=True)

@@ -179,6 +179,6 @@ def environment_of(pid: int) -> bytes:
 
 
 def is_alive(pid: int) -> bool:
-    from train_pytorch_model.machine.process_table import start_of
+    from train_pytorch_model.machine.system import start_of
 
     return start_of(pid) is not None

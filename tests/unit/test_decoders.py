@@ -27,7 +27,7 @@ from train_pytorch_model.image_classifier.decoding import (
     UnreadableImageError,
 )
 from train_pytorch_model.image_classifier.pixels import decode_pixels
-from train_pytorch_model.machine.process_table import start_of
+from train_pytorch_model.machine.system import start_of
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "memfd_create"), reason="decoder processes exist on Linux only"

@@ -12,7 +12,7 @@ from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.cores import CoreTimes
 from train_pytorch_model.machine.launch import LAUNCHER, is_alone
-from train_pytorch_model.machine.process_table import end_with_parent
+from train_pytorch_model.machine.system import end_with_parent
 from train_pytorch_model.words.errors import LostRankError
 from train_pytorch_model.words.settings import flag
 

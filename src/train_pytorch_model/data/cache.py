@@ -26,7 +26,7 @@ import numpy as np
 from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, limit_size, read_size
 from train_pytorch_model.inputs.twins import MAX_HASHED, NUM_BYTES, perceptual_hash
-from train_pytorch_model.machine.memory import available_memory
+from train_pytorch_model.machine.system import available_memory
 
 if TYPE_CHECKING:
     from train_pytorch_model.data.preparation import Preparation

@@ -32,7 +32,7 @@ from train_pytorch_model.machine.cores import (
     fixed_threads,
     usable_cores,
 )
-from train_pytorch_model.machine.process_table import PROCESSES, is_stopped, start_of
+from train_pytorch_model.machine.system import PROCESSES, is_stopped, start_of
 from train_pytorch_model.words.errors import LostRankError
 
 TIMEOUT = timedelta(minutes=10)  # of one collective; a rank that is silent for longer is lost

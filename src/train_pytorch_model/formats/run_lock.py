@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
 from train_pytorch_model.formats.run_folder import LOCK, TRAINED_MODEL, unwritable
-from train_pytorch_model.machine.process_table import start_of
+from train_pytorch_model.machine.system import start_of
 from train_pytorch_model.words.errors import OutputDirectoryError, parameter
 
 SILENCE_S = 30.0  # it is renewed three times as often

@@ -28,7 +28,7 @@ from train_pytorch_model.inputs.bad_images import list_left_out
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.inputs.twins import NUM_BYTES, read_image_hashes
 from train_pytorch_model.machine.console import logger, progress_bar
-from train_pytorch_model.machine.memory import release_freed_memory
+from train_pytorch_model.machine.system import release_freed_memory
 from train_pytorch_model.measures import evaluation
 from train_pytorch_model.measures import evaluation_directory as directory
 from train_pytorch_model.measures.data_quality import compare_with_training

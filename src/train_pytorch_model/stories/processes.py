@@ -15,7 +15,7 @@ from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.cores import CoreTimes, short_switch_interval
 from train_pytorch_model.machine.launch import LAUNCHER, Worker, decide
-from train_pytorch_model.machine.memory import keep_freed_memory
+from train_pytorch_model.machine.system import keep_freed_memory
 
 T = TypeVar("T", OpenedInputs, ScoringInputs)
 

@@ -65,7 +65,7 @@ def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int)
     from train_pytorch_model.distributed.world import join_world
     from train_pytorch_model.inputs.opening import open_training_inputs
     from train_pytorch_model.loop.epoch import Batches
-    from train_pytorch_model.machine.memory import keep_freed_memory
+    from train_pytorch_model.machine.system import keep_freed_memory
     from train_pytorch_model.words.settings import TrainConfig
 
     class OneBatch(Loader):

@@ -1,13 +1,16 @@
-"""How much memory is available, and what becomes of what this process has freed."""
+"""What the operating system knows and does: how much memory is available, and which processes are alive."""
 
 import ctypes
 import os
 import re
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+PROCESSES = Path("/proc")
+PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 # From glibc's malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGEST_KEPT = 32 << 20  # bytes of a block; glibc's maximum
@@ -68,3 +71,36 @@ def _of_cgroup(cgroup: Path) -> int:
         except (OSError, ValueError, KeyError):  # no such file, or "max": no limit
             continue
     return 1 << 62
+
+
+def start_of(pid: int) -> str | None:
+    """Return when a process has started, in clock ticks, as ids are reused; None if it is dead or unknown."""
+    stat = _stat(pid)
+    return None if stat is None or stat[0] in "ZX" else stat[19]  # dead, but not yet reaped
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is alive but stopped, as after SIGSTOP."""
+    stat = _stat(pid)
+    return stat is not None and stat[0] in "Tt"
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """Have the system kill this process when its parent ends; exit now if the parent is no longer `parent`.
+
+    Linux only. A launcher that is killed cannot end its workers, which would wait for each other.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Return the fields of a process's `stat` file, from its state on."""
+    try:
+        with (PROCESSES / str(pid) / "stat").open() as file:
+            return file.read().rpartition(")")[2].split() or None
+    except OSError:
+        return None
