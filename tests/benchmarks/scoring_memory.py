@@ -15,7 +15,7 @@ from train_pytorch_model.image_classifier.classifier import BATCH_SIZE
 from train_pytorch_model.image_classifier.device import best_device
 from train_pytorch_model.inputs.opening import open_scoring_inputs
 from train_pytorch_model.machine.system import keep_freed_memory
-from train_pytorch_model.measures.uncertainty import MostUncertain
+from train_pytorch_model.measures.data_quality import MostUncertain
 from train_pytorch_model.stories.predict import ScoreOptions, score
 
 NUM_TO_LABEL = 1000  # the default

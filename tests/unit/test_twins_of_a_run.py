@@ -11,7 +11,7 @@ from tests.painting import paint_scene
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.inputs.twins import find_identical, perceptual_hash
-from train_pytorch_model.measures.data_quality import TwinRow, Twins, describe_seen, find_twins
+from train_pytorch_model.measures.data_quality import Familiar, TwinRow, find_twins
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
 FLAT = Image.new("RGB", (32, 32), (9, 9, 9))
@@ -24,7 +24,7 @@ def write(root: Path, images: dict[str, Image.Image]) -> ImageDirectory:
     return open_image_directory(root, f"{root.name.title()} dataset")
 
 
-def twins_of(training: ImageDirectory, validation: ImageDirectory) -> Twins:
+def twins_of(training: ImageDirectory, validation: ImageDirectory) -> tuple[list[TwinRow], np.ndarray]:
     paths = [part.path(index) for part in (training, validation) for index in range(len(part))]
     hashes = np.stack([perceptual_hash(np.asarray(Image.open(path).convert("RGB"))) for path in paths])
     return find_twins(training, validation, find_identical(training, validation).pairs, hashes)
@@ -46,8 +46,8 @@ def test_pairs_are_listed_with_contradictions_and_leaks_first(tmp_path: Path) ->
             "dog/4.png": others[0].transpose(MIRROR),
         },
     )
-    twins = twins_of(training, validation)
-    table = list(csv.DictReader(io.StringIO(csv_text(table_of(TwinRow, twins.rows)))))
+    rows, is_seen = twins_of(training, validation)
+    table = list(csv.DictReader(io.StringIO(csv_text(table_of(TwinRow, rows)))))
     assert [(row["file_name"], row["other_file_name"], row["kind"]) for row in table] == [
         ("cat/other_0.png", "dog/4.png", "mirrored"),
         ("dog/2.png", "cat/2.jpg", "similar"),
@@ -57,19 +57,19 @@ def test_pairs_are_listed_with_contradictions_and_leaks_first(tmp_path: Path) ->
     assert [row["category"] != row["other_category"] for row in table] == [True, True, False, False]
     assert {row["port"] for row in table} == {"Training dataset"}
     assert [row["other_port"] for row in table] == [*["Validation dataset"] * 3, "Training dataset"]
-    assert twins.is_seen.tolist() == [True, False, True, True]
+    assert is_seen.tolist() == [True, False, True, True]
 
 
 def test_the_accuracy_without_twins_is_of_the_other_images() -> None:
-    twins = Twins([], np.array([True, False, False, True, False]))
-    indices, is_hit = np.array([0, 1, 3, 4]), np.array([True, True, True, False])
-    assert twins.accuracy_without(indices, is_hit) == 0.5
-    assert "2 of 5 validation images look like a training image" in describe_seen(twins, 0.75, 0.5)
-    one = Twins([], np.arange(5) == 0)
-    assert "1 of 5 validation images looks like a training image" in describe_seen(one, 0.75, 0.5)
-    assert "on the others it is 50.0%" in describe_seen(twins, 0.75, 0.5)
-    assert Twins([], np.ones(5, bool)).accuracy_without(indices, is_hit) is None
-    assert describe_seen(Twins([], np.zeros(5, bool)), 0.75, 0.75) == ""
+    is_seen, is_hit = np.array([True, False, False, True, False]), np.array([True, True, True, False])
+    familiar = Familiar.of(is_seen, is_hit[~is_seen[[0, 1, 3, 4]]])
+    assert familiar.accuracy_without == 0.5
+    assert "2 of 5 validation images look like a training image" in familiar.describe_validation(0.75)
+    assert "on the others it is 50.0%" in familiar.describe_validation(0.75)
+    one = Familiar.of(np.arange(5) == 0, is_hit)
+    assert "1 of 5 validation images looks like a training image" in one.describe_validation(0.75)
+    assert Familiar.of(np.ones(5, bool), is_hit[:0]).accuracy_without is None
+    assert Familiar.of(np.zeros(5, bool), is_hit).describe_validation(0.75) == ""
 
 
 def test_a_copy_of_a_validation_image_that_looks_like_a_training_image_does_so_too(tmp_path: Path) -> None:
@@ -81,4 +81,4 @@ def test_a_copy_of_a_validation_image_that_looks_like_a_training_image_does_so_t
     validation = write(
         tmp_path / "validation", {"cat/1.png": near, "cat/2.png": near, "cat/3.png": paint_scene(77)}
     )
-    assert twins_of(training, validation).is_seen.tolist() == [True, True, False]
+    assert twins_of(training, validation)[1].tolist() == [True, True, False]

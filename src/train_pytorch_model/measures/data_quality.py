@@ -1,4 +1,4 @@
-"""Images of a run that deserve a look: those whose category is probably wrong, and those that look alike.
+"""Images that deserve a look: with a category that is probably wrong, that look alike, to be labelled next.
 
 `suspects.csv`, in the trained model directory, lists images whose category is probably wrong, the most
 suspicious first. Both data sets are judged by what a run knows anyway: the training images by their margins
@@ -14,16 +14,20 @@ itself comes first, then pairs of a training and a validation image, then those 
     distance                              bits in which the perceptual hashes differ, of 128
 """
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
+from train_pytorch_model.formats.writing import write_csv
 from train_pytorch_model.inputs.twins import Pairs, find_pairs
 from train_pytorch_model.words.errors import counted
 
 SUSPECTS = "suspects.csv"
+TO_LABEL = "to_label.csv"
 TWINS = "twins.csv"
 MAX_MARGIN = 0.4  # of a suspect: on clean digits, one image in two hundred is below
 MAX_SHARE = 0.1  # of the images: a network that has learned little doubts half of them
@@ -72,36 +76,45 @@ class TwinRow:
 
 
 @dataclass(frozen=True)
-class Twins:
-    """The twins of a run."""
-
-    rows: Sequence[TwinRow]
-    is_seen: np.ndarray
-    """(V,), bool: which validation images look like a training image."""
-
-    def accuracy_without(self, indices: np.ndarray, is_hit: np.ndarray) -> float | None:
-        """The accuracy on the validation images that do not look like a training image; None without any.
-
-        `is_hit` (N,), bool, is of the validation images at `indices` (N,).
-        """
-        return _accuracy_of(is_hit[~self.is_seen[indices]])
-
-
-@dataclass(frozen=True)
 class Familiar:
-    """Evaluated images that look like an image on which the model was trained."""
+    """Images of a data set that look like an image on which the model was trained."""
 
     images: int
+    total: int
+    """Of the whole data set."""
     accuracy_without: float | None
     """The accuracy on the others; None without any."""
 
-    def describe(self, evaluated: int) -> str:
-        """What that means for the accuracy on all `evaluated` images."""
-        images = counted(evaluated, "image", "images")
+    @classmethod
+    def of(cls, is_familiar: np.ndarray, is_hit: np.ndarray) -> "Familiar":
+        """From `is_familiar` (N,), bool, and whether the predictions for the others are right, (M,), bool."""
+        return cls(int(is_familiar.sum()), len(is_familiar), float(is_hit.mean()) if len(is_hit) else None)
+
+    def describe(self) -> str:
+        """What that means for the accuracy on evaluated images; empty without any."""
+        if not self.images:
+            return ""
         rest = "there are no others"
         if self.accuracy_without is not None:
             rest = f"on the others the accuracy is {self.accuracy_without:.1%}"
-        return f"{_look_like(self.images, images)} an image on which the model was trained: {rest}."
+        images = counted(self.total, "image", "images")
+        return f"{self._look_like(images)} an image on which the model was trained: {rest}."
+
+    def describe_validation(self, accuracy: float) -> str:
+        """What that means for the accuracy on validation images; empty without any."""
+        if not self.images:
+            return ""
+        rest = "there are no others"
+        if self.accuracy_without is not None:
+            rest = f"on the others it is {self.accuracy_without:.1%}"
+        images = counted(self.total, "validation image", "validation images")
+        return (
+            f"{self._look_like(images)} a training image: the accuracy of {accuracy:.1%} includes them, and"
+            f" {rest}. {TWINS} lists the pairs; `split` keeps them together."
+        )
+
+    def _look_like(self, images: str) -> str:
+        return f"{self.images:,} of {images} {'looks' if self.images == 1 else 'look'} like"
 
 
 def suspects_by_margin(margins: np.ndarray, others: np.ndarray) -> Suspects:
@@ -156,16 +169,16 @@ def compare_with_training(known: np.ndarray, hashes: np.ndarray, is_hit: np.ndar
     if len(known) == 0:
         return None
     is_seen = _seen(find_pairs(np.concatenate([known, hashes]), len(known)), len(known), len(hashes))
-    return Familiar(int(is_seen.sum()), _accuracy_of(is_hit[~is_seen]))
+    return Familiar.of(is_seen, is_hit[~is_seen])
 
 
 def find_twins(
     training: ImageDirectory, validation: ImageDirectory, identical: np.ndarray, hashes: np.ndarray
-) -> Twins:
-    """Return the twins among the images of both.
+) -> tuple[list[TwinRow], np.ndarray]:
+    """Return the twins among the images of both; and which validation images look like a training image.
 
-    Validation images are numbered on after the training images: in the `identical` pairs (P, 2) and in their
-    perceptual `hashes` (N, 16), uint8.
+    The latter is (V,), bool. Validation images are numbered on after the training images: in the `identical`
+    pairs (P, 2) and in their perceptual `hashes` (N, 16), uint8.
     """
     similar = find_pairs(hashes)
     # Identical pairs have a distance of -1, and replace the same ones among the similar.
@@ -192,28 +205,7 @@ def find_twins(
         TwinRow(*describe(one), *describe(other), str(kinds[place]), max(0, int(found.distances[place])))
         for place, (one, other) in zip(order.tolist(), found.images[order].tolist(), strict=True)
     ]
-    return Twins(rows, _seen(found, len(training), len(validation)))
-
-
-def describe_seen(twins: Twins, accuracy: float, without: float | None) -> str:
-    """What the twins mean for the accuracy; empty if no validation image looks like a training image."""
-    seen = int(twins.is_seen.sum())
-    if not seen:
-        return ""
-    images = counted(len(twins.is_seen), "validation image", "validation images")
-    rest = f"on the others it is {without:.1%}" if without is not None else "there are no others"
-    return (
-        f"{_look_like(seen, images)} a training image: the accuracy of {accuracy:.1%} includes them, and"
-        f" {rest}. {TWINS} lists the pairs; `split` keeps them together."
-    )
-
-
-def _look_like(count: int, images: str) -> str:
-    return f"{count:,} of {images} {'looks' if count == 1 else 'look'} like"
-
-
-def _accuracy_of(is_hit: np.ndarray) -> float | None:
-    return float(is_hit.mean()) if len(is_hit) else None
+    return rows, _seen(found, len(training), len(validation))
 
 
 def _seen(found: Pairs, num_training: int, num_validation: int) -> np.ndarray:
@@ -224,3 +216,78 @@ def _seen(found: Pairs, num_training: int, num_validation: int) -> np.ndarray:
     is_copy = found.distances <= 0  # which are paired with the first of their kind only
     is_seen[other[is_copy]] |= is_seen[one[is_copy]]
     return is_seen[num_training:]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An image that may be labelled."""
+
+    index: int
+    """In its dataset."""
+    top: tuple[int, int]
+    """The class indices of the most and the second most probable category."""
+    probabilities: tuple[float, float]
+    features: np.ndarray
+    """(F,), float32."""
+
+    @property
+    def margin(self) -> float:
+        """Between the two probabilities, from 0 to 1: 0 if the model cannot decide."""
+        return self.probabilities[0] - self.probabilities[1]
+
+
+class MostUncertain:
+    """The images with the smallest margins among any number of them, in memory for `size` of them."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._heap: list[tuple[float, int, Candidate]] = []  # the largest margin first
+
+    def add(self, indices: np.ndarray, probabilities: np.ndarray, features: np.ndarray) -> None:
+        """Add images by their indices (B,): their (B, at least two categories), and (B, F), float32."""
+        tops = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
+        best = np.take_along_axis(probabilities, tops, axis=1).tolist()
+        for row, index in enumerate(indices.tolist()):
+            rank = (best[row][1] - best[row][0], -index)
+            if len(self._heap) == self._size:
+                if rank < self._heap[0][:2]:
+                    continue
+                heapq.heappop(self._heap)
+            candidate = Candidate(index, tuple(tops[row].tolist()), tuple(best[row]), features[row].copy())
+            heapq.heappush(self._heap, (*rank, candidate))
+
+    def by_margin(self) -> list[Candidate]:
+        """The images, the most uncertain first."""
+        return [candidate for *_, candidate in sorted(self._heap, reverse=True, key=lambda each: each[:2])]
+
+    def ranked(self) -> Iterator[Candidate]:
+        """Yield the most uncertain image, then always the one least similar to all before it.
+
+        That is farthest-point order by the angle between features (Sener and Savarese 2018, Active Learning
+        for Convolutional Neural Networks: A Core-Set Approach): the first few have one of every kind.
+        """
+        left = self.by_margin()
+        if not left:
+            return
+        features = np.stack([candidate.features for candidate in left])  # (K, F)
+        features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        similarity = np.full(len(left), -1.0, dtype=np.float32)  # to the most similar one before; -1 to 1
+        chosen = 0
+        for _ in left:
+            yield left[chosen]
+            similarity = np.maximum(similarity, features @ features[chosen])
+            similarity[chosen] = np.inf  # is done
+            chosen = int(similarity.argmin())
+
+
+def write_to_label(
+    root: Path, ranked: Sequence[Candidate], images: ImageDirectory, categories: Sequence[str]
+) -> None:
+    """Write `to_label.csv`: the images to label, in that order."""
+    originals = images.original_names(np.array([each.index for each in ranked], dtype=np.int64))
+    rows = [["file_name", "original", "margin", "Top 1", "Top 1 Probability", "Top 2", "Top 2 Probability"]]
+    for each, original in zip(ranked, originals, strict=True):
+        tops = zip(each.top, each.probabilities, strict=True)
+        cells = [cell for index, value in tops for cell in (categories[index], f"{value:.6f}")]
+        rows.append([images.file_names[each.index], original, f"{each.margin:.6f}", *cells])
+    write_csv(root / TO_LABEL, rows)

@@ -179,6 +179,13 @@ class Evaluation:
         """The 95 % confidence interval of the accuracy."""
         return confidence_interval(self.accuracy, self.images)
 
+    @property
+    def accuracy_in_images(self) -> str:
+        """The number of correctly classified images, and the interval of the accuracy, in words."""
+        lowest, highest = self.accuracy_interval
+        interval = f"95% confidence interval {lowest:.1%} to {highest:.1%}"
+        return f"{self.correct:,} of {self.images:,} images, {interval}"
+
 
 def confidence_interval(accuracy: float, images: int) -> tuple[float, float]:
     """The 95 % confidence interval of an accuracy measured on a number of images.
@@ -189,13 +196,6 @@ def confidence_interval(accuracy: float, images: int) -> tuple[float, float]:
     centre = (images * accuracy + weight / 2) / (images + weight)
     half = DEVIATIONS * math.sqrt(images * accuracy * (1 - accuracy) + weight / 4) / (images + weight)
     return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def accuracy_in_images(evaluation: Evaluation) -> str:
-    """The number of correctly classified images, and the confidence interval of the accuracy, in words."""
-    lowest, highest = evaluation.accuracy_interval
-    interval = f"95% confidence interval {lowest:.1%} to {highest:.1%}"
-    return f"{evaluation.correct:,} of {evaluation.images:,} images, {interval}"
 
 
 def outcomes_of(targets: np.ndarray, probabilities: np.ndarray) -> Outcomes:

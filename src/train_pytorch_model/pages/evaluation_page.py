@@ -9,13 +9,7 @@ from PIL import Image
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.measures.evaluation import (
-    PERCENTS,
-    Confusion,
-    Evaluation,
-    Outcomes,
-    accuracy_in_images,
-)
+from train_pytorch_model.measures.evaluation import PERCENTS, Confusion, Evaluation, Outcomes
 from train_pytorch_model.measures.evaluation_directory import confused_rows, worst_first
 from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
 from train_pytorch_model.pages.chart import line_chart
@@ -73,7 +67,7 @@ def common_values(evaluation: Evaluation, spec: ClassifierSpec) -> dict[str, Any
     return {
         "evaluation": evaluation,
         "spec": spec,
-        "accuracy_in_images": accuracy_in_images(evaluation),
+        "accuracy_in_images": evaluation.accuracy_in_images,
         "verdict": verdict(evaluation, spec.categories),
         "baseline": (baseline_of(evaluation), describe_baseline(evaluation, spec.categories)),
         "confusion": _confusion_view(evaluation, spec.categories),

@@ -22,11 +22,10 @@ from train_pytorch_model import __version__
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.decoding import AS_USUAL, Colours, UnreadableImageError, decode
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
-from train_pytorch_model.measures.data_quality import SUSPECTS, TWINS, Suspect, TwinRow
+from train_pytorch_model.measures.data_quality import SUSPECTS, TWINS, Candidate, Suspect, TwinRow
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
 from train_pytorch_model.measures.evaluation_directory import Prediction, prediction_rows
 from train_pytorch_model.measures.time_budget import duration
-from train_pytorch_model.measures.uncertainty import Candidate
 from train_pytorch_model.words.errors import counted
 
 EXPLAINED = "explained.html"

@@ -29,12 +29,11 @@ from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.inputs.twins import NUM_BYTES, read_image_hashes
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.system import release_freed_memory
-from train_pytorch_model.measures import evaluation
+from train_pytorch_model.measures import data_quality, evaluation
 from train_pytorch_model.measures import evaluation_directory as directory
-from train_pytorch_model.measures.data_quality import compare_with_training
+from train_pytorch_model.measures.data_quality import Candidate, MostUncertain
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes, outcomes_of
 from train_pytorch_model.measures.time_budget import duration
-from train_pytorch_model.measures.uncertainty import Candidate, MostUncertain, write_to_label
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.pages.evaluation_page import files_of_cells, render
 from train_pytorch_model.pages.page import EXPLAINED, galleries_of, render_explained
@@ -267,7 +266,7 @@ def _write_scores(
         # Images rejected now are added to those rejected before; if all are, nothing is left.
         report_bad_images(inputs, rejected, root)
         if options.num_to_label:
-            write_to_label(root, list(uncertain.ranked()), images, categories)
+            data_quality.write_to_label(root, list(uncertain.ranked()), images, categories)
         if options.num_to_explain:
             page = _explained_page(inputs, to_explain.by_margin(), device)
             (root / EXPLAINED).write_text(page, encoding="utf-8")
@@ -313,9 +312,8 @@ def _write_evaluation(
         evaluated = evaluation.evaluate(outcomes, len(spec.categories))
 
         known, is_hit = read_image_hashes(inputs.model.root), outcomes.target_ranks == 0
-        familiar = compare_with_training(known, np.concatenate(hashes), is_hit)
-        seen = familiar.describe(evaluated.images) if familiar and familiar.images else ""
-        if seen:
+        familiar = data_quality.compare_with_training(known, np.concatenate(hashes), is_hit)
+        if seen := familiar.describe() if familiar else "":
             logger.warning(seen)
         mistakes = directory.prediction_rows(outcomes, evaluated.mistakes, images, indices)
         directory.write_numbers(root, evaluated, spec.categories, mistakes, left_out, familiar)

@@ -27,7 +27,7 @@ from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import ImageResults, State
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar
 from train_pytorch_model.measures import calibration, data_quality, evaluation
-from train_pytorch_model.measures.data_quality import SUSPECTS, TWINS, Suspect, TwinRow, Twins
+from train_pytorch_model.measures.data_quality import SUSPECTS, TWINS, Familiar, Suspect, TwinRow
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
 from train_pytorch_model.measures.evaluation_directory import CONFUSION_MATRIX, confusion_matrix
 from train_pytorch_model.measures.verdict import is_better_than_guessing
@@ -55,9 +55,9 @@ class Examined:
     rejected: dict[int, str]
     """Images that could not be read this time: index → reason."""
     temperature: calibration.Temperature
-    twins: Twins
-    accuracy_without_twins: float | None
-    """On the validation images that do not look like a training image; None without any."""
+    twins: Sequence[TwinRow]
+    familiar: Familiar
+    """The validation images that look like a training image."""
     training_hashes: np.ndarray
     """(N, 16), uint8: perceptual hashes of the given training images; zeros for those without."""
     energies: np.ndarray
@@ -68,14 +68,13 @@ class Examined:
     @property
     def tables(self) -> dict[str, str]:
         """The CSV files of suspects and of twins, if there are any: name → content."""
-        found = {SUSPECTS: (Suspect, self.suspects), TWINS: (TwinRow, self.twins.rows)}
+        found = {SUSPECTS: (Suspect, self.suspects), TWINS: (TwinRow, self.twins)}
         return {name: csv_text(table_of(kind, rows)) for name, (kind, rows) in found.items() if rows}
 
     @property
     def metrics(self) -> dict[str, float]:
         """What is logged of the published model."""
-        seen = int(self.twins.is_seen.sum())
-        without = self.accuracy_without_twins
+        seen, without = self.familiar.images, self.familiar.accuracy_without
         return {
             "Validation images like training images": seen,
             **({"Top 1 accuracy without them": without} if seen and without is not None else {}),
@@ -128,11 +127,13 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     rows = np.concatenate([inputs.training.rows, cache.num_training + inputs.validation.rows])
     known = [hashes for hashes in hashes_of_all if len(hashes)]
     hashes = np.maximum.reduce(known)[rows] if known else np.zeros((len(rows), NUM_BYTES), np.uint8)
-    twins = data_quality.find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
-    without = twins.accuracy_without(indices, outcomes.target_ranks == 0)
-    if text := data_quality.describe_seen(twins, evaluated.accuracy, without):
+    twins, is_seen = data_quality.find_twins(
+        inputs.training, inputs.validation, inputs.identical.pairs, hashes
+    )
+    familiar = Familiar.of(is_seen, outcomes.target_ranks[~is_seen[indices]] == 0)
+    if text := familiar.describe_validation(evaluated.accuracy):
         # A few of many change nothing, and in tiny images may be chance.
-        (logger.warning if twins.is_seen.mean() >= WORTH_A_WARNING else paragraph)(text)
+        (logger.warning if is_seen.mean() >= WORTH_A_WARNING else paragraph)(text)
     return Examined(
         outcomes=outcomes,
         evaluation=evaluated,
@@ -140,7 +141,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         rejected={index: reason for each in results for index, reason in each.rejected.items()},
         temperature=temperature,
         twins=twins,
-        accuracy_without_twins=without,
+        familiar=familiar,
         training_hashes=hashes[: len(inputs.training)],
         energies=energies_of(scaled) if len(scaled) else np.empty(0),
         suspects=_suspects(inputs, margins, indices, outcomes, scaled) if is_better else [],
@@ -232,9 +233,7 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
         spec=spec,
         evaluation=examined.evaluation,
         calibrated=calibration.describe(examined.temperature),
-        seen=data_quality.describe_seen(
-            examined.twins, examined.evaluation.accuracy, examined.accuracy_without_twins
-        ),
+        seen=examined.familiar.describe_validation(examined.evaluation.accuracy),
         galleries=[
             *suspects_gallery(examined.suspects, given, spec.framing.colours),
             *galleries_of(
@@ -243,7 +242,7 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
                 spec.framing.colours,
                 partial(explain, engine.network, spec, inputs.validation),
             ),
-            *twins_gallery(examined.twins.rows, given, spec.framing.colours),
+            *twins_gallery(examined.twins, given, spec.framing.colours),
             training_gallery(plan, training),
         ],
         files=files_of_cells(*results),

@@ -10,15 +10,8 @@ from train_pytorch_model.formats.outputs import owning_directory
 from train_pytorch_model.formats.reading import META, MalformedFileError, read_yaml
 from train_pytorch_model.formats.run_folder import AZUREML_MODEL, differences
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.submission.job_folder import (
-    ENVIRONMENT_FILE,
-    JOB,
-    TRAINED_MODEL,
-    component_files,
-    components_version,
-    copy_project,
-    write_job_folder,
-)
+from train_pytorch_model.submission import job_folder
+from train_pytorch_model.submission.job_folder import ENVIRONMENT_FILE, JOB, TRAINED_MODEL
 from train_pytorch_model.submission.request import Submission
 from train_pytorch_model.submission.service import Job, LogStream, Service, ServiceError, load_valid_job
 from train_pytorch_model.submission.workspace import Cluster, Workspace
@@ -52,7 +45,7 @@ class JobFailedError(UserError):
 def write(submission: Submission, folder: Path) -> None:
     """`--dry-run`: write the job to a new or empty folder, and send nothing. Raises `ServiceError`."""
     with owning_directory(folder, "dry_run"):
-        write_job_folder(submission, folder)
+        job_folder.write_job_folder(submission, folder)
         load_valid_job(folder / JOB)
     logger.info(f"Nothing was sent. The job is in {folder}; to submit it:")
     if not submission.is_serverless:
@@ -74,7 +67,7 @@ def submit(submission: Submission, workspace: Workspace) -> None:
     Raises `ParameterError`, `ServiceError`, `JobFailedError`, `OutputDirectoryError`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        write_job_folder(submission, Path(folder))
+        job_folder.write_job_folder(submission, Path(folder))
         service = Service(workspace)
         job = send(submission, Path(folder), service)
     limit, target = submission.wait_limit, submission.download
@@ -101,7 +94,7 @@ def submit(submission: Submission, workspace: Workspace) -> None:
 def register(submission: Submission, workspace: Workspace) -> None:
     """Register the components that have changed, without a job. Raises `ParameterError`, `ServiceError`."""
     with tempfile.TemporaryDirectory() as folder:
-        copy_project(submission, Path(folder))
+        job_folder.copy_project(submission, Path(folder))
         _register(submission, Path(folder), Service(workspace))
 
 
@@ -109,7 +102,7 @@ def _register(submission: Submission, folder: Path, service: Service) -> None:
     if submission.has_own_environment:
         service.register_environment(folder / ENVIRONMENT_FILE)
     if submission.register_components:
-        service.register_components(component_files(folder), components_version(folder))
+        service.register_components(job_folder.component_files(folder), job_folder.components_version(folder))
 
 
 def send(submission: Submission, folder: Path, service: Service) -> Job:

@@ -29,13 +29,8 @@ from train_pytorch_model.stories.predict import evaluate
 from train_pytorch_model.stories.report import Examined, describe_run, examine, report_on, stopped_early
 from train_pytorch_model.stories.run import Run, open_run, publish
 from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
-from train_pytorch_model.words.errors import (
-    ModuleOutOfMemoryError,
-    OutputDirectoryError,
-    TrainingError,
-    counted,
-    parameter,
-)
+from train_pytorch_model.words import errors
+from train_pytorch_model.words.errors import TrainingError, counted, parameter
 from train_pytorch_model.words.settings import TrainConfig
 
 DRY_RUN_STEPS = 3
@@ -115,7 +110,7 @@ def train_epochs(
             except NotFiniteError as error:
                 saver.roll_back(error)
                 continue
-            except ModuleOutOfMemoryError as error:
+            except errors.ModuleOutOfMemoryError as error:
                 run.folder.write_micro_batch(error.images_at_once)
                 raise
             state.close_epoch(engine.network)
@@ -168,7 +163,7 @@ def publish_best(
         return
     try:
         publish(run, state, examined, report)
-    except OutputDirectoryError as error:  # most likely a full disk
+    except errors.OutputDirectoryError as error:  # most likely a full disk
         raise TrainingError(f"The model is trained, but: {error} {run.how_to_recover(unsaved)}") from error
 
 

@@ -24,11 +24,7 @@ from train_pytorch_model.inputs import bad_images as damaged
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.cores import usable_cores
-from train_pytorch_model.words.errors import (
-    InvalidDatasetError,
-    InvalidTransformationDirectoryError,
-    bulleted,
-)
+from train_pytorch_model.words import errors
 from train_pytorch_model.words.settings import derive_seed
 
 COMPRESSION = 3  # of 9: photographs are 6 % larger than at Pillow's default of 6, and take half the time
@@ -186,7 +182,7 @@ def _check_rejected(
     """
     try:
         return damaged.without_bad_images(images, {index: str(error) for index, error in rejected.items()})[1]
-    except InvalidDatasetError as error:
+    except errors.InvalidDatasetError as error:
         misfits = [
             f"{images.file_names[index]}: {reason}"
             for index, reason in rejected.items()
@@ -194,8 +190,8 @@ def _check_rejected(
         ]
         if 2 * len(misfits) < len(rejected):  # most of them are damaged
             raise
-        raise InvalidTransformationDirectoryError(
+        raise errors.InvalidTransformationDirectoryError(
             transformation.title,
-            f"it cannot be applied to {len(misfits)} of {len(images)} images:{bulleted(misfits)}\n",
+            f"it cannot be applied to {len(misfits)} of {len(images)} images:{errors.bulleted(misfits)}\n",
             "Put a Resize before that operation, or change its arguments.",
         ) from error
