@@ -17,10 +17,9 @@ from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World, join_world
 from train_pytorch_model.inputs.opening import open_training_inputs
-from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.engine import Engine, Trials
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.step import TIMED_STEPS, WARMUP_STEPS, CudaGraphStep, TrainStep
-from train_pytorch_model.loop.trials import Trials
 from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.words.settings import Recipe, TrainConfig
 

@@ -16,10 +16,10 @@ from torch.amp import GradScaler
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.loop.engine import Trials
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimizer import Precision, make_optimizer, momentum_of
 from train_pytorch_model.loop.step import DECIDED_AT, WARMUP_STEPS, CudaGraphStep, FlatGradients, TrainStep
-from train_pytorch_model.loop.trials import Trials
 
 CPU = torch.device("cpu")
 FLOAT32 = Precision(torch.float32, "")

@@ -1,6 +1,13 @@
-"""The engine of a run: network, optimizer and step, built once from a plan."""
+"""The engine of a run: network, optimizer and step, built once from a plan, after trial passes."""
 
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -11,15 +18,18 @@ from torch.optim import Optimizer
 from train_pytorch_model.data.loader import Batch, with_cutmix
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import Normalize
+from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
-from train_pytorch_model.loop.optimizer import make_loss, make_optimizer
+from train_pytorch_model.loop.optimizer import Precision, make_loss, make_optimizer
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.step import CudaGraphStep, FlatGradients, Step, TrainStep, can_be_captured
-from train_pytorch_model.loop.trials import Trials
+from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.networks import batch_norms
+from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.networks.initialization import initialize_from_scratch
 from train_pytorch_model.networks.models import OnFrozenBackbone, build_model, freeze_backbone
 from train_pytorch_model.networks.shapes import adapt_to_cpu
+from train_pytorch_model.words.errors import ModuleOutOfMemoryError
 from train_pytorch_model.words.settings import derive_seed
 
 
@@ -171,3 +181,138 @@ def _make_network(plan: Plan) -> nn.Module:
     if plan.world.device.type == "cpu":
         adapt_to_cpu(network, inputs.training_framing.height, inputs.training_framing.width)
     return network
+
+
+MAX_AVERAGING = 0.1  # of the time of an eager pass; replaying and compiling save more
+
+
+@dataclass
+class Trials:
+    """Trial passes of a model, on black images of the size in `framing`, before the first training step."""
+
+    model: nn.Module
+    network: nn.Module
+    """The part of `model` that the `optimizer` trains."""
+    optimizer: Optimizer
+    framing: Framing
+    precision: Precision
+    world: World
+
+    def fitting_micro_batch(self, batch_size: int, at_most: int | None, min_local_batch: int) -> int | None:
+        """How many images of a batch fit into the memory of every process at once; None if all do.
+
+        Raises `ModuleOutOfMemoryError`.
+        """
+        largest = max(min_local_batch, min(batch_size, at_most or batch_size))
+        if self.world.device.type == "cuda" or at_most:
+            with self._restoring():
+                trial = partial(self._pass, self.model)
+                largest = largest_that_fits(trial, largest, min_local_batch, self.world)
+        if largest >= batch_size:
+            return None
+        parts = f"a step of {batch_size} accumulates the gradients of {math.ceil(batch_size / largest)}"
+        paragraph(f"{largest} images at once: {parts} micro-batches", "Memory")
+        return largest
+
+    def settle_buckets(self, replicated: nn.Module, num_images: int) -> None:
+        """Run two backward passes of the model in DDP, which rebuilds its buckets after the first one.
+
+        It sums in bucket order: without this, a resumed run's first step would have another order.
+        """
+        with self._restoring():
+            for _ in range(2):
+                self._pass(replicated, num_images)
+
+    def average_soon(self, gradients: FlatGradients, num_images: int) -> bool:
+        """Whether averaging all gradients at once takes little beside computing them; collective, on GPUs.
+
+        DDP averages while it computes, which is better over a slow network.
+        """
+        device, world = self.world.device, self.world
+
+        def seconds_of(call: Callable[[], None]) -> float:
+            torch.cuda.synchronize(device)
+            started_at = time.perf_counter()
+            call()
+            torch.cuda.synchronize(device)
+            return time.perf_counter() - started_at
+
+        with self._restoring():
+            for _ in range(2):  # the first time, libraries choose algorithms and connect
+                computed_s = seconds_of(lambda: self._pass(self.model, num_images))
+                world.average_(gradients.values)  # all processes have arrived
+                averaged_s = seconds_of(lambda: world.average_(gradients.values))
+        computed_s, averaged_s = world.max(torch.tensor([computed_s, averaged_s], device=device)).tolist()
+        is_soon = bool(averaged_s <= MAX_AVERAGING * computed_s)
+        how = "at once, between CUDA graphs" if is_soon else "while they are computed, by eager steps"
+        took = f"all take {1e3 * averaged_s:.1f} ms, computing {1e3 * computed_s:.1f} ms"
+        paragraph(f"{how}: {took}", "Averaging")
+        return is_soon
+
+    def compiled(self, shape: Sequence[int]) -> nn.Module | None:
+        """The model, compiled for steps on images (B, 3, H, W) of a shape; None if that fails."""
+        paragraph("the network, which takes a minute or two and saves a quarter of each step", "Compiling")
+        model = cast(nn.Module, torch.compile(self.model, dynamic=False))
+        # Hide warnings meant for the network's authors, and keep the RNG state for the next step.
+        rng_state_kept = torch.random.fork_rng([self.world.device.index])
+        try:
+            with self._restoring(), warnings.catch_warnings(action="ignore"), rng_state_kept:
+                self._pass(model, shape[0], shape[2:])
+        except Exception as error:  # no compiler on this machine, or a network it cannot compile
+            reason = f"{type(error).__name__}: {error}".strip().splitlines()[0][:160]
+            logger.warning(f"The network cannot be compiled ({reason}). It trains uncompiled.")
+            return None
+        return model
+
+    @contextmanager
+    def _restoring(self) -> Iterator[None]:
+        """Restore the weights and statistics at the end of a `with` in which the network trains."""
+        before = {name: value.clone() for name, value in self.network.state_dict().items()}
+        set_training_mode(self.network)
+        try:
+            yield
+        finally:
+            self.network.load_state_dict(before)
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def _pass(self, model: nn.Module, num_images: int, size: Sequence[int] = ()) -> None:
+        """Forward and backward pass on images of a size (H, W), by default the largest."""
+        shape = (num_images, 3, *(size or (self.framing.height, self.framing.width)))
+        images = torch.zeros(shape, dtype=torch.uint8, device=self.world.device)
+        with self.precision.autocast(self.world.device):
+            logits = model(images.contiguous(memory_format=torch.channels_last))
+        logits.float().sum().backward()
+        self.optimizer.zero_grad(set_to_none=True)
+
+
+def largest_that_fits(trial: Callable[[int], None], largest: int, least: int, world: World) -> int:
+    """`largest` images, halved until they fit, down to `least`; the same on all processes.
+
+    `trial` computes that many images in this process alone, without communication: a process that runs out
+    of memory would leave the others waiting. Raises `ModuleOutOfMemoryError`.
+    """
+    images = largest
+    while True:
+        try:
+            trial(images)
+            break
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if images <= least:
+                raise nothing_fits(images) from error
+        torch.cuda.empty_cache()  # only now: the error kept the tensors alive
+        images = max(least, images // 2)
+    # The minimum over all processes, as the maximum of the negatives.
+    return -int(world.max(torch.tensor([-images], dtype=torch.int64, device=world.device)).item())
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory has run out, on a GPU or on the CPU, whose allocator raises a plain `RuntimeError`."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def nothing_fits(least: int) -> ModuleOutOfMemoryError:
+    fit = f"{least} images fit" if least > 1 else "one image fits"
+    what = f"not even {fit}. Lower the recipe's image_size and training_size, or take another architecture."
+    return ModuleOutOfMemoryError(what, images_at_once=least)

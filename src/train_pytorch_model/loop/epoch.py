@@ -18,14 +18,13 @@ from train_pytorch_model.data.loader import Batch, Loader, Pass
 from train_pytorch_model.data.plan import plan_training, plan_validation
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.loop.engine import Engine
+from train_pytorch_model.loop.engine import Engine, is_out_of_memory, nothing_fits
 from train_pytorch_model.loop.metrics import OutcomeRows, Sums
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import ImageResults, State, StepReport
-from train_pytorch_model.loop.trials import explaining_out_of_memory
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.cores import CoreTimes, choose_threads
-from train_pytorch_model.words.errors import counted
+from train_pytorch_model.words.errors import ModuleOutOfMemoryError, counted, parameter
 
 MAX_LOGITS = 1 << 26  # of all validation images, 256 MiB: 67,000 images of 1,000 categories
 THREADS_EVERY_S = 30.0  # a shorter disturbance costs less than other bits are worth
@@ -263,3 +262,24 @@ def _report_later(engine: Engine, state: State, lr: float, started_at: float) ->
         return StepReport(step, lr, metrics, metrics.images / elapsed_s)
 
     return report
+
+
+@contextmanager
+def explaining_out_of_memory(plan: Plan, images: int) -> Iterator[None]:
+    """If memory runs out while `images` are computed at once, raise `ModuleOutOfMemoryError`: what to do."""
+    trained, least = plan.trained_at_once, plan.min_local_batch
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if trained <= least:
+            raise nothing_fits(least) from error
+        reason = " ".join(str(error).split())[:160]
+        half = max(least, trained // 2)
+        raise ModuleOutOfMemoryError(
+            f"{images} images at once do not fit ({reason}). The same command resumes from the last"
+            f" checkpoint and trains with {half} at once; or lower {parameter('batch_size')}, now"
+            f" {plan.config.batch_size}, or the recipe's image_size and training_size.",
+            images_at_once=half,
+        ) from error

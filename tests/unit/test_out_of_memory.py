@@ -11,8 +11,9 @@ from torch import Tensor
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.inputs.opening import open_training_inputs
+from train_pytorch_model.loop.engine import largest_that_fits
+from train_pytorch_model.loop.epoch import explaining_out_of_memory
 from train_pytorch_model.loop.plan import Plan, make_plan
-from train_pytorch_model.loop.trials import explaining_out_of_memory, largest_that_fits
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError
 from train_pytorch_model.words.settings import TrainConfig
 
