@@ -77,6 +77,13 @@ def test_what_helps_one_half_and_harms_the_other_as_much_is_not_taken() -> None:
     assert temperature.after == temperature.before
 
 
+def test_a_gain_next_to_nothing_is_not_taken() -> None:
+    logits, outcomes = predicted(1.03, 100_000)
+    losses = [losses_of(calibrate(outcomes, logits, value)).mean() for value in (1.0, 1.03)]
+    assert losses[1] < losses[0]
+    assert fit_temperature(logits, outcomes).value == 1
+
+
 def test_few_images_are_enough_if_the_network_is_far_too_sure() -> None:
     """In two of three draws of so few images, one half of them would be better off without."""
     others, other = predicted(1.8, seed=100)

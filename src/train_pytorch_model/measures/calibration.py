@@ -16,6 +16,7 @@ MIN_IMAGES = 20  # to fit on: fewer say more about themselves than about the mod
 MAX_FITTED = 1 << 22  # logits; of more images, an even sample
 LIMITS = (0.05, 20.0)  # of an inverse temperature
 SPREAD = 0.5  # of inverse temperatures before any image is seen: what a few dozen images say is held back
+MIN_GAIN = 0.001  # of the loss: a temperature next to 1 would be noise
 MAX_STEPS = 50  # Newton's method takes about six
 CONVERGED = 1e-9  # relative change of the inverse temperature
 
@@ -51,7 +52,8 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
 
     There may be no logits, if they were too many to keep: then there is no temperature, as with few images.
     It is cross-fitted: each half of the images, every other one, gets the temperature of the other half, and
-    there is one only if that lowers the loss of all. Both need not gain: with few images that is chance.
+    there is one only if that lowers the loss of all by `MIN_GAIN`. Both need not gain: with few images that
+    is chance.
     """
     if len(logits) < MIN_IMAGES:
         return Temperature(1.0, Quality.of(outcomes), Quality.of(outcomes))
@@ -61,7 +63,7 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
     targets, is_odd = outcomes.targets, np.arange(len(logits)) % 2 == 1
     fitted = [_fit(logits[half], targets[half]) for half in (~is_odd, is_odd)]
     after = Quality.of(calibrate(outcomes, logits, np.where(is_odd, *fitted)))
-    if after.loss >= before.loss:
+    if after.loss > (1 - MIN_GAIN) * before.loss:
         return Temperature(1.0, before, before)
     return Temperature(_fit(logits, targets), before, after)
 
