@@ -109,20 +109,15 @@ class InitTransformation:
                 yield f"{flag(name)} is given, and {flag(switch)} is off. Give both or neither."
         if not any(getattr(self, switch) for switch in SWITCHES):
             yield "No operation is on, so the images would stay as they are. Switch one on."
-        side = self._side_before_random_crop()
+        side = self.resize_size if self.resize else None  # the shorter; None if it depends on the image
+        side = self.center_crop_size if self.center_crop else side
+        side = side + 2 * self.pad_padding if side is not None and self.pad else side
+        side = self.random_resized_crop_size if self.random_resized_crop else side
         if self.random_crop and side is not None and self.random_crop_size > side:
             yield (
                 f"--random-crop-size {self.random_crop_size} exceeds the shorter side that the operations"
                 f" before it leave, {side} pixels. Make it smaller, or the sizes before it larger."
             )
-
-    def _side_before_random_crop(self) -> int | None:
-        """Return the length of the shorter side in pixels; None if it depends on the image."""
-        if self.random_resized_crop:
-            return self.random_resized_crop_size
-        side = self.resize_size if self.resize else None
-        side = self.center_crop_size if self.center_crop else side
-        return side if side is None or not self.pad else side + 2 * self.pad_padding
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,9 +46,15 @@ def set_up(is_main: bool = True, quiet: bool = False) -> None:
     handler: logging.Handler = logging.NullHandler()
     stream = sys.stderr if quiet else sys.stdout
     if is_main and stream:  # None if it was closed when the program started
-        handler = TerminalHandler() if not quiet and _can_redraw(stream) else _PlainHandler(stream)
-        if not quiet and (display := _display_of_kernel()):
-            handler = NotebookHandler(stream, display)
+        handler = _PlainHandler(stream)
+        # The terminal of a command in a notebook keeps every line; a dumb one cannot move the cursor.
+        in_notebook = "JPY_PARENT_PID" in os.environ or "inline" in os.environ.get("MPLBACKEND", "")
+        is_dumb = in_notebook or os.environ.get("TERM") in ("dumb", "unknown")
+        ipython = sys.modules.get("IPython")
+        if not quiet and ipython and hasattr(ipython.get_ipython(), "kernel"):
+            handler = NotebookHandler(stream, importlib.import_module("IPython.display").display)
+        elif not quiet and stream.isatty() and not is_dumb:
+            handler = TerminalHandler()
     handler.setLevel(logging.WARNING if quiet else logging.NOTSET)
     logger.handlers = [handler]
     logger.propagate = False  # libraries configure the root logger
@@ -299,24 +305,6 @@ def _wrap(text: str, width: int, indent: int) -> str:
     )
     lines = [WHOLE.sub(lambda part: part[0].replace(" ", "\0"), line) for line in text.split("\n")]
     return "\n".join(map(wrapper.fill, lines)).replace("\0", " ")
-
-
-def _can_redraw(stream: TextIO) -> bool:
-    """Return whether a progress bar can be drawn again in its place, rather than below.
-
-    A dumb terminal cannot move the cursor. The terminal of a command in a notebook keeps every line.
-    """
-    in_notebook = "JPY_PARENT_PID" in os.environ or "inline" in os.environ.get("MPLBACKEND", "")
-    return stream.isatty() and not in_notebook and os.environ.get("TERM") not in ("dumb", "unknown")
-
-
-def _display_of_kernel() -> Callable[..., Any] | None:
-    """IPython's `display`, if this process is the kernel of a notebook."""
-    ipython = sys.modules.get("IPython")
-    if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):
-        return None
-    display: Callable[..., Any] = importlib.import_module("IPython.display").display
-    return display
 
 
 def _text_of(record: logging.LogRecord) -> str:

@@ -10,15 +10,9 @@ import tyro
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_yaml
 from train_pytorch_model.image_classifier.architectures import is_known, unknown_architecture_message
-from train_pytorch_model.words.errors import ParameterError, out_of_range, parameter
-from train_pytorch_model.words.settings import (
-    OptionalInt,
-    OptionalName,
-    OptionalPath,
-    Switch,
-    TrainConfig,
-    shown_as,
-)
+from train_pytorch_model.words import settings
+from train_pytorch_model.words.errors import ParameterError, out_of_range
+from train_pytorch_model.words.settings import OptionalName, OptionalPath, Switch, flag, shown_as
 
 DATA = ("untrained_model", "training_dataset", "validation_dataset")
 EXPERIMENT = "train_pytorch_model"
@@ -58,13 +52,13 @@ class Submission:
     """Instead of --untrained-model: initialize and train a model of this architecture, in a pipeline."""
     pretrained: Switch = False
     """With --architecture: start from torchvision's best ImageNet weights."""
-    parameters: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
+    parameters: tyro.conf.OmitArgPrefixes[settings.TrainConfig] = field(default_factory=settings.TrainConfig)
 
     compute: Name = "gpu-cluster"
     """AmlCompute cluster, created if it does not exist; or serverless, for nodes without a cluster."""
     vm_size: OptionalName = None
     """VM size of a new cluster or of serverless nodes. By default Standard_NC4as_T4_v3, with one T4."""
-    max_nodes: OptionalInt = None
+    max_nodes: settings.OptionalInt = None
     """Maximum number of nodes of a new cluster, which releases idle ones. By default --instance-count."""
     low_priority: Switch = False
     """Cheaper nodes that Azure may take away, for a new cluster or serverless; the job then resumes."""
@@ -92,9 +86,9 @@ class Submission:
     """Name of the job in the portal."""
     experiment_name: Name = EXPERIMENT
     """Experiment under which the portal lists the job."""
-    time_limit: OptionalInt = None
+    time_limit: settings.OptionalInt = None
     """Minutes after which Azure ML ends the training. By default there is no limit."""
-    wait_limit: OptionalInt = None
+    wait_limit: settings.OptionalInt = None
     """Minutes to watch the job, which continues afterwards; 0 only submits. By default until it ends."""
     download: OptionalPath = None
     """Directory to download the trained model to; must be new or empty."""
@@ -130,8 +124,7 @@ class Submission:
     def check(self) -> None:
         """Raise `ParameterError` for what is wrong."""
         if not (self.training_dataset and self.validation_dataset):
-            training, validation = parameter("training_dataset"), parameter("validation_dataset")
-            raise ParameterError(f"{training} and {validation} are required.")
+            raise ParameterError("--training-dataset and --validation-dataset are required.")
         self.data()
         for name in ("environment_variables", "tags"):
             parse_assignments(getattr(self, name), name)
@@ -139,31 +132,29 @@ class Submission:
             raise ParameterError("\n".join(problems))
 
     def _problems(self) -> Iterator[str]:
-        untrained, architecture = parameter("untrained_model"), parameter("architecture")
         if (self.untrained_model is None) == (self.architecture is None):
             yield (
-                f"Give either {untrained}, to train that, or {architecture}, to start from a new model of"
-                " that architecture."
+                "Give either --untrained-model, to train that, or --architecture, to start from a new model"
+                " of that architecture."
             )
         if self.architecture is not None and not is_known(self.architecture):
-            yield f"{architecture} {unknown_architecture_message(self.architecture)}"
+            yield f"--architecture {unknown_architecture_message(self.architecture)}"
         if self.pretrained and self.architecture is None:
-            yield f"{parameter('pretrained')} requires {architecture}: a given model has its own weights."
-        for parameter_name, name in (("experiment_name", self.experiment_name), ("register", self.register)):
+            yield "--pretrained requires --architecture: a given model has its own weights."
+        for option, name in (("--experiment-name", self.experiment_name), ("--register", self.register)):
             if name is not None and not _NAME.fullmatch(name):
                 yield (
-                    f"{parameter(parameter_name)} {name!r} is not a valid name: expected a letter or digit,"
-                    " then letters, digits, _, - and ., up to 255 characters in all."
+                    f"{option} {name!r} is not a valid name: expected a letter or digit, then letters,"
+                    " digits, _, - and ., up to 255 characters in all."
                 )
         if self.time_limit is not None and self.time_limit < 1:
-            limit = parameter("time_limit")
-            yield f"The time limit should be at least a minute: {limit} is {self.time_limit}."
+            yield f"The time limit should be at least a minute: --time-limit is {self.time_limit}."
 
     def _problems_of_nodes(self) -> Iterator[str]:
         if not _CLUSTER.fullmatch(self.compute) or self.compute.lower() == "local":
             yield (
-                f"{parameter('compute')} {self.compute!r} is not a cluster name: expected a letter, then"
-                f" letters, digits and hyphens, and not local; or {SERVERLESS}."
+                f"--compute {self.compute!r} is not a cluster name: expected a letter, then letters, digits"
+                f" and hyphens, and not local; or {SERVERLESS}."
             )
         for title, name in (
             ("Node count", "instance_count"),
@@ -171,25 +162,25 @@ class Submission:
             ("Maximum number of nodes", "max_nodes"),
         ):
             if (value := getattr(self, name)) is not None and value < 1:
-                yield out_of_range(title, "greater than 0", parameter(name), value)
+                yield out_of_range(title, "greater than 0", flag(name), value)
         if self.max_nodes is not None and self.is_serverless:
-            yield f"{parameter('max_nodes')} is for a new cluster, and {SERVERLESS} compute has none."
+            yield f"--max-nodes is for a new cluster, and {SERVERLESS} compute has none."
         elif 0 < self.new_max_nodes < self.instance_count:
             yield (
-                f"Node count should be at most the cluster's maximum: {parameter('instance_count')} is"
-                f" {self.instance_count}, {parameter('max_nodes')} {self.max_nodes}."
+                "Node count should be at most the cluster's maximum: --instance-count is"
+                f" {self.instance_count}, --max-nodes {self.max_nodes}."
             )
 
     def problems_of_environment(self) -> Iterator[str]:
         """Yield what is wrong with the options that name an environment."""
         if self.environment is not None:
             name = self.environment.removeprefix("azureml:")
-            given = f"{parameter('environment')} {name}"
+            given = f"--environment {name}"
             if CURATED.match(name):
                 yield (
                     f"{given}: Azure's curated environments lack packages that training needs. Leave it out"
-                    f" to use the project's own, or give the image with {parameter('image')} and the packages"
-                    f" with {parameter('conda_file')}."
+                    " to use the project's own, or give the image with --image and the packages with"
+                    " --conda-file."
                 )
             elif name.startswith("//"):
                 if not _URI.fullmatch(f"azureml:{name}"):
@@ -198,26 +189,24 @@ class Submission:
                 yield f"{given} names no version: expected NAME:VERSION or NAME@latest."
             if self.image or self.conda_file:
                 yield (
-                    f"{parameter('environment')} names a complete environment: {parameter('image')} and"
-                    f" {parameter('conda_file')} cannot be combined with it."
+                    "--environment names a complete environment: --image and --conda-file cannot be combined"
+                    " with it."
                 )
         if self.image is not None and (not self.image or any(letter.isspace() for letter in self.image)):
-            yield f"{parameter('image')} {self.image!r} is not an image name."
+            yield f"--image {self.image!r} is not an image name."
         if self.conda_file is not None:
-            given = f"{parameter('conda_file')} {self.conda_file}"
             try:
                 if not isinstance(read_yaml(self.conda_file).get("dependencies"), list):
-                    yield f"{given} has no list of dependencies."
+                    yield f"--conda-file {self.conda_file} has no list of dependencies."
             except MalformedFileError as error:
-                yield f"{given}: {error}"
+                yield f"--conda-file {self.conda_file}: {error}"
 
     def too_many_processes(self, vm_size: str, gpus: int) -> Iterator[str]:
         """Yield a problem if processes would share a GPU, which makes NCCL fail, or a node without GPUs."""
-        if self.process_count_per_instance > max(gpus, 1):
+        if (count := self.process_count_per_instance) > max(gpus, 1):
             yield (
-                "Process count per node should be at most the GPUs of a node:"
-                f" {parameter('process_count_per_instance')} is {self.process_count_per_instance}, and"
-                f" {vm_size} has {gpus}."
+                "Process count per node should be at most the GPUs of a node: --process-count-per-instance"
+                f" is {count}, and {vm_size} has {gpus}."
             )
 
 
@@ -226,7 +215,7 @@ def parse_data(text: str, name: str) -> str | Path:
 
     Raises `ParameterError`, which names the parameter `name`.
     """
-    given = f"{parameter(name)} {text}"
+    given = f"{flag(name)} {text}"
     scheme, separator, _ = text.partition("://")
     if separator:
         if scheme not in SCHEMES:
@@ -255,5 +244,5 @@ def parse_assignments(texts: Sequence[str], name: str) -> dict[str, str]:
     """Parse the values `NAME=VALUE` of the parameter `name`. Raises `ParameterError`."""
     for text in texts:
         if text.find("=") < 1:
-            raise ParameterError(f"{parameter(name)} {text}: expected NAME=VALUE.")
+            raise ParameterError(f"{flag(name)} {text}: expected NAME=VALUE.")
     return {key: value for key, _, value in (text.partition("=") for text in texts)}

@@ -19,7 +19,8 @@ import msgspec
 
 from train_pytorch_model.formats.reading import MalformedFileError, read_json
 from train_pytorch_model.submission.request import Submission
-from train_pytorch_model.words.errors import ParameterError, parameter
+from train_pytorch_model.words.errors import ParameterError
+from train_pytorch_model.words.settings import flag
 
 CONFIG = "config.json"
 # Azure ML sets these in every job; they are read here too.
@@ -47,16 +48,14 @@ class Workspace(msgspec.Struct, frozen=True):
         """
         names = {name: value for name, key in VARIABLES.items() if (value := environment.get(key))}
         if config is not None:
-            names |= _read(config, f"{parameter('config')} {config}")
+            names |= _read(config, f"--config {config}")
         names |= {name: value for name, value in flags.items() if value}
         if config is None and len(names) < len(VARIABLES):
             folders = (place for each in (start, *start.parents) for place in (each / ".azureml", each))
             files = (_read(path, str(path)) for each in folders if (path := each / CONFIG).is_file())
             # Many programs have a file of this name; one without any of the three entries belongs to another.
             names = next(filter(None, files), {}) | names
-        if missing := [
-            f"\n  {parameter(name)} or {VARIABLES[name]}" for name in VARIABLES if name not in names
-        ]:
+        if missing := [f"\n  {flag(name)} or {VARIABLES[name]}" for name in VARIABLES if name not in names]:
             raise ParameterError(
                 f"The workspace is not fully specified. Missing are:{''.join(missing)}"
                 f"\nOr download the workspace's {CONFIG} from the portal into this directory."
@@ -89,24 +88,20 @@ class Cluster:
         if self.kind != "amlcompute" and count > 1:
             yield (
                 f"Several nodes need an AmlCompute cluster: {self.name} is of type {self.kind}, and"
-                f" {parameter('instance_count')} is {count}."
+                f" --instance-count is {count}."
             )
         if self.max_nodes is not None and count > self.max_nodes:
             yield (
-                f"Node count should be at most the cluster's maximum: {parameter('instance_count')} is"
-                f" {count}, and {self.name} has at most {self.max_nodes} nodes. Raise it with"
+                f"Node count should be at most the cluster's maximum: --instance-count is {count}, and"
+                f" {self.name} has at most {self.max_nodes} nodes. Raise it with"
                 f" `az ml compute update --name {self.name} --max-instances {count}`."
             )
+        exists = f"{self.name} exists, and its nodes are"
+        other = "does not fit. Leave it out, or name another cluster."
         if wanted.vm_size and self.vm_size and wanted.vm_size.lower() != self.vm_size.lower():
-            yield (
-                f"{self.name} exists, and its nodes are {self.vm_size}: {parameter('vm_size')}"
-                f" {wanted.vm_size} does not fit. Leave it out, or name another cluster."
-            )
+            yield f"{exists} {self.vm_size}: --vm-size {wanted.vm_size} {other}"
         if wanted.low_priority and not self.is_low_priority:
-            yield (
-                f"{self.name} exists, and its nodes are not of low priority: {parameter('low_priority')} does"
-                " not fit. Leave it out, or name another cluster."
-            )
+            yield f"{exists} not of low priority: --low-priority {other}"
         if gpus is not None and self.vm_size:
             yield from wanted.too_many_processes(self.vm_size, gpus)
 
