@@ -95,7 +95,19 @@ def extract(path: Path, root: Path, limits: Limits = LIMITS) -> "Unpacked":
     """Like `unpack`, without listing the images."""
     content = Unpacked(root, limits)
     try:
-        _unpack(path, content)
+        with path.open("rb") as file:
+            start = file.read(tarfile.BLOCKSIZE)
+            is_zip = start.startswith(b"PK") or zipfile.is_zipfile(file)
+        if start.startswith((b"\x1f\x8b", b"BZh")):
+            content.packed_bytes = path.stat().st_size
+            unpacked = gzip.GzipFile(path) if start.startswith(b"\x1f\x8b") else bz2.BZ2File(path)
+            _unpack_tar(cast(io.RawIOBase, unpacked), content, "there is no tar in it")
+        # Tar before zip: the last member of a tar may be a zip. And before 1988, a tar had no "ustar" in it.
+        elif is_zip and start[257:262] != b"ustar":
+            content.packed_bytes = path.stat().st_size
+            _unpack_zip(path, content)
+        else:
+            _unpack_tar(io.FileIO(path), content, "it is not an archive of a supported format")
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the data
             raise
@@ -174,22 +186,6 @@ class Unpacked:
                 f"it unpacks to more than {ratio} times its {self.packed_bytes:,} bytes."
                 " No archive of images does."
             )
-
-
-def _unpack(path: Path, content: Unpacked) -> None:
-    with path.open("rb") as file:
-        start = file.read(tarfile.BLOCKSIZE)
-        is_zip = start.startswith(b"PK") or zipfile.is_zipfile(file)
-    if start.startswith((b"\x1f\x8b", b"BZh")):
-        content.packed_bytes = path.stat().st_size
-        unpacked = gzip.GzipFile(path) if start.startswith(b"\x1f\x8b") else bz2.BZ2File(path)
-        _unpack_tar(cast(io.RawIOBase, unpacked), content, "there is no tar in it")
-    # Tar before zip: the last member of a tar may be a zip. And before 1988, a tar had no "ustar" in it.
-    elif is_zip and start[257:262] != b"ustar":
-        content.packed_bytes = path.stat().st_size
-        _unpack_zip(path, content)
-    else:
-        _unpack_tar(io.FileIO(path), content, "it is not an archive of a supported format")
 
 
 def _unpack_zip(path: Path, content: Unpacked) -> None:

@@ -117,7 +117,18 @@ def writing_scores(
         writer = ScoreWriter(columns, categories, top_k, has_originals, csv_file, row_groups)
         yield writer
     (root / "schema").mkdir()
-    write_json(root / META_CONTENT["schema"], writer.describe())
+    scores = {name: name for name in writer.probabilities}
+    has_label = image_list.CATEGORY_COLUMN in writer.columns
+    content = {
+        "columnAttributes": [
+            image_list.column(field.name, *_KINDS[field.type], is_feature=field.name == "id")
+            for field in writer.schema
+        ],
+        "featureChannels": [],
+        "labelColumns": {"True Labels": image_list.CATEGORY_COLUMN} if has_label else {},
+        "scoreColumns": scores | {"Multi Class Assigned Labels": LABEL_COLUMN},
+    }
+    write_json(root / META_CONTENT["schema"], content)
     write_json(root / META_CONTENT["samples"], writer.samples)
 
 
@@ -134,18 +145,18 @@ class ScoreWriter:
         row_groups: RowGroups,
     ) -> None:
         self.samples: list[dict[str, Any]] = []
-        self._columns = sorted(
+        self.columns = sorted(
             name for name in columns if name != LABEL_COLUMN and not name.startswith(PROBABILITY_PREFIX)
         )
         self._categories, self._top_k, self._has_originals = categories, top_k, has_originals
         self._csv_file, self._row_groups = csv_file, row_groups
-        self._schema = pa.schema([])  # of the first rows, which have the types
-        scores = self._probabilities = [PROBABILITY_PREFIX + name for name in categories]
+        self.schema = pa.schema([])  # of the first rows, which have the types
+        scores = self.probabilities = [PROBABILITY_PREFIX + name for name in categories]
         if top_k is not None:
             places = range(1, min(top_k, len(categories)) + 1)
             scores = [name for place in places for name in (f"Top {place}", f"Top {place} Probability")]
         names = [FILE_NAME, ORIGINAL] if has_originals else [FILE_NAME]
-        write_rows(csv_file, [[*names, *self._columns, *scores, LABEL_COLUMN]])
+        write_rows(csv_file, [[*names, *self.columns, *scores, LABEL_COLUMN]])
 
     def write(
         self,
@@ -163,14 +174,14 @@ class ScoreWriter:
         labels = [self._categories[index] for index in probabilities.argmax(axis=1)]
         for place in () if is_unknown is None else np.flatnonzero(is_unknown):
             labels[place] = UNKNOWN_LABEL
-        values = {name: [row.get(name) for row in rows] for name in self._columns}
-        if not len(self._schema):
+        values = {name: [row.get(name) for row in rows] for name in self.columns}
+        if not len(self.schema):
             kinds = [(name, _type_of(column)) for name, column in values.items()]
-            kinds += [(name, pa.float64()) for name in self._probabilities]
-            self._schema = pa.schema([*kinds, (LABEL_COLUMN, pa.string())])
-        columns = [_array(name, values[name], self._schema.field(name).type) for name in self._columns]
+            kinds += [(name, pa.float64()) for name in self.probabilities]
+            self.schema = pa.schema([*kinds, (LABEL_COLUMN, pa.string())])
+        columns = [_array(name, values[name], self.schema.field(name).type) for name in self.columns]
         scores = (pa.array(column) for column in probabilities.T)
-        table = pa.table([*columns, *scores, pa.array(labels)], schema=self._schema)
+        table = pa.table([*columns, *scores, pa.array(labels)], schema=self.schema)
         self._row_groups.write(table)
         self.samples += table.slice(0, image_list.NUM_SAMPLES - len(self.samples)).to_pylist()
         others = zip(*(column.to_pylist() for column in columns), strict=True) if columns else repeat(())
@@ -187,20 +198,6 @@ class ScoreWriter:
             [text for index in row for text in (self._categories[index], f"{scores[index]:.6f}")]
             for row, scores in zip(places, probabilities, strict=True)
         ]
-
-    def describe(self) -> dict[str, Any]:
-        """Return the content of `_schema.json`."""
-        has_label = image_list.CATEGORY_COLUMN in self._columns
-        scores = {name: name for name in self._probabilities}
-        return {
-            "columnAttributes": [
-                image_list.column(field.name, *_KINDS[field.type], is_feature=field.name == "id")
-                for field in self._schema
-            ],
-            "featureChannels": [],
-            "labelColumns": {"True Labels": image_list.CATEGORY_COLUMN} if has_label else {},
-            "scoreColumns": scores | {"Multi Class Assigned Labels": LABEL_COLUMN},
-        }
 
 
 def _type_of(values: Sequence[Any]) -> pa.DataType:

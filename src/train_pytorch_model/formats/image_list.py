@@ -80,24 +80,21 @@ def read_image_list(root: Path) -> Listing:
         raise MalformedFileError(f"{SCHEMA} has columns of the same name:{bulleted(twice)}\n")
     kinds = {c.properties.annotation_type: c for c in reversed(columns) if c.properties}
     label = kinds.get(CLASSIFICATION)
-    categories = _declared_categories(label) if label else ()
+    categories: tuple[str, ...] = ()
+    if label:
+        declared = (label.properties and label.properties.categories) or []
+        if not declared:
+            raise MalformedFileError(f"{SCHEMA} declares no categories for column {label.name!r}.")
+        ids = [category.id for category in declared]
+        if min(ids) < 0 or len(set(ids)) < len(ids):
+            raise MalformedFileError(f"{SCHEMA} declares category ids that are negative or not unique.")
+        categories = tuple(each.name for each in sorted(declared, key=lambda category: category.id))
+        listing.check_category_names(categories)
     rows = _Rows(references[0], label.name if label else None, categories)
     rows.read(root, image_list)
     class_indices = np.frombuffer(rows.class_indices, dtype=np.int32)
     others = tuple(c.name for c in columns if not (c.properties and c.properties.image_ref))
     return Listing(rows.names.finish(), class_indices, categories, others, {}, len(rows.repeats[0]))
-
-
-def _declared_categories(column: _Column) -> tuple[str, ...]:
-    declared = (column.properties and column.properties.categories) or []
-    if not declared:
-        raise MalformedFileError(f"{SCHEMA} declares no categories for column {column.name!r}.")
-    ids = [category.id for category in declared]
-    if min(ids) < 0 or len(set(ids)) < len(ids):
-        raise MalformedFileError(f"{SCHEMA} declares category ids that are negative or not unique.")
-    names = [category.name for category in sorted(declared, key=lambda category: category.id)]
-    listing.check_category_names(names)
-    return tuple(names)
 
 
 def _decoder(reference: str, label: str | None) -> "msgspec.json.Decoder[Any]":

@@ -287,7 +287,15 @@ def _resolve(present: PresentFiles, url: str) -> str:
     address = reading.ADDRESS.match(url)
     scheme = address[1].lower() if address else ""
     if scheme in ("", "file"):
-        return _inside(present, unquote(FILE_ADDRESS.sub("", url)) if scheme else url)
+        name = unquote(FILE_ADDRESS.sub("", url)) if scheme else url
+        if name.startswith("/") and Path(name).is_relative_to(present.root.absolute()):
+            name = Path(name).relative_to(present.root.absolute()).as_posix()
+        if not reading.is_inner_path(name):
+            raise _RowError(f"image {name!r} is outside the directory of the file")
+        name = PurePosixPath(name).as_posix()  # one name per image, without `./` and `//`
+        if reason := present.problem_with(name):
+            raise _RowError(f"image {name!r} {reason}")
+        return name
     if scheme not in ("azureml", "amldatastore"):
         raise _RowError(
             f"image {url!r} is remote. Images are not fetched from the network: download them beside the file"
@@ -300,15 +308,3 @@ def _resolve(present: PresentFiles, url: str) -> str:
             if reading.is_inner_path(name) and not present.problem_with(name):
                 return name
     raise _RowError(f"image {url!r} is not below the directory of the file")
-
-
-def _inside(present: PresentFiles, name: str) -> str:
-    root = present.root.absolute()
-    if name.startswith("/") and Path(name).is_relative_to(root):
-        name = Path(name).relative_to(root).as_posix()
-    if not reading.is_inner_path(name):
-        raise _RowError(f"image {name!r} is outside the directory of the file")
-    name = PurePosixPath(name).as_posix()  # one name per image, without `./` and `//`
-    if reason := present.problem_with(name):
-        raise _RowError(f"image {name!r} {reason}")
-    return name

@@ -173,13 +173,12 @@ def evenly_spaced(count: int, at_most: int) -> np.ndarray:
 
 def natural_order(name: str) -> str:
     """Return a case-insensitive key: `class2` before `class10`. It ends in the name: no two are equal."""
-    return f"{_NUMBER.sub(_sortable, name.lower())}\0{name}"
 
+    def sortable(number: re.Match[str]) -> str:  # its length first, and before all letters
+        digits = str(int(number[0]))
+        return f"\1{chr(len(digits))}{digits}"
 
-def _sortable(number: re.Match[str]) -> str:
-    """Encode a number so that it sorts numerically as text, its length first, and before all letters."""
-    digits = str(int(number[0]))
-    return f"\1{chr(len(digits))}{digits}"
+    return f"{_NUMBER.sub(sortable, name.lower())}\0{name}"
 
 
 def is_hidden(name: str) -> bool:

@@ -122,11 +122,10 @@ class RunFolder:
             f"{option} was {before} and is {after}" if after else f"{option} has other content"
             for option, before, after in differing_options(self._config.fingerprint, fingerprint)
         ] or ["it was started by another version of this program"]
+        lines = "".join(f"\n  {line}" for line in differences)
         raise OutputDirectoryError(
-            f"{parameter(TRAINED_MODEL)}: an unfinished run for this output ({self.root}) differs from"
-            " this one:"
-            + "".join(f"\n  {line}" for line in differences)
-            + "\nRepeat its command on the same inputs to resume it, start over with"
+            f"{parameter(TRAINED_MODEL)}: an unfinished run for this output ({self.root}) differs from this"
+            f" one:{lines}\nRepeat its command on the same inputs to resume it, start over with"
             f" {parameter('fresh')}, or name another output."
         )
 
