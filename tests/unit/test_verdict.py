@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
-from train_pytorch_model.measures.verdict import (
-    baseline_of,
-    describe_baseline,
-    is_better_than_guessing,
-    verdict,
-)
+from train_pytorch_model.measures.evaluation_directory import describe_baseline, verdict
 
 NAMES = ("ant", "bee", "fly", "wasp", "tick")
 
@@ -25,13 +20,13 @@ def evaluation_of(confusion: Sequence[Sequence[int]]) -> Evaluation:
 
 def test_the_baseline_is_the_largest_category() -> None:
     evaluation = evaluation_of([[1, 1, 0], [0, 6, 0], [0, 2, 0]])
-    assert baseline_of(evaluation) == 0.6
+    assert evaluation.baseline == 0.6
     assert describe_baseline(evaluation, NAMES).endswith("'bee'")
 
 
 def test_only_an_accuracy_above_chance_is_better_than_guessing() -> None:
-    assert is_better_than_guessing(evaluation_of([[45, 15], [5, 55]]))
-    assert not is_better_than_guessing(evaluation_of([[4, 1], [2, 3]]))
+    assert evaluation_of([[45, 15], [5, 55]]).is_better_than_guessing
+    assert not evaluation_of([[4, 1], [2, 3]]).is_better_than_guessing
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,7 @@ from train_pytorch_model.machine.console import logger, paragraph, set_up
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.measures.evaluation import Evaluation
-from train_pytorch_model.measures.evaluation_directory import PAGE
-from train_pytorch_model.measures.verdict import verdict
+from train_pytorch_model.measures.evaluation_directory import PAGE, verdict
 from train_pytorch_model.words.errors import FailedToDownloadFilesError
 from train_pytorch_model.words.settings import OptionalPath, Switch, TrainConfig
 

@@ -16,8 +16,7 @@ from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.machine.console import logger, paragraph, set_up
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.measures.evaluation import TOP_K, Evaluation
-from train_pytorch_model.measures.evaluation_directory import PAGE, worst_first
-from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
+from train_pytorch_model.measures.evaluation_directory import PAGE, describe_baseline, verdict, worst_first
 from train_pytorch_model.words.errors import ParameterError, bulleted, counted, out_of_range, parameter
 from train_pytorch_model.words.settings import OptionalInt, Switch, shown_as
 
@@ -191,7 +190,7 @@ def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
         f"Accuracy             {evaluation.accuracy:7.1%}  {evaluation.correct:,} of {evaluation.images:,}"
         f" images, 95% interval {low:.1%} to {high:.1%}"
     )
-    yield f"Baseline             {baseline_of(evaluation):7.1%}  {describe_baseline(evaluation, categories)}"
+    yield f"Baseline             {evaluation.baseline:7.1%}  {describe_baseline(evaluation, categories)}"
     if len(categories) > TOP_K:  # otherwise it is always 100 %
         yield f"Top 5 accuracy       {evaluation.top5:7.1%}"
     yield f"Balanced accuracy    {evaluation.balanced_accuracy:7.1%}  mean recall of the categories"

@@ -180,6 +180,16 @@ class Evaluation:
         return confidence_interval(self.accuracy, self.images)
 
     @property
+    def baseline(self) -> float:
+        """The accuracy of always guessing the category with the most images, from 0 to 1."""
+        return float(self.per_class.support.max()) / self.images
+
+    @property
+    def is_better_than_guessing(self) -> bool:
+        """Whether the accuracy is above the baseline by more than chance."""
+        return self.accuracy_interval[0] > self.baseline
+
+    @property
     def accuracy_in_images(self) -> str:
         """The number of correctly classified images, and the interval of the accuracy, in words."""
         lowest, highest = self.accuracy_interval

@@ -1,4 +1,4 @@
-"""EvaluationDirectory: the metrics of a model on labelled images.
+"""EvaluationDirectory: the metrics of a model on labelled images; and what they mean, in words.
 
     _meta.yaml             type: EvaluationDirectory
                            extension: {}
@@ -52,13 +52,17 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.writing import table_of, write_csv, write_json
 from train_pytorch_model.measures.data_quality import Familiar
 from train_pytorch_model.measures.evaluation import Answered, CalibrationBin, Evaluation, Outcomes, PerClass
-from train_pytorch_model.measures.verdict import baseline_of
+from train_pytorch_model.words.errors import counted
 
 META_CONTENT: Mapping[str, Any] = {"type": "EvaluationDirectory", "extension": {}}
 CONFUSION_MATRIX = "confusion_matrix.csv"
 MISTAKES = "mistakes.csv"
 PAGE = "evaluation.html"
 MAX_PAIRS = 100
+GOOD = 0.9  # accuracy and balanced accuracy from which on a model is called good
+MAX_WIDTH = 0.3  # of a confidence interval; 5 of 16 right, 14 % to 56 %, say nothing
+MAX_NAMED = 3  # categories
+MAX_NAME = 60  # characters
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def write_numbers(
         "accuracy_without_them": familiar.accuracy_without if familiar else None,
         "accuracy": evaluation.accuracy,
         "accuracy_interval": evaluation.accuracy_interval,
-        "baseline_accuracy": baseline_of(evaluation),
+        "baseline_accuracy": evaluation.baseline,
         "top5_accuracy": evaluation.top5,
         "balanced_accuracy": evaluation.balanced_accuracy,
         "loss": evaluation.loss,
@@ -205,3 +209,57 @@ def prediction_rows(
         )
         for row, index, original in zip(rows, indices[rows].tolist(), originals, strict=True)
     ]
+
+
+def describe_baseline(evaluation: Evaluation, categories: Sequence[str]) -> str:
+    """What the baseline is, in words; `categories` are the names by class index."""
+    largest = int(evaluation.per_class.support.argmax())
+    return f"always guessing the largest category, {_quote(categories[largest])}"
+
+
+def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
+    """What the evaluation means, most important first: sentences that may hold category names in quotes."""
+    per_class = evaluation.per_class
+    present = np.flatnonzero(per_class.has_recall)
+    if len(present) == 1:
+        return (
+            f"All images are of one category, {_quote(categories[present[0]])}: they do not show whether the"
+            " model tells it from the others."
+        )
+    baseline, guess = evaluation.baseline, describe_baseline(evaluation, categories)
+    accuracy = f"{evaluation.accuracy:.1%}, {evaluation.correct:,} of {evaluation.images:,}"
+    if not evaluation.is_better_than_guessing:
+        is_or_may_be = "is" if evaluation.accuracy <= baseline else "may be"
+        sentences = [
+            f"The model {is_or_may_be} no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
+        ]
+    else:
+        start = f"Good: {accuracy}"
+        if min(evaluation.accuracy, evaluation.balanced_accuracy) < GOOD:
+            start = f"Better than guessing: {accuracy}, against {baseline:.1%}"
+        index = present[per_class.recall[present].argmin()]  # the weakest category
+        recall, support = float(per_class.recall[index]), int(per_class.support[index])
+        right = f"{round(recall * support):,} of {support:,}"
+        weakest = "" if recall == 1 else f"; weakest: {_quote(categories[index])}, {right}"
+        sentences = [f"{start}{weakest}."]
+    never = present[per_class.predicted[present] == 0]
+    if len(never):
+        named = ", ".join(_quote(categories[index]) for index in never[:MAX_NAMED])
+        rest = f" and {len(never) - MAX_NAMED:,} more" if len(never) > MAX_NAMED else ""
+        is_or_are = "is" if len(never) == 1 else "are"
+        sentences.append(
+            f"{len(never):,} of {counted(len(present), 'category', 'categories')} {is_or_are} never"
+            f" predicted: {named}{rest}."
+        )
+    low, high = evaluation.accuracy_interval
+    if high - low > MAX_WIDTH:
+        images = counted(evaluation.images, "image", "images")
+        sentences.append(
+            f"On {images} this says next to nothing: the accuracy may be anything from {low:.0%} to"
+            f" {high:.0%}."
+        )
+    return " ".join(sentences)
+
+
+def _quote(name: str) -> str:
+    return repr(name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…")

@@ -9,9 +9,8 @@ from PIL import Image
 
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.measures import evaluation_directory as directory
 from train_pytorch_model.measures.evaluation import PERCENTS, Confusion, Evaluation, Outcomes
-from train_pytorch_model.measures.evaluation_directory import confused_rows, worst_first
-from train_pytorch_model.measures.verdict import baseline_of, describe_baseline, verdict
 from train_pytorch_model.pages.chart import line_chart
 from train_pytorch_model.pages.page import Gallery, encode, render_page, shorten
 
@@ -68,11 +67,11 @@ def common_values(evaluation: Evaluation, spec: ClassifierSpec) -> dict[str, Any
         "evaluation": evaluation,
         "spec": spec,
         "accuracy_in_images": evaluation.accuracy_in_images,
-        "verdict": verdict(evaluation, spec.categories),
-        "baseline": (baseline_of(evaluation), describe_baseline(evaluation, spec.categories)),
+        "verdict": directory.verdict(evaluation, spec.categories),
+        "baseline": (evaluation.baseline, directory.describe_baseline(evaluation, spec.categories)),
         "confusion": _confusion_view(evaluation, spec.categories),
-        "pairs": confused_rows(evaluation, spec.categories, MAX_PAIRS),
-        "rows": worst_first(evaluation, spec.categories)[:MAX_ROWS],
+        "pairs": directory.confused_rows(evaluation, spec.categories, MAX_PAIRS),
+        "rows": directory.worst_first(evaluation, spec.categories)[:MAX_ROWS],
         "bins": evaluation.calibration.bins,
         "answers": answers,
     }

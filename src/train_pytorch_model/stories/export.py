@@ -34,7 +34,6 @@ from train_pytorch_model.words.errors import OutputDirectoryError, ParameterErro
 if TYPE_CHECKING:
     import onnx
 
-Format = Literal["onnx", "torch"]
 Predict = Callable[[Tensor], Tensor]
 """uint8 images (N, 3, H, W) → probabilities (N, categories), float32."""
 
@@ -67,7 +66,7 @@ class ExportError(errors.UserError):
 def export(
     model: ModelDirectory,
     spec: ClassifierSpec,
-    kind: Format,
+    kind: Literal["onnx", "torch"],
     output: Path,
     input_kind: Input = "tensor",
     images: Sequence[Path] = (),

@@ -33,7 +33,6 @@ def explain(
     """The heat of the images at `indices`; None for one of which nothing stands out or that is gone.
 
     All are None, with a warning, if the network cannot be explained or the memory does not suffice.
-
     `network` maps normalized images (B, 3, H, W) to logits; it is left in evaluation mode.
     """
     network.eval()

@@ -286,10 +286,8 @@ def _explained_page(inputs: ScoringInputs, shown: Sequence[Candidate], device: t
 def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
-    Called on all processes; the main one writes.
-
-    Raises `InvalidModelDirectoryError` for weights that do not fit, `InvalidDatasetError` if too many images
-    turn out to be unreadable, `OutputDirectoryError`.
+    Called on all processes; the main one writes. Raises `InvalidModelDirectoryError` for weights that do not
+    fit, `InvalidDatasetError` if too many images turn out to be unreadable, `OutputDirectoryError`.
     """
     write = functools.partial(_write_evaluation, inputs, output, world.device)
     return predict_and_write(inputs, "Evaluating", world, write, hashed=True)

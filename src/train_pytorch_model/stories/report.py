@@ -30,7 +30,6 @@ from train_pytorch_model.measures import calibration, data_quality, evaluation
 from train_pytorch_model.measures.data_quality import SUSPECTS, TWINS, Familiar, Suspect, TwinRow
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
 from train_pytorch_model.measures.evaluation_directory import CONFUSION_MATRIX, confusion_matrix
-from train_pytorch_model.measures.verdict import is_better_than_guessing
 from train_pytorch_model.pages.evaluation_page import files_of_cells
 from train_pytorch_model.pages.page import galleries_of, suspects_gallery, twins_gallery
 from train_pytorch_model.pages.report_page import Report, render_report
@@ -122,7 +121,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         outcomes = calibration.calibrate(outcomes, logits, temperature.value)
     scaled = logits / temperature.value
     evaluated = evaluation.evaluate(outcomes, len(inputs.categories))
-    is_better = is_better_than_guessing(evaluated)
+    is_better = evaluated.is_better_than_guessing
 
     rows = np.concatenate([inputs.training.rows, cache.num_training + inputs.validation.rows])
     known = [hashes for hashes in hashes_of_all if len(hashes)]

@@ -156,10 +156,9 @@ def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
 def publish(run: Run, state: State, examined: Examined | None, report: str) -> None:
     """Write the trained directory of the best epoch, with the report if there is one.
 
-    The logits of its model are those of the best epoch, divided by the temperature of what is `examined`.
-
-    It is built in a local folder and then copied: the output may be on mounted storage. An unfinished output
-    of this run is replaced. Raises `OutputDirectoryError` if it cannot be written.
+    The logits of its model are those of the best epoch, divided by the temperature of what is `examined`. It
+    is built in a local folder and then copied: the output may be on mounted storage. An unfinished output of
+    this run is replaced. Raises `OutputDirectoryError` if it cannot be written.
     """
     where = _local_folder(run, state)
     built = where / f"train_pytorch_model-{run.token}"

@@ -23,8 +23,8 @@ from train_pytorch_model.loop.view import epoch_view
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar, summary
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.measures.evaluation import TOP_K, Evaluation
+from train_pytorch_model.measures.evaluation_directory import verdict
 from train_pytorch_model.measures.time_budget import duration
-from train_pytorch_model.measures.verdict import verdict
 from train_pytorch_model.stories.predict import evaluate
 from train_pytorch_model.stories.report import Examined, describe_run, examine, report_on, stopped_early
 from train_pytorch_model.stories.run import Run, open_run, publish
@@ -47,8 +47,8 @@ def train(
     """Train, validate after every epoch, stop early when patience runs out, and write the best epoch's model.
 
     Resumes an interrupted run of the same inputs and parameters, unless `fresh`. It is asked to stop through
-    `stops`, by default with signals. Raises `TrainingError` when
-    training cannot continue, `StoppedError` when it is asked to stop, and what making plan and engine raises.
+    `stops`, by default with signals. Raises `TrainingError` when training cannot continue, `StoppedError`
+    when it is asked to stop, and what making plan and engine raises.
     """
     started_at = time.perf_counter()
     with start_readers(world) as readers:  # which load PyTorch while the engine is built
