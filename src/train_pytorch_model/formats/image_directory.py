@@ -26,6 +26,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -173,11 +174,9 @@ class ImageDirectory(Listing):
                         listed: dict[str, Any] = json.loads(line)
                     except (ValueError, RecursionError) as error:
                         reason = str(error).partition(";")[0]  # the rest is advice for programmers
-                        raise InvalidDatasetError(
-                            self.title,
-                            f"{list_name}:{row + 1}: the row cannot be read: {reason}.",
-                            "Correct the row, or leave it out.",
-                        ) from error
+                        text = f"{list_name}:{row + 1}: the row cannot be read: {reason}."
+                        hint = "Correct the row, or leave it out."
+                        raise InvalidDatasetError(self.title, text, hint) from error
                     yield listed
                 following = row + 1
 
@@ -200,16 +199,15 @@ class ImageDirectory(Listing):
         """Return the sha256 of the categories, the file names and the class indices."""
         digest = hashlib.sha256(json.dumps(self.categories).encode())
         digest.update(self.file_names.blob)
-        digest.update(self.file_names.lengths.astype("<i4").tobytes())
+        digest.update(np.diff(self.file_names.offsets).astype("<i4").tobytes())
         digest.update(self.class_indices.astype("<i4").tobytes())
         return digest.hexdigest()
 
 
 def open_image_directory(root: Path, port: str) -> ImageDirectory:
-    """Open and check the directory given to an input; `port` is the input's name in messages.
+    """Open and check the directory given to the input `port`.
 
-    Raises `InvalidDatasetError`, and `NotLabeledDatasetError` for rows that lack the category their directory
-    declares.
+    Raises `InvalidDatasetError`; `NotLabeledDatasetError` for rows without the category that is declared.
     """
     title = f'{port} "{root}"'
     if not os.path.exists(root):  # noqa: PTH110, False for a name too long, where Path.exists raises
@@ -244,12 +242,10 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
 def images_of(found: Listing, root: Path, port: str) -> ImageDirectory:
     """Return the image directory of a listing of `root`. Raises `InvalidDatasetError` if it has no image."""
     if len(found.file_names) == 0:
+        reason = f"no image in it ({' '.join(sorted(SUFFIXES))})."
         others = bulleted([f"{what}: {count:,}" for what, count in found.ignored.items()])
-        raise InvalidDatasetError(
-            f'{port} "{root}"',
-            f"no image in it ({' '.join(sorted(SUFFIXES))}).",
-            HINT + (f" Found instead:{others}" if others else ""),
-        )
+        hint = HINT + (f" Found instead:{others}" if others else "")
+        raise InvalidDatasetError(f'{port} "{root}"', reason, hint)
     rows = np.arange(len(found.file_names), dtype=np.int64)
     return ImageDirectory(**vars(found), root=root, port=port, rows=rows)
 
@@ -285,15 +281,13 @@ class ImageDirectoryWriter:
         names = [column["name"] for column in schema_content["columnAttributes"]]
         self._other_columns = [name for name in names if name != self.image_column]
         self._lines = lines
-        self._folders: set[Path] = set()
+        self._make_folder = cache(lambda folder: folder.mkdir(parents=True, exist_ok=True))
         self.first_rows: list[tuple[Path, Mapping[str, Any]]] = []
 
     def place(self, row: Mapping[str, Any]) -> Path:
         """Return the path for the file of a row; create its folder."""
         path = self.root / str(row[self._reference]["file_name"])
-        if path.parent not in self._folders:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._folders.add(path.parent)
+        self._make_folder(path.parent)
         return path
 
     def add(self, row: Mapping[str, Any]) -> None:

@@ -90,29 +90,16 @@ def read_image_list(root: Path) -> Listing:
             raise MalformedFileError(f"{SCHEMA} declares category ids that are negative or not unique.")
         categories = tuple(each.name for each in sorted(declared, key=lambda category: category.id))
         listing.check_category_names(categories)
+    if label and label.name == references[0]:
+        raise MalformedFileError(
+            f"{SCHEMA} has {label.name!r} for the image_ref and for the column of the categories; each"
+            " needs a name of its own."
+        )
     rows = _Rows(references[0], label.name if label else None, categories)
     rows.read(root, image_list)
     class_indices = np.frombuffer(rows.class_indices, dtype=np.int32)
     others = tuple(c.name for c in columns if not (c.properties and c.properties.image_ref))
     return Listing(rows.names.finish(), class_indices, categories, others, {}, len(rows.repeats[0]))
-
-
-def _decoder(reference: str, label: str | None) -> "msgspec.json.Decoder[Any]":
-    """Return a decoder of rows with `image` and `category`. Raises `MalformedFileError` for other keys."""
-    if reference == label:
-        raise MalformedFileError(
-            f"{SCHEMA} has {label!r} for the image_ref and for the column of the categories; each"
-            " needs a name of its own."
-        )
-    fields: list[tuple[str, Any, None]] = [("image", _ImageReference | None, None)]
-    names = {"image": reference}
-    if label is not None:
-        fields.append(("category", str | None, None))
-        names["category"] = label
-    try:
-        return msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=names))
-    except ValueError as error:  # for names with quotation marks, backslashes, or control characters
-        raise MalformedFileError(f"{SCHEMA} has a name that cannot be read: {error}.") from error
 
 
 class _Rows:
@@ -130,7 +117,15 @@ class _Rows:
 
     def read(self, root: Path, path: Path) -> None:
         """Read all rows. Raises `MalformedFileError`, `UnlabelledRowsError` for those that cannot be used."""
-        decoder = _decoder(self._reference, self._label)
+        fields: list[tuple[str, Any, None]] = [("image", _ImageReference | None, None)]
+        names = {"image": self._reference}
+        if self._label is not None:
+            fields.append(("category", str | None, None))
+            names["category"] = self._label
+        try:
+            decoder = msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=names))
+        except ValueError as error:  # for names with quotation marks, backslashes, or control characters
+            raise MalformedFileError(f"{SCHEMA} has a name that cannot be read: {error}.") from error
         with path.open("rb") as file:
             for block in _blocks(file, path.name):
                 self._add(_decode(decoder, block, len(self._hashes), path.name))
@@ -143,7 +138,6 @@ class _Rows:
             raise listing.UnlabelledRowsError(f"{len(texts)} rows lack it:{bulleted(texts)}")
 
     def _add(self, rows: Sequence[Any]) -> None:
-        """Append the rows of a block."""
         first = len(self._hashes)
         given = [row.image and row.image.file_name for row in rows]
         names = [name or "" for name in given]

@@ -62,12 +62,10 @@ class _LabelledRows:
     """Collects the usable rows of a list, and the problems of the others."""
 
     source: str
-    """The name of the list."""
     labels: dict[str, str | None] = field(default_factory=dict)
     """File name relative to the images' folder → category."""
     problems: list[str] = field(default_factory=list)
     ignored: dict[str, int] = field(default_factory=dict)
-    """As in `Listing`."""
 
     def add(self, name: str, label: object) -> None:
         """Add an image. Raises `_RowError`, also if an earlier row gives it another category."""

@@ -55,8 +55,8 @@ class PackedNames(Sequence[str]):
 
     def __init__(self, blob: bytes | bytearray | memoryview, offsets: np.ndarray) -> None:
         self.blob = blob
-        """All names, concatenated; with `lengths`, it identifies the list, for hashing."""
-        self._offsets = offsets  # (N + 1,), int64
+        """All names, concatenated; with the offsets, it identifies the list, for hashing."""
+        self.offsets = offsets  # (N + 1,), int64
 
     @classmethod
     def pack(cls, names: Iterable[str]) -> "PackedNames":
@@ -66,32 +66,28 @@ class PackedNames(Sequence[str]):
 
     def select(self, indices: np.ndarray) -> "PackedNames":
         """Return the names at `indices`, in that order."""
-        starts, ends = self._offsets[indices], self._offsets[indices + 1]
+        starts, ends = self.offsets[indices], self.offsets[indices + 1]
         blob = bytearray()
         for start, end in zip(starts, ends, strict=True):
             blob += self.blob[start:end]
         return PackedNames(blob, np.append(0, np.cumsum(ends - starts)))
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices: they are not needed
         if not 0 <= index < len(self):
             raise IndexError(index)
-        return os.fsdecode(bytes(self.blob[self._offsets[index] : self._offsets[index + 1]]))
+        return os.fsdecode(bytes(self.blob[self.offsets[index] : self.offsets[index + 1]]))
 
     def __iter__(self) -> Iterator[str]:
-        for start, end in pairwise(self._offsets.data):
+        for start, end in pairwise(self.offsets.data):
             yield os.fsdecode(bytes(self.blob[start:end]))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         """For pickle; out of band if the protocol supports it, so that the names are not copied."""
         blob = pickle.PickleBuffer(self.blob) if int(protocol) >= 5 else bytes(self.blob)
-        return PackedNames, (blob, self._offsets)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.diff(self._offsets)
+        return PackedNames, (blob, self.offsets)
 
 
 class Packer:

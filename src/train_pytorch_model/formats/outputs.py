@@ -78,10 +78,8 @@ def check_apart(path: Path, name: str, other: Path, other_name: str) -> None:
     real, other_real = os.path.realpath(path), os.path.realpath(other)
     if Path(real).is_relative_to(other_real):
         relation = "the same as" if real == other_real else "inside"
-        raise OutputDirectoryError(
-            f"{parameter(name)} {path} is {relation} {parameter(other_name)} {other}. Name a directory"
-            " that is elsewhere."
-        )
+        places = f"{parameter(name)} {path} is {relation} {parameter(other_name)} {other}"
+        raise OutputDirectoryError(f"{places}. Name a directory that is elsewhere.")
 
 
 def is_unfinished(path: Path, token: str) -> bool:

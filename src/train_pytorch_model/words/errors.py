@@ -152,11 +152,7 @@ def counted(count: int, one: str, more: str) -> str:
 
 
 def parameter(name: str) -> str:
-    """Return a parameter's name as the user of this process gives it.
-
-    That is `learning_rate` in Python, and on the command line, which has called `name_parameters`,
-    --learning-rate. So nothing below `commands` needs to know the options.
-    """
+    """Return a parameter's name as the user gives it: in Python, or as an option after `name_parameters`."""
     assert name.isidentifier(), f"{name} is an option, not a parameter"
     return _STYLE[0](name)
 
