@@ -23,7 +23,6 @@ from tests.faults import faulty_decoder, file_injections
 from tests.faults.file_injections import replace_in
 from train_pytorch_model.data import decoders
 from train_pytorch_model.data.loader import Batch
-from train_pytorch_model.distributed import world as distributed
 from train_pytorch_model.loop.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.epoch import Reading, validate
@@ -31,6 +30,7 @@ from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.step import StepOutput, TrainStep
+from train_pytorch_model.machine import cores
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.stories import run as running
 from train_pytorch_model.stories import train as training
@@ -65,7 +65,7 @@ def as_an_azure_job(folder: str) -> None:
 
 def one_thread_is_enough() -> None:
     """Use one thread: networks and images are small, and other tests use the other cores."""
-    replace_in(distributed, "usable_cores", lambda: 1)
+    replace_in(cores, "usable_cores", lambda: 1)
 
 
 def little_patience_with_others(seconds: float) -> None:

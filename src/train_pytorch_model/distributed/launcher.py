@@ -47,7 +47,13 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
     )
     os.environ[LAUNCHER] = str(os.getpid())
     try:
-        _try_to_meet(agent)
+        try:  # whether this node reaches the address at which the launchers will meet
+            if is_one_node:
+                check_loopback()
+            elif agent.node_rank > 0:
+                wait_for_answer(agent.master_addr, agent.master_port, JOIN_TIMEOUT_S)
+        except OSError as error:
+            raise DistError(str(error)) from error
         elastic_launch(config, sys.executable)("-m", PROGRAM, *arguments)
     except ChildFailedError as error:
         return _report(error)
@@ -61,17 +67,6 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
     finally:
         del os.environ[LAUNCHER]  # it must not reach processes that are started later
     return 0
-
-
-def _try_to_meet(agent: Agent) -> None:
-    """Raise `DistError` if this node does not reach the address at which the launchers will meet."""
-    try:
-        if agent.num_nodes == 1:
-            check_loopback()
-        elif agent.node_rank > 0:
-            wait_for_answer(agent.master_addr, agent.master_port, JOIN_TIMEOUT_S)
-    except OSError as error:
-        raise DistError(str(error)) from error
 
 
 def _report(error: ChildFailedError) -> int:

@@ -23,15 +23,8 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from train_pytorch_model.image_classifier.device import best_device
+from train_pytorch_model.machine import cores as processors
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.machine.cores import (
-    ONE_THREAD,
-    CoreTimes,
-    Threads,
-    choose_threads,
-    fixed_threads,
-    usable_cores,
-)
 from train_pytorch_model.machine.system import PROCESSES, is_stopped, start_of
 from train_pytorch_model.words.errors import LostRankError
 
@@ -79,7 +72,7 @@ class World:
     device: torch.device
     peers: tuple[Peer, ...] = ()
     """All processes, by rank; empty in a run of a single process."""
-    threads: Threads = ONE_THREAD
+    threads: processors.Threads = processors.ONE_THREAD
     """With how many threads PyTorch begins to compute on this process's cores."""
 
     @property
@@ -90,7 +83,7 @@ class World:
     @property
     def cores(self) -> int:
         """The number of CPU cores that are this process's share of its machine."""
-        return max(1, usable_cores() // self.local_size)
+        return max(1, processors.usable_cores() // self.local_size)
 
     def use_threads(self, recorded: int) -> bool:
         """Compute with as many threads as an earlier start of the run, for the same bits; False if not.
@@ -205,7 +198,7 @@ def is_lost_connection(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def join_world(began: CoreTimes | None = None) -> Iterator[World]:
+def join_world(began: processors.CoreTimes | None = None) -> Iterator[World]:
     """Join the world that RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe, for a `with`.
 
     Several processes meet at MASTER_ADDR:MASTER_PORT and use NCCL on GPUs, gloo on CPUs. Without these
@@ -221,9 +214,10 @@ def join_world(began: CoreTimes | None = None) -> Iterator[World]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if size > 1 or device.type != "cpu":
-        threads = Threads(world.cores, "this process's share of the cores", is_fixed=True)
+        threads = processors.Threads(world.cores, "this process's share of the cores", is_fixed=True)
     else:
-        threads = fixed_threads(os.environ) or choose_threads(world.cores, began, CoreTimes.now())
+        now = processors.CoreTimes.now()
+        threads = processors.fixed_threads(os.environ) or processors.choose_threads(world.cores, began, now)
     world = replace(world, threads=threads)
     torch.set_num_threads(world.threads.count)
     if size == 1:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -18,15 +19,8 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import EXIT_DELAY_S, World, is_lost_connection
-from train_pytorch_model.loop.checkpoint import (
-    Checkpoint,
-    check,
-    gather,
-    load_checkpoint,
-    restore,
-    scatter,
-    take_snapshot,
-)
+from train_pytorch_model.loop import checkpoint as checkpoints
+from train_pytorch_model.loop.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.metrics import read_later
 from train_pytorch_model.loop.state import State
@@ -125,7 +119,7 @@ class Saver:
         """The checkpoint that was kept last, unless it is written or being written."""
         self._written_at = time.monotonic()
         self._stepped_at: float | None = None
-        self._good = take_snapshot(engine, state)  # of this process, when it was last finite
+        self._good = checkpoints.take_snapshot(engine, state)  # of this process, when it was last finite
 
     def __enter__(self) -> Self:
         return self
@@ -146,16 +140,16 @@ class Saver:
 
         Raises `CheckpointError`.
         """
-        checkpoint = None
+        checkpoint, accept = None, partial(checkpoints.check, self._engine)
         if self._world.is_main:
-            checkpoint, problems = load_checkpoint(self._folder, lambda each: check(self._engine, each))
+            checkpoint, problems = checkpoints.load_checkpoint(self._folder, accept)
             for problem in problems:
                 logger.warning(f"Skipping a damaged checkpoint: {problem}")
-        snapshot = scatter(checkpoint, self._world)
+        snapshot = checkpoints.scatter(checkpoint, self._world)
         if snapshot is None:
             return False
-        restore(self._engine, self._state, snapshot)
-        self._good = take_snapshot(self._engine, self._state)
+        checkpoints.restore(self._engine, self._state, snapshot)
+        self._good = checkpoints.take_snapshot(self._engine, self._state)
         before = snapshot.values["environment"]
         threads = int(before.get("threads", 0))
         if self._world.use_threads(threads) and threads != self._world.threads.count:
@@ -212,7 +206,7 @@ class Saver:
                 f" Lower {parameter('learning_rate')}, now {config.learning_rate}, or warm up with"
                 f" {parameter('warmup_epochs')}."
             )
-        restore(self._engine, self._state, self._good, rolls_back=True)
+        checkpoints.restore(self._engine, self._state, self._good, rolls_back=True)
         progress = self._state.progress
         logger.warning(
             f"{error} at {where}. Back to step {progress.steps_done} of epoch {progress.epoch}, the learning"
@@ -224,8 +218,8 @@ class Saver:
         bad = torch.tensor([float(not self._engine.is_finite())], device=self._world.device)
         if self._world.max(bad).item():  # on any process: batch norm statistics differ between them
             raise NotFiniteError("A weight is no longer a finite number")
-        self._good = take_snapshot(self._engine, self._state)
-        self.unsaved = gather(self._good, self._world)
+        self._good = checkpoints.take_snapshot(self._engine, self._state)
+        self.unsaved = checkpoints.gather(self._good, self._world)
 
     def write(self, wait: bool = False) -> bool:
         """Write the state that was kept last, in the background unless `wait`; False if writing failed.

@@ -45,7 +45,17 @@ class MlflowRun:
                 if earlier:
                     self._client.update_run(earlier, "RUNNING")
                     self._run_id = earlier
-            self._run_id = self._run_id or self._create(description.name, started_ms)
+        if not self._run_id:
+            name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+            experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID")
+            if experiment := self._client.get_experiment_by_name(name):
+                experiment_id = experiment_id or experiment.experiment_id
+            if not experiment_id:  # MLflow's default for runs in a local database is the working directory
+                database = _local_database()
+                beside = (database.parent / "mlruns").as_uri() if database else None  # a server has its own
+                experiment_id = self._client.create_experiment(name, artifact_location=beside)
+            run = self._client.create_run(experiment_id, start_time=started_ms, run_name=description.name)
+            self._run_id = str(run.info.run_id)
         with suppress(OSError):
             run_id_path.write_text(self._run_id)
         self._describe(description)
@@ -87,18 +97,6 @@ class MlflowRun:
         """End a run of our own with this status; Azure ends its own."""
         if self._is_ours:
             self._client.set_terminated(self._run_id, status)
-
-    def _create(self, run_name: str, started_ms: int) -> str:
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
-        experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID")
-        if experiment := self._client.get_experiment_by_name(name):
-            experiment_id = experiment_id or experiment.experiment_id
-        if not experiment_id:  # MLflow's default for runs in a local database is the working directory
-            database = _local_database()
-            beside = (database.parent / "mlruns").as_uri() if database else None  # a server has its own
-            experiment_id = self._client.create_experiment(name, artifact_location=beside)
-        run = self._client.create_run(experiment_id, start_time=started_ms, run_name=run_name)
-        return str(run.info.run_id)
 
     def _describe(self, description: "RunDescription") -> None:
         """Log parameters that the run lacks: none can be changed, and a resumed job may have other values."""
