@@ -1,1 +1,1 @@
-"""Data sets before training: what `convert`, `split` and `transform` do to image directories."""
+"""Data sets before training: what `convert` and `split` do to image directories, and `fit` to a folder."""
