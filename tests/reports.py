@@ -12,8 +12,7 @@ from tests.painting import paint
 from tests.recipes import decided_recipe
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of
 from train_pytorch_model.formats.listing import Listing, PackedNames
-from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.measures.time_budget import EpochTimes, budget_of

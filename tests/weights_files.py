@@ -1,16 +1,23 @@
 """Weights files for tests."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 
 def saved(path: Path, value: object, **options: Any) -> Path:
     torch.save(value, path, **options)
     return path
+
+
+def with_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights under their names in a model directory."""
+    return {f"model.{name}": value for name, value in state.items()}
 
 
 def fake_hub(

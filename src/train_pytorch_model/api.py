@@ -23,7 +23,7 @@ from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.run_folder import REPORT
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
 from train_pytorch_model.image_classifier.predictions import PROBABILITY_PREFIX
-from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
+from train_pytorch_model.image_classifier.spec import Framing, FramingMode
 from train_pytorch_model.inputs.opening import DATASET, open_evaluation_inputs, open_trained_model
 from train_pytorch_model.machine.stop_requests import StopRequests
 from train_pytorch_model.measures.evaluation import Evaluation

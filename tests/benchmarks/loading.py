@@ -17,7 +17,7 @@ from train_pytorch_model.data.loader import Loader, Pass, read_for_training
 from train_pytorch_model.data.plan import plan_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.machine.cores import short_switch_interval, usable_cores
 from train_pytorch_model.machine.system import keep_freed_memory
 

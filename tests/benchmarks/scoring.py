@@ -64,7 +64,7 @@ def _decode_and_forward(inputs: ScoringInputs, classifier: ImageClassifier) -> N
             read_pixels(inputs.images.path(index), framing.short_side, framing.colours) for index in indices
         ]
         batch = np.stack([framing.apply(Image.fromarray(each)) for each in pixels])
-        classifier.probabilities(torch.from_numpy(batch))
+        classifier.predict(torch.from_numpy(batch))
 
 
 def _measure(num_images: int, run: Callable[[], object]) -> dict[str, float]:

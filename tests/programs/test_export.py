@@ -13,7 +13,7 @@ from tests.programs.conftest import Trained
 from tests.programs.program import assert_refused, run_program
 from train_pytorch_model.commands.predict import Score
 from train_pytorch_model.image_classifier.decoding import decode
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import open_scoring_inputs
 from train_pytorch_model.stories import export as exporting
 

@@ -23,7 +23,7 @@ from tests.programs.program import assert_refused, run_process, run_program
 from tests.readme import blocks
 from train_pytorch_model.image_classifier.decoding import decode
 from train_pytorch_model.image_classifier.pixels import read_pixels, reduce
-from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
+from train_pytorch_model.image_classifier.spec import Framing, FramingMode
 from train_pytorch_model.stories.onnx_framing import prepend_framing
 
 ORIENTATION = 0x0112

@@ -11,7 +11,7 @@ from tests.painting import paint_folders
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.run_folder import write_manifest
 from train_pytorch_model.inputs import twins
-from train_pytorch_model.inputs.advice import imbalance_warning, learning_warnings
+from train_pytorch_model.inputs.advice import learning_warnings
 from train_pytorch_model.inputs.opening import open_evaluation_inputs, open_training_inputs
 from train_pytorch_model.words.settings import Recipe
 
@@ -171,6 +171,9 @@ def test_training_small_images_from_scratch_needs_fewer(
         ([0, 0], ""),
     ],
 )
-def test_categories_are_imbalanced_from_a_ratio_of_ten(counts: list[int], times: str) -> None:
-    note = imbalance_warning(np.array(counts))
-    assert (f" {times} as many training images" in note) if times else note == ""
+def test_categories_are_imbalanced_from_a_ratio_of_ten(tmp_path: Path, counts: list[int], times: str) -> None:
+    for name, recipe in (("plain", Recipe()), ("balanced", Recipe(balance_classes=True))):
+        model = model_of(tmp_path / name, recipe)
+        said = " ".join(learning_warnings(np.array(counts), model, (224, 224)))
+        assert (f" {times} as many training images" in said) is bool(times and name == "plain")
+        assert ("as many training images" in said) is bool(times and name == "plain")

@@ -17,7 +17,7 @@ from train_pytorch_model.data.preparation import (
     random_window,
 )
 from train_pytorch_model.image_classifier.pixels import Pixels, resize
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.words.settings import Augmentation
 
 SIDE = 16

@@ -10,8 +10,7 @@ from torch import nn
 
 from train_pytorch_model.image_classifier.architectures import build, family_of, head_of
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
-from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 
 CPU = torch.device("cpu")
 
@@ -21,7 +20,7 @@ def test_predictions_do_not_use_tf32_in_convolutions() -> None:
     network = build("resnet18", False, 2)
     network.register_forward_hook(lambda *_: allowed.append(torch.backends.cudnn.allow_tf32))
     spec = ClassifierSpec("resnet18", False, ("a", "b"), Framing(32, 32, 1.0), (0.5,) * 3, (0.5,) * 3)
-    ImageClassifier(spec, network, CPU).probabilities(torch.zeros(1, 32, 32, 3, dtype=torch.uint8))
+    ImageClassifier(spec, network, CPU).predict(torch.zeros(1, 32, 32, 3, dtype=torch.uint8))
     assert allowed == [False]
     assert torch.backends.cudnn.allow_tf32
 
@@ -34,7 +33,7 @@ def classifier(network: nn.Module) -> ImageClassifier:
 
 def test_probabilities_are_float64_and_sum_to_one(resnet18: nn.Module) -> None:
     pixels = torch.randint(0, 256, (5, 16, 16, 3), dtype=torch.uint8)
-    probabilities = classifier(resnet18).probabilities(pixels)
+    probabilities = classifier(resnet18).predict(pixels)[0]
     assert probabilities.shape == (5, 3)
     assert probabilities.dtype == np.float64
     assert probabilities.sum(axis=1) == pytest.approx(1, abs=1e-12)
@@ -62,7 +61,7 @@ def test_features_are_what_the_last_layer_makes_the_logits_of(architecture: str)
     pixels = torch.randint(0, 256, (2, side, side, 3), dtype=torch.uint8)
     model = ImageClassifier(spec, network, CPU)
     features, probabilities, _ = model.predict_with_features(pixels)
-    np.testing.assert_allclose(probabilities, model.probabilities(pixels), atol=1e-6)
+    np.testing.assert_allclose(probabilities, model.predict(pixels)[0], atol=1e-6)
     head = network.get_submodule(head_of(architecture, network))
     with torch.inference_mode():
         expected = head(torch.from_numpy(features)).double().softmax(dim=1).numpy()

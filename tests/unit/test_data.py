@@ -25,7 +25,7 @@ from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decode_pixels
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 
 FRAMING = Framing(2, 3, 1.0)
 

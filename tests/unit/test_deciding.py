@@ -7,7 +7,7 @@ import pytest
 from tests.model_directories import HALF, model_of, write_model
 
 from train_pytorch_model.formats.model_directory import open_model_directory
-from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.inputs.decide import decide
 from train_pytorch_model.words.settings import MAX_IMAGE_SIZE, Recipe
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from train_pytorch_model.image_classifier.device import best_device, choose_device, exact_device
+from train_pytorch_model.image_classifier.device import best_device, exact_device
 from train_pytorch_model.loop.optimizer import choose_precision
 
 
@@ -11,9 +11,12 @@ from train_pytorch_model.loop.optimizer import choose_precision
     ("accelerator", "expected"),
     [(None, "cpu"), ("cuda", "cuda:1"), ("xpu", "xpu"), ("mps", "mps"), ("hpu", "cpu")],
 )
-def test_accelerators_are_taken_when_they_are_there(accelerator: str | None, expected: str) -> None:
+def test_accelerators_are_taken_when_they_are_there(
+    accelerator: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = None if accelerator is None else torch.device(accelerator)
-    assert choose_device(found, local_rank=1) == torch.device(expected)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: found)  # noqa: ARG005
+    assert best_device(local_rank=1) == torch.device(expected)
 
 
 def test_this_machine_has_a_device() -> None:

@@ -14,8 +14,7 @@ from PIL import Image
 from tests.pages import HOSTILE, Page, decoded
 from tests.painting import paint
 
-from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.measures.evaluation import evaluate, outcomes_of
 from train_pytorch_model.pages.evaluation_page import (
     HIT_COLOUR,

@@ -11,8 +11,7 @@ from tests.unit.test_heat_maps import Convolutional
 from torch import Tensor
 
 from train_pytorch_model.formats.image_directory import open_image_directory
-from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing, FramingMode
 from train_pytorch_model.stories.pictures import explain
 
 HEIGHT, WIDTH, CUE = 128, 192, 32

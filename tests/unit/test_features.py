@@ -21,7 +21,7 @@ from train_pytorch_model.data.plan import PlannedBatch
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.architectures import FAMILIES, Family, build
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.checkpoint import restore, take_snapshot
 from train_pytorch_model.loop.epoch import Batches, open_batches

@@ -13,8 +13,7 @@ from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.data.preparation import for_inference, for_training, frame
 from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.image_classifier.pixels import view
-from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing, FramingMode
 from train_pytorch_model.inputs.decide import decide
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.words.settings import Recipe

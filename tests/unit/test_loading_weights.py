@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from tests.weights_files import saved
+from tests.weights_files import saved, with_prefix
 from torch import Tensor, nn
 
 from train_pytorch_model.formats.model_directory import ModelDirectory, open_model_directory
@@ -17,7 +17,6 @@ from train_pytorch_model.image_classifier.architectures import FAMILY_OF, build
 from train_pytorch_model.image_classifier.weights import (
     WeightsError,
     read_state_dict,
-    with_prefix,
 )
 from train_pytorch_model.networks.models import build_model, load_weights
 from train_pytorch_model.stories.init_model import initialize

@@ -9,8 +9,7 @@ from tests.model_directories import HALF, open_painted, write_model
 from tests.painting import paint, paint_folders
 
 from train_pytorch_model.formats.run_folder import differing_options
-from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs.opening import (
     open_scoring_inputs,
     open_trained_model,

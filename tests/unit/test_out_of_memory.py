@@ -9,7 +9,7 @@ from tests.painting import paint_folders
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import open_training_inputs
 from train_pytorch_model.loop.engine import largest_that_fits
 from train_pytorch_model.loop.epoch import explaining_out_of_memory

@@ -16,7 +16,7 @@ from train_pytorch_model.image_classifier.pixels import (
     resize,
     view,
 )
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 
 
 def photograph(width: int, height: int) -> Image.Image:

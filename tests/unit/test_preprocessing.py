@@ -9,7 +9,7 @@ from PIL import Image
 
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.decoding import limit_size
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 
 
 def ramp(width: int, height: int) -> Image.Image:

@@ -17,8 +17,7 @@ from tests.logs import warnings_in
 from tests.model_directories import HALF
 
 from train_pytorch_model.formats.run_folder import RunFolder
-from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.stories import run as running
 from train_pytorch_model.stories.run import samples_of
 from train_pytorch_model.tracking import mlflow_model

@@ -24,7 +24,7 @@ from train_pytorch_model.data.plan import plan_training
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="reader processes require Linux")
 

@@ -13,9 +13,8 @@ from tests.painting import encode, paint
 from train_pytorch_model.image_classifier import serving
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
 from train_pytorch_model.image_classifier.predictions import known_json
-from train_pytorch_model.image_classifier.preprocessing import Framing
 from train_pytorch_model.image_classifier.serving import ServedClassifier
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 
 PHOTO = encode(paint("red", 200, (50, 40)), "JPEG")
 BASE64 = base64.b64encode(PHOTO).decode()

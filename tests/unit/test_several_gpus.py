@@ -15,7 +15,7 @@ from torch.amp import GradScaler
 
 from train_pytorch_model.data.loader import Batch
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.loop.engine import Trials
 from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.optimizer import Precision, make_optimizer, momentum_of

@@ -11,18 +11,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.weights_files import saved
+from tests.weights_files import saved, with_prefix
 from torch import Tensor, nn
 
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.image_classifier.classifier import ImageClassifier, max_bytes
-from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.image_classifier.weights import (
     WeightsError,
     fold_extra_head,
     read_state_dict,
-    with_prefix,
 )
 
 LIMIT = 1 << 30
@@ -224,7 +222,7 @@ def test_a_classic_network_with_two_heads_predicts_as_before_folding(tmp_path: P
         "resnet18", False, ("a", "b", "c"), Framing(16, 16, 1.0), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     )
     pixels = torch.randint(0, 256, (4, 16, 16, 3), dtype=torch.uint8)
-    found = ImageClassifier.load(spec, tmp_path / "model", CPU).probabilities(pixels)
+    found = ImageClassifier.load(spec, tmp_path / "model", CPU).predict(pixels)[0]
     with torch.inference_mode():
         images = (pixels.permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
         expected = outer(inner.eval()(images)).softmax(dim=1)

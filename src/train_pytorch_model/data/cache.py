@@ -248,24 +248,20 @@ def open_caches(plan: CachePlan, world: "World") -> Iterator[Caches]:
     Where a file cannot be opened, or there is not even address space for it, nothing is cached.
     """
     with ExitStack() as stack:
-        caches = NO_CACHES
-        if shared := _open_shared(plan, world, stack):
+        caches, shared = NO_CACHES, _open_shared(plan, world, stack)
+        if shared is not None:
             with suppress(OSError):
-                caches = _caches(plan, shared)
+                remember = DecodeCache(shared, plan.readers)  # with readers, only to read their hashes
+                is_first = shared.file < 0 or shared.process == 0  # of the processes that share it
+                own = uncached if plan.readers else remember
+                caches = Caches(
+                    training=Cache(own),
+                    validation=Cache(own, first=plan.num_training),
+                    shared=shared if plan.readers else None,
+                    hashes=remember.hashes if is_first else remember.hashes[:0],
+                    features=remember.features if shared.plan.views else None,
+                )
         yield caches
-
-
-def _caches(plan: CachePlan, shared: SharedCache) -> Caches:
-    remember = DecodeCache(shared, plan.readers)  # with readers, only to read their hashes
-    is_first = shared.file < 0 or shared.process == 0  # of the processes that share it
-    own = uncached if plan.readers else remember
-    return Caches(
-        training=Cache(own),
-        validation=Cache(own, first=plan.num_training),
-        shared=shared if plan.readers else None,
-        hashes=remember.hashes if is_first else remember.hashes[:0],
-        features=remember.features if shared.plan.views else None,
-    )
 
 
 def _open_shared(plan: CachePlan, world: "World", stack: ExitStack) -> SharedCache | None:

@@ -15,7 +15,7 @@ from train_pytorch_model.data.cache import CachedDecode
 from train_pytorch_model.data.decoders import ImageRequest
 from train_pytorch_model.image_classifier.decoding import BOUND, Colours
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels, decode_pixels, reduce, resize, view
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.words.settings import DecidedRecipe
 
 # Inception's crop (Szegedy et al. 2015), with the aspect ratios that have become standard.

@@ -56,13 +56,12 @@ class ImageClassifier:
         network.load_state_dict(fold_extra_head(state, head_of(spec.architecture, network)))
         return cls(spec, network, device)
 
-    def probabilities(self, pixels: Tensor) -> np.ndarray:
-        """(B, H, W, 3), uint8 → (B, categories), float64; each row sums to one."""
-        return self.predict(pixels)[0]
-
     @torch.inference_mode()
     def predict(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """The `probabilities`, and (B,), float64: how unlike the training images they are, `energies_of`."""
+        """(B, H, W, 3), uint8 → probabilities (B, categories), float64; each row sums to one.
+
+        And (B,), float64: how unlike the training images they are, `energies_of`.
+        """
         images = pixels.to(self._device).permute(0, 3, 1, 2)  # (B, 3, H, W), channels last
         # By default cuDNN may use TF32, whose 10-bit mantissas change probabilities by 1e-3.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):

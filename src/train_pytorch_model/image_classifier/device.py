@@ -6,12 +6,8 @@ ACCELERATORS = ("cuda", "xpu", "mps")
 
 
 def best_device(local_rank: int = 0) -> torch.device:
-    """The device of this machine's process of that number."""
-    return choose_device(torch.accelerator.current_accelerator(check_available=True), local_rank)
-
-
-def choose_device(accelerator: torch.device | None, local_rank: int) -> torch.device:
-    """The process's device of a machine with that accelerator; only GPUs of CUDA come in numbers here."""
+    """The device of this machine's process of that number; only GPUs of CUDA come in numbers here."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None or accelerator.type not in ACCELERATORS:
         return torch.device("cpu")
     return torch.device("cuda", local_rank) if accelerator.type == "cuda" else accelerator

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from .decoding import AS_USUAL, Colours, File, decode, limit_size
-from .preprocessing import Framing
+from .spec import Framing
 
 Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 """(height, width, 3), RGB."""

@@ -20,8 +20,7 @@ from .classifier import ImageClassifier
 from .decoding import UnreadableImageError
 from .device import best_device
 from .pixels import read_pixels
-from .preprocessing import Framing
-from .spec import ClassifierSpec
+from .spec import ClassifierSpec, Framing
 
 MAX_ROWS = 100_000
 MAX_FILE_BYTES = 64 << 20
@@ -105,12 +104,13 @@ def _table(
     probabilities: np.ndarray, categories: tuple[str, ...], errors: list[str | None], names: pd.Series | None
 ) -> pd.DataFrame:
     """The predictions; rows with an error have neither probabilities nor a label, but None, JSON's null."""
-    is_scored = np.array([error is None for error in errors], dtype=bool)
-    labels = np.full(len(errors), None, dtype=object)
-    labels[is_scored] = [categories[index] for index in probabilities[is_scored].argmax(axis=1)]
-    if not is_scored.all():
+    labels = [
+        None if error is not None else categories[row.argmax()]
+        for error, row in zip(errors, probabilities, strict=True)
+    ]
+    if None in labels:
         probabilities = probabilities.astype(object)
-        probabilities[~is_scored] = None
+        probabilities[[label is None for label in labels]] = None
     columns = [predictions.PROBABILITY_PREFIX + name for name in categories]
     scored = pd.DataFrame(probabilities, columns=columns)
     scored[predictions.LABEL_COLUMN] = pd.Series(labels, dtype=object)

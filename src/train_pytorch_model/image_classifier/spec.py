@@ -1,10 +1,91 @@
-"""The description of a trained classifier, apart from its weights; imports no torch."""
+"""A trained classifier without its weights: architecture, categories, view of images; imports no torch."""
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from .decoding import AS_USUAL, Colours
-from .preprocessing import Framing
+import numpy as np
+from PIL import Image
+
+from .decoding import AS_USUAL, BOUND, Colours
+
+FramingMode = Literal["crop", "pad", "squash"]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Framing:
+    """The size of a model's input in pixels, and how an image of any size is brought to it.
+
+    An image of exactly that size is used unchanged. Any other is, by `mode`:
+    - `crop`: resized, keeping its aspect ratio, so that it just covers `height / crop_fraction` x
+      `width / crop_fraction`, and then centre-cropped; `crop_fraction`, in (0, 1], does not matter otherwise;
+    - `pad`: resized, keeping its aspect ratio, so that it just fits, and its edges repeated;
+    - `squash`: resized to the size, whatever its aspect ratio.
+
+    0.875 is the usual 224 of 256.
+    """
+
+    height: int
+    width: int
+    crop_fraction: float
+    mode: FramingMode = "crop"
+    colours: Colours = AS_USUAL
+
+    @property
+    def short_side(self) -> int:
+        """The `short_side` to decode with: images of any aspect ratio then keep enough pixels for the crop.
+
+        It is the shorter side of the model's input, or more if that is elongated or `crop_fraction` is small.
+        """
+        longest = max(self.height, self.width) / self.crop_fraction
+        return max(min(self.height, self.width), math.ceil(longest / BOUND))
+
+    @property
+    def num_pixels(self) -> int:
+        return self.height * self.width
+
+    def apply(self, image: Image.Image) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
+        """The framed RGB image as pixels (height, width, 3), uint8."""
+        if image.size == (self.width, self.height):
+            return np.asarray(image)
+        if self.mode != "crop":
+            height, width = self.inner_size(image.height, image.width)
+            return self.pad(np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)))
+        # One resampling from the source box, instead of a resize and a crop with rounding in between.
+        box = self.box(image.width, image.height)
+        return np.asarray(image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=box))
+
+    def inner_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) in the frame of an image of that size that is shown whole."""
+        if self.mode == "squash":
+            return self.height, self.width
+        scale = min(self.height / height, self.width / width)
+        return max(1, round(height * scale)), max(1, round(width * scale))
+
+    def pad(self, pixels: np.ndarray) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
+        """Centre pixels (h, w, 3), at most of the frame's size, in it, and repeat their edges."""
+        height, width, _ = pixels.shape
+        top, left = (self.height - height) // 2, (self.width - width) // 2
+        rows, columns = (top, self.height - height - top), (left, self.width - width - left)
+        return np.pad(pixels, (rows, columns, (0, 0)), mode="edge")
+
+    def seen(self, height: int, width: int) -> float:
+        """Fraction of an image of that size that the frame shows, in (0, 1]."""
+        if self.mode != "crop" or (height, width) == (self.height, self.width):
+            return 1.0
+        left, top, right, bottom = self.box(width, height)
+        return (right - left) * (bottom - top) / (height * width)
+
+    def box(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """(left, top, right, bottom) of the centre crop, in pixels of the original image."""
+        scale = self.crop_fraction * min(width / self.width, height / self.height)
+        box_width, box_height = self.width * scale, self.height * scale
+        # Rounding can make a box that just fits one bit too large, which Pillow refuses.
+        left, top = max(0.0, (width - box_width) / 2), max(0.0, (height - box_height) / 2)
+        return left, top, min(width, left + box_width), min(height, top + box_height)
 
 
 @dataclass(frozen=True)

@@ -107,16 +107,11 @@ def write_state_dict(path: Path, state: Mapping[str, Tensor]) -> None:
     """Write weights in the format of a model directory. Raises `OSError`."""
     with path.open("wb") as file:
         try:
-            torch.save(OrderedDict(with_prefix(state)), file)
+            torch.save(OrderedDict((PREFIX + name, value) for name, value in state.items()), file)
         except RuntimeError as error:  # torch's, for a file that could not be written completely
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from error
             raise
-
-
-def with_prefix(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under their names in a model directory."""
-    return {PREFIX + name: value for name, value in state.items()}
 
 
 def fold_extra_head(state: dict[str, Tensor], head: str) -> dict[str, Tensor]:

@@ -24,8 +24,13 @@ def learning_warnings(
     `counts` (number of categories,) holds the number of training images of each; `image_size` is the model's
     (height, width) in px.
     """
-    if not model.recipe.balance_classes and (warning := imbalance_warning(counts)):
-        yield warning
+    present = counts[counts > 0]
+    ratio = present.max() / present.min() if len(present) else 1.0
+    if ratio >= IMBALANCE and not model.recipe.balance_classes:
+        yield (
+            f"The largest category has {ratio:,.0f} times as many training images as the smallest."
+            " `init-model --balance-classes` compensates for that."
+        )
     if model.is_pretrained or model.is_trained:
         return
     average = counts.mean()
@@ -41,20 +46,6 @@ def learning_warnings(
             f"Training images per category: {number} on average, few to train from scratch. Pretrained"
             " weights need far fewer: `init-model --pretrained`, or `--weights-file`."
         )
-
-
-def imbalance_warning(counts: np.ndarray) -> str:
-    """Return a warning about categories of very different sizes; empty if none is needed.
-
-    `counts` (number of categories,) holds the number of training images of each.
-    """
-    counts = counts[counts > 0]
-    if len(counts) == 0 or counts.max() < IMBALANCE * counts.min():
-        return ""
-    return (
-        f"The largest category has {counts.max() / counts.min():,.0f} times as many training images as the"
-        " smallest. `init-model --balance-classes` compensates for that."
-    )
 
 
 def naming_warnings(categories: Sequence[str]) -> Iterator[str]:

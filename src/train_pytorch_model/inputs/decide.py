@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from train_pytorch_model.formats.model_directory import ModelDirectory
-from train_pytorch_model.image_classifier import preprocessing
+from train_pytorch_model.image_classifier import spec
 from train_pytorch_model.image_classifier.architectures import family_of
-from train_pytorch_model.image_classifier.preprocessing import Framing, FramingMode
+from train_pytorch_model.image_classifier.spec import Framing, FramingMode
 from train_pytorch_model.words.errors import parameter
 from train_pytorch_model.words.settings import (
     MIN_IMAGE_SIZE,
@@ -86,7 +86,7 @@ def decide(
         cutmix = CUTMIX if is_long and model.is_fine_tuned_for(categories) else 0.0
     mean, std = recipe.mean or model.mean, recipe.std or model.std
     if mean is None or std is None:
-        imagenet, half = (preprocessing.IMAGENET_MEAN, preprocessing.IMAGENET_STD), (0.5, 0.5, 0.5)
+        imagenet, half = (spec.IMAGENET_MEAN, spec.IMAGENET_STD), (0.5, 0.5, 0.5)
         mean, std = imagenet if model.is_pretrained else (half, half)
     not_by_name = recipe.horizontal_flip == "auto" and flips_change_meaning(categories)
     training_size = _training_size(model, size, augmentation)

@@ -18,8 +18,7 @@ from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, op
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
 from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.decoding import AS_USUAL, MAX_WHITE, Colours
-from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs import advice
 from train_pytorch_model.inputs.bad_images import BadImage, read_headers, readable_images, without_bad_images
 from train_pytorch_model.inputs.decide import decide, is_early, share_shown

@@ -78,18 +78,15 @@ class IdenticalFiles:
 
 def find_identical(training: ImageDirectory, validation: ImageDirectory) -> IdenticalFiles:
     """Compare the files of both, or of a fixed sample of each."""
-    directories = ((training, 0), (validation, len(training)))
-    samples = [
-        (directory, first, evenly_spaced(len(directory), MAX_COMPARED)) for directory, first in directories
+    samples = [evenly_spaced(len(images), MAX_COMPARED) for images in (training, validation)]
+    files = [
+        images.path(index)
+        for images, sample in zip((training, validation), samples, strict=True)
+        for index in sample.tolist()
     ]
-    files = [directory.path(index) for directory, _, sample in samples for index in sample.tolist()]
-    numbers = np.concatenate([first + sample for _, first, sample in samples])
-    return IdenticalFiles(
-        pairs=numbers[identical_pairs(files)],
-        num_training=len(training),
-        num_validation=len(validation),
-        is_sample=len(files) < len(training) + len(validation),
-    )
+    numbers = np.concatenate([samples[0], len(training) + samples[1]])
+    is_sample = len(files) < len(training) + len(validation)
+    return IdenticalFiles(numbers[identical_pairs(files)], len(training), len(validation), is_sample)
 
 
 def read_image_hashes(model: Path) -> np.ndarray:

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from train_pytorch_model.data.loader import Batch, with_cutmix
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import Normalize
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.loop.fine_tuning import prepare_fine_tuning
 from train_pytorch_model.loop.optimizer import Precision, make_loss, make_optimizer
 from train_pytorch_model.loop.plan import Plan

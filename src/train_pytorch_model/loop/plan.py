@@ -16,7 +16,7 @@ from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import head_of
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.fine_tuning import STATISTICS_FRACTION, num_sampled

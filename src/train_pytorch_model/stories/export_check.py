@@ -128,7 +128,7 @@ def check(answer: Answer, classifier: ImageClassifier, kind: Input, paths: Seque
         if kind == "file" and not file.startswith(FILE_STARTS):
             continue
         try:
-            served = classifier.probabilities(torch.from_numpy(np.stack([_framed(file, classifier.spec)])))
+            served, _ = classifier.predict(torch.from_numpy(np.stack([_framed(file, classifier.spec)])))
             answered = answer(question(file, kind, classifier.spec))
         except UnreadableImageError:
             continue

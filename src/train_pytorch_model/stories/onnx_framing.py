@@ -17,7 +17,7 @@ from onnxscript import opset20 as op
 from onnxscript.values import Opset
 
 from train_pytorch_model.image_classifier.decoding import BOUND
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 
 Step = OnnxFunction[..., Any]
 _UINT8: Any = UINT8  # which takes a shape in brackets

@@ -15,8 +15,7 @@ from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import decode_pixels, read_pixels, view
-from train_pytorch_model.image_classifier.preprocessing import Framing
-from train_pytorch_model.image_classifier.spec import ClassifierSpec
+from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.heat_maps import heat_map

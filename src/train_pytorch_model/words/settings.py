@@ -16,7 +16,7 @@ import msgspec
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from train_pytorch_model.image_classifier.preprocessing import FramingMode
+from train_pytorch_model.image_classifier.spec import FramingMode
 from train_pytorch_model.words.errors import ParameterError, bulleted, out_of_range, parameter
 
 # The component's documented name, kept for the flag and the port, where it differs from the field's.

@@ -18,7 +18,7 @@ from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, arguments, compare
 from tests.benchmarks.accuracy.ours import Prepare
 from tests.trainings import Training
-from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.networks.initialization import rescale_filters
 from train_pytorch_model.networks.models import build_model
 from train_pytorch_model.words.settings import Recipe

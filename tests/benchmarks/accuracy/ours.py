@@ -16,7 +16,7 @@ from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import FAMILY_OF
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
-from train_pytorch_model.image_classifier.preprocessing import Framing
+from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.loop.epoch import open_batches
 from train_pytorch_model.loop.metrics import Metrics

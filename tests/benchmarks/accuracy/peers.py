@@ -20,7 +20,7 @@ from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, argu
 from train_pytorch_model.image_classifier.architectures import build, head_of
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels
-from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.loop.state import Patience
 from train_pytorch_model.networks.models import load_weights
 from train_pytorch_model.words.settings import Recipe

@@ -6,7 +6,7 @@ import torch
 
 from tests.benchmarks.accuracy import ours
 from tests.benchmarks.accuracy.comparison import arguments, setting_of
-from train_pytorch_model.image_classifier.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.words.settings import Recipe
 
 
