@@ -107,8 +107,7 @@ def writing_scores(
     """Open the Parquet file and `scores.csv` for batches of scored rows; then write schema and samples.
 
     With `top_k`, the CSV has only that many most probable categories per row, and if it `has_originals`, the
-    files' names before they were copied. Input columns with the names of scores, from an earlier scoring, are
-    left out.
+    files' names before they were copied. Columns named like scores, of an earlier scoring, are left out.
     """
     with (
         (root / CSV).open("w", newline="", encoding="utf-8", errors="surrogateescape") as csv_file,

@@ -16,8 +16,8 @@ above the file's directory, depending on where that was uploaded.
 import csv
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -57,15 +57,14 @@ class _RowError(Exception):
     """A row cannot be used; the text is the reason, without a final period."""
 
 
-@dataclass
 class _LabelledRows:
     """Collects the usable rows of a list, and the problems of the others."""
 
-    source: str
-    labels: dict[str, str | None] = field(default_factory=dict)
-    """File name relative to the images' folder → category."""
-    problems: list[str] = field(default_factory=list)
-    ignored: dict[str, int] = field(default_factory=dict)
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.labels: dict[str, str | None] = {}  # by the file's name, relative to the images' folder
+        self.problems: list[str] = []
+        self.ignored: Counter[str] = Counter()
 
     def add(self, name: str, label: object) -> None:
         """Add an image. Raises `_RowError`, also if an earlier row gives it another category."""
@@ -83,7 +82,7 @@ class _LabelledRows:
         if name in self.labels:
             if (other := self.labels[name]) != label:
                 raise _RowError(f"image {name!r} has label {other!r} in another row and {label!r} here")
-            self.ignored["duplicate rows"] = self.ignored.get("duplicate rows", 0) + 1
+            self.ignored["duplicate rows"] += 1
         self.labels[name] = label
 
     def listing(self) -> Listing:
@@ -96,9 +95,8 @@ class _LabelledRows:
             raise MalformedFileError(
                 f"{len(problems)} rows of {self.source} cannot be used:{bulleted(problems)}\n"
             )
-        categories = sorted(
-            {label for label in labels.values() if label is not None}, key=listing.natural_order
-        )
+        found = {label for label in labels.values() if label is not None}
+        categories = sorted(found, key=listing.natural_order)
         listing.check_category_names(categories)
         index_of: dict[str | None, int] = {name: index for index, name in enumerate(categories)}
         class_of = {name: index_of.get(label, UNLABELLED) for name, label in labels.items()}
@@ -106,7 +104,7 @@ class _LabelledRows:
         class_indices = np.asarray([class_of[name] for name in names], dtype=np.int32)
         columns = ("id", "category") if categories else ("id",)
         packed = listing.PackedNames.pack(names)
-        return Listing(packed, class_indices, tuple(categories), columns, self.ignored)
+        return Listing(packed, class_indices, tuple(categories), columns, dict(self.ignored))
 
 
 def table_in(folder: Path) -> Path | None:

@@ -130,9 +130,9 @@ class RunFolder:
         )
 
     def begin(self, fingerprint: Mapping[str, str], fresh: bool) -> str:
-        """Remove the leftovers of a run without checkpoints, or all if `fresh`; the caller holds the lock.
+        """Remove leftovers of a run without checkpoints, or all if `fresh`; return the token.
 
-        Returns the token. Raises `OutputDirectoryError`, also if another run was started in the meantime.
+        The caller holds the lock. Raises `OutputDirectoryError`, also if another run was started meanwhile.
         """
         # It stays the same, because it identifies what an earlier start has left unfinished in the output.
         token = self.token or secrets.token_hex(16)
@@ -273,11 +273,7 @@ def is_azure_job() -> bool:
 def differing_options(
     fingerprint: Mapping[str, str], other: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
-    """The options in which another run differs: (option, its value in `fingerprint`, its value in `other`).
-
-    An entry of the recipe is reported as init-model's option. The values are empty for a directory, whose
-    content differs.
-    """
+    """Yield the options that differ, with both values: empty for a directory, whose content differs."""
     for name in other:
         before, after = fingerprint.get(name, ""), other[name]
         if name in ("parameters", "recipe"):

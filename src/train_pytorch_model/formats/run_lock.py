@@ -28,7 +28,7 @@ TRY_S = 0.1  # two attempts: another contender may be replacing the lease of a d
 def run_lock(folder: Path, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """Make a run's folder and hold its lock, for a `with`; an empty folder is removed at the end.
 
-    Waits up to `SILENCE_S` to find out whether a holder on another host is alive, and says so. Raises
+    Waits up to `SILENCE_S` for a sign of life of a holder on another host, and says so. Raises
     `OutputDirectoryError` if another run holds the lock, or the folder cannot be written.
     """
     path = folder / LOCK
