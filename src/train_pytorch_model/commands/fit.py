@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import tyro
 from train_pytorch_model import __version__
 from train_pytorch_model.commands import train
 from train_pytorch_model.commands.init_model import InitModel, ModelOptions
-from train_pytorch_model.commands.predict import Score, summary
+from train_pytorch_model.commands.predict import Score, show
 from train_pytorch_model.commands.processes import options_of, run_in_processes
 from train_pytorch_model.datasets.conversion import convert, is_archive, keep_unpacked, open_source
 from train_pytorch_model.datasets.one_folder import open_parts
@@ -24,11 +24,10 @@ from train_pytorch_model.formats.reading import META
 from train_pytorch_model.formats.run_folder import EVALUATION, REPORT, UNTRAINED, RunFolder
 from train_pytorch_model.inputs import opening
 from train_pytorch_model.inputs.opening import OpenedInputs
-from train_pytorch_model.machine.console import logger, paragraph, set_up
+from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
-from train_pytorch_model.measures.evaluation import Evaluation
-from train_pytorch_model.measures.evaluation_directory import PAGE, verdict
+from train_pytorch_model.measures.evaluation_directory import PAGE
 from train_pytorch_model.words.errors import FailedToDownloadFilesError
 from train_pytorch_model.words.settings import OptionalPath, Switch, TrainConfig
 
@@ -84,8 +83,13 @@ class Fit(ModelOptions):
             from train_pytorch_model.stories.train import fit
 
             evaluation = fit(self.parameters, inputs, self.model, world, self.fresh, stops)
-            if evaluation is not None:
-                self._show(evaluation, inputs.categories)
+            if evaluation is None:
+                return
+            logger.info(f"On {evaluation.images:,} test images, which training has not seen:")
+            show(evaluation, inputs.categories, indent="  ")
+            logger.info(f"The model is in {self.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:")
+            for command in train.scoring_commands(self.model):
+                logger.info(f"  {command}")
 
         with train.recorded_failures(self.model, rank):
             run_in_processes(story, self._open, arguments, same)
@@ -142,16 +146,6 @@ class Fit(ModelOptions):
             )
             self.write(path, seed, shows_download=False)
         return path
-
-    def _show(self, evaluation: Evaluation, categories: Sequence[str]) -> None:
-        """Log the evaluation, and what to do next."""
-        logger.info(f"On {evaluation.images:,} test images, which training has not seen:")
-        paragraph(verdict(evaluation, categories))
-        for line in summary(evaluation, categories):
-            logger.info(f"  {line}")
-        logger.info(f"The model is in {self.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:")
-        for command in train.scoring_commands(self.model):
-            logger.info(f"  {command}")
 
 
 @dataclass(frozen=True, kw_only=True)

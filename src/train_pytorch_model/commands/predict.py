@@ -174,17 +174,19 @@ class Evaluate(OnImages):
     def _evaluate(self, inputs: ScoringInputs, world: "World") -> None:
         from train_pytorch_model.stories.predict import evaluate
 
-        evaluation = evaluate(inputs, self.output, world)
-        if evaluation is None:
-            return
-        paragraph(verdict(evaluation, inputs.spec.categories))
-        for line in summary(evaluation, inputs.spec.categories):
-            logger.info(line)
-        logger.info(f"The evaluation is in {self.output}/{PAGE}")
+        if evaluation := evaluate(inputs, self.output, world):
+            show(evaluation, inputs.spec.categories)
+            logger.info(f"The evaluation is in {self.output}/{PAGE}")
 
 
-def summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a table of the main metrics; `categories` holds the names by class index."""
+def show(evaluation: Evaluation, categories: Sequence[str], indent: str = "") -> None:
+    """Log what the evaluation means, and the main metrics; `categories` holds the names by class index."""
+    paragraph(verdict(evaluation, categories))
+    for line in _summary(evaluation, categories):
+        logger.info(indent + line)
+
+
+def _summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
     low, high = evaluation.accuracy_interval
     yield (
         f"Accuracy             {evaluation.accuracy:7.1%}  {evaluation.correct:,} of {evaluation.images:,}"

@@ -95,7 +95,7 @@ def environment_yaml(submission: Submission, folder: Path) -> dict[str, Any] | s
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
     path.write_text(text, encoding="utf-8")
 
 
@@ -106,13 +106,6 @@ def _version(folder: Path, *names: str) -> str:
         for path in sorted(path for path in (root, *root.rglob("*")) if path.is_file()):
             sha256.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return f"{train_pytorch_model.__version__}-{sha256.hexdigest()[:DIGITS]}"
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes repeated values in full, without YAML aliases."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        return True
 
 
 def _given(**entries: Any) -> dict[str, Any]:
