@@ -77,8 +77,9 @@ def copy_project(submission: Submission, folder: Path) -> None:
     own = read_yaml(folder / ENVIRONMENT_FILE)
     _write(folder / ENVIRONMENT_FILE, own | {"version": _version(folder, ENVIRONMENT)})
     for path in component_files(folder):
-        if "environment" in (component := read_yaml(path)):
-            _write(path, component | {"environment": environment_yaml(submission, folder)})
+        component = read_yaml(path)
+        named = {"environment": environment_yaml(submission, folder)} if "environment" in component else {}
+        _write(path, component | named)
 
 
 def environment_yaml(submission: Submission, folder: Path) -> dict[str, Any] | str:
