@@ -92,29 +92,25 @@ class Familiar:
 
     def describe(self) -> str:
         """What that means for the accuracy on evaluated images; empty without any."""
-        if not self.images:
-            return ""
-        rest = "there are no others"
-        if self.accuracy_without is not None:
-            rest = f"on the others the accuracy is {self.accuracy_without:.1%}"
         images = counted(self.total, "image", "images")
-        return f"{self._look_like(images)} an image on which the model was trained: {rest}."
+        return self._describe(images, "an image on which the model was trained:", "the accuracy is", "")
 
     def describe_validation(self, accuracy: float) -> str:
         """What that means for the accuracy on validation images; empty without any."""
+        images = counted(self.total, "validation image", "validation images")
+        means = f"a training image: the accuracy of {accuracy:.1%} includes them, and"
+        return self._describe(
+            images, means, "it is", f" {TWINS} lists the pairs; `split` keeps them together."
+        )
+
+    def _describe(self, images: str, means: str, it_is: str, more: str) -> str:
         if not self.images:
             return ""
         rest = "there are no others"
         if self.accuracy_without is not None:
-            rest = f"on the others it is {self.accuracy_without:.1%}"
-        images = counted(self.total, "validation image", "validation images")
-        return (
-            f"{self._look_like(images)} a training image: the accuracy of {accuracy:.1%} includes them, and"
-            f" {rest}. {TWINS} lists the pairs; `split` keeps them together."
-        )
-
-    def _look_like(self, images: str) -> str:
-        return f"{self.images:,} of {images} {'looks' if self.images == 1 else 'look'} like"
+            rest = f"on the others {it_is} {self.accuracy_without:.1%}"
+        look = "looks" if self.images == 1 else "look"
+        return f"{self.images:,} of {images} {look} like {means} {rest}.{more}"
 
 
 def suspects_by_margin(margins: np.ndarray, others: np.ndarray) -> Suspects:

@@ -35,7 +35,6 @@ Answer = Callable[[np.ndarray], np.ndarray]
 """An exported program: its input → probabilities (1, categories), float32."""
 
 OUTPUT = "probabilities"
-EXTENSIONS_DOMAIN = "com.microsoft.extensions"  # of onnxruntime-extensions
 PAINTED = ((640, 480), (480, 640), (1200, 900), (333, 500), (64, 64), (37, 90), (224, 224), (700, 101))
 CALIBRATED = 0.25  # fraction of the images whose activations are seen
 MAX_CALIBRATED = 300  # of them: the range of each changes little with more
@@ -101,7 +100,7 @@ def run_onnx(model: "onnx.ModelProto") -> Answer:
     options = onnxruntime.SessionOptions()
     # Idle threads would compute on, beside another program and whatever else the machine does.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if any(used.domain == EXTENSIONS_DOMAIN for used in model.opset_import):
+    if any(used.domain == "com.microsoft.extensions" for used in model.opset_import):
         import onnxruntime_extensions
 
         options.register_custom_ops_library(onnxruntime_extensions.get_library_path())

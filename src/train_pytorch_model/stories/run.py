@@ -265,8 +265,7 @@ def _describe(root: Path, plan: Plan, state: State) -> None:
         "validation_loss": metrics.loss,
         "training_images": len(inputs.training),
         "training_data": fingerprint["training_dataset"],
-        "parameters": fingerprint["parameters"],
-        "recipe": fingerprint["recipe"],
+        **{name: fingerprint[name] for name in ("parameters", "recipe")},
         "version": __version__,
     }
     save_model(root, inputs.spec, _example(inputs), facts)
