@@ -71,23 +71,21 @@ class Export:
             calibration = opening.open_evaluation_inputs(self.trained_model, self.calibration).images
             paths = paths or [calibration.path(index) for index in range(len(calibration))]
 
-        from train_pytorch_model.stories import export as exporting
+        from train_pytorch_model.stories import export as story
         from train_pytorch_model.stories.export_check import Reduction
 
         reduction = None
         if reduced and calibration:
             reduction = Reduction(reduced, calibration, self.max_accuracy_loss)
-        difference, check = exporting.export(
-            model, spec, self.kind, self.output, self.input, paths, reduction
-        )
+        difference, check = story.export(model, spec, self.kind, self.output, self.input, paths, reduction)
         logger.info(
             f"{self.output}: {spec.architecture}, {len(spec.categories)} categories,"
             f" {spec.framing.height} x {spec.framing.width} px"
-            + (f", opset {exporting.OPSET}" if self.kind == "onnx" else "")
+            + (f", opset {story.OPSET}" if self.kind == "onnx" else "")
             + f"; its probabilities are within {difference:.1e} of PyTorch's"
         )
         if check is not None:
-            logger.info(f"Input: {exporting.INPUTS[self.input]}")
+            logger.info(f"Input: {story.INPUTS[self.input]}")
             logger.info(f"Predictions: {check}")
 
     def _check_options(self, reduced: str | None) -> None:

@@ -47,9 +47,8 @@ class ModelOptions:
                     f" --architecture is {self.architecture}."
                 )
         if self.pretrained + (self.weights is not None) + (self.weights_file is not None) > 1:
-            raise ParameterError(
-                "--pretrained, --weights and --weights-file are mutually exclusive. Give one."
-            )
+            options = "--pretrained, --weights and --weights-file"
+            raise ParameterError(f"{options} are mutually exclusive. Give one.")
         if self.weights is not None and architectures.is_of_timm(self.architecture):
             raise ParameterError(
                 f"--weights {self.weights} is for torchvision's architectures. timm's weights have tags:"

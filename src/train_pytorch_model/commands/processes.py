@@ -61,9 +61,8 @@ def _end_with_launcher() -> None:
         try:
             socket.create_connection(address, CONNECTION_TIMEOUT_S).close()
         except ConnectionRefusedError as error:
-            raise LostRankError(
-                "torchrun has started this process, and has ended. Start it again."
-            ) from error
+            text = "torchrun has started this process, and has ended. Start it again."
+            raise LostRankError(text) from error
         except OSError:
             pass  # whoever meets there will say why not
 

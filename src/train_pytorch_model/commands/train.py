@@ -70,9 +70,8 @@ class Train:
 
     def _open(self) -> OpenedInputs | None:
         """Open and check the inputs, and check the output; None if this same command has completed it."""
-        inputs = open_training_inputs(
-            self.untrained_model, self.training_dataset, self.validation_dataset, self.parameters.epochs
-        )
+        datasets = self.training_dataset, self.validation_dataset
+        inputs = open_training_inputs(self.untrained_model, *datasets, self.parameters.epochs)
         return inputs if is_unfinished(self.trained_model, inputs, self.parameters, self.fresh) else None
 
     def _train(self, inputs: OpenedInputs, world: "World") -> None:
@@ -118,9 +117,8 @@ def scoring_commands(model: Path) -> Iterator[str]:
     """Yield the lines of a shell that predict new images with a model."""
     yield from activation_commands()
     yield "# FOLDER: new images"
-    yield (
-        f"{PROGRAM} score --trained-model {shlex.quote(str(model))} --dataset FOLDER --scored-dataset scores"
-    )
+    trained = f"--trained-model {shlex.quote(str(model))}"
+    yield f"{PROGRAM} score {trained} --dataset FOLDER --scored-dataset scores"
 
 
 def activation_commands() -> Iterator[str]:

@@ -119,10 +119,9 @@ def _worker_of_launcher(env: Mapping[str, str], launcher: str) -> Worker:
     is_one_node = address in (LOCALHOST, "localhost")
     local_size = _integer(env, "LOCAL_WORLD_SIZE", size if is_one_node else 1)
     local_rank = _integer(env, "LOCAL_RANK", rank if is_one_node else 0)
+    port = _integer(env, "MASTER_PORT", DEFAULT_PORT)
     note = f"Process {rank} of {size}, started by {launcher}."
-    return Worker(
-        rank, size, local_rank, local_size, address, _integer(env, "MASTER_PORT", DEFAULT_PORT), note
-    )
+    return Worker(rank, size, local_rank, local_size, address, port, note)
 
 
 def _worker_of_mpi(names: Sequence[str], env: Mapping[str, str], num_gpus: int) -> Worker:
