@@ -83,8 +83,7 @@ class Model:
         """
         import pandas as pd
 
-        from train_pytorch_model.image_classifier.classifier import ImageClassifier
-        from train_pytorch_model.image_classifier.device import best_device
+        from train_pytorch_model.image_classifier.classifier import ImageClassifier, best_device
         from train_pytorch_model.networks.models import build_model
 
         if self._classifier is None:
@@ -107,7 +106,7 @@ class Model:
         Raises `InvalidDatasetError`, `NotLabeledDatasetError`, `OutputDirectoryError`.
         """
         from train_pytorch_model.distributed.world import World
-        from train_pytorch_model.image_classifier.device import best_device
+        from train_pytorch_model.image_classifier.classifier import best_device
         from train_pytorch_model.stories.predict import evaluate
 
         inputs = open_evaluation_inputs(self.root, Path(folder))

@@ -15,8 +15,7 @@ from PIL import Image
 
 from tests.benchmarks.timing import Measure, arguments, measure_in_turn, paint_photos, show
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
-from train_pytorch_model.image_classifier.device import best_device
+from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier, best_device
 from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.inputs.opening import ScoringInputs, open_scoring_inputs
 from train_pytorch_model.machine.cores import short_switch_interval

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from train_pytorch_model.image_classifier.device import best_device, exact_device
+from train_pytorch_model.image_classifier.classifier import best_device, exact_device
 from train_pytorch_model.loop.optimizer import choose_precision
 
 

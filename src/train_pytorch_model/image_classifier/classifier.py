@@ -1,4 +1,4 @@
-"""A trained network and every step from an image to its probabilities."""
+"""A trained network, every step from an image to its probabilities, and the device that computes them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,9 +15,26 @@ from .predictions import energies_of
 from .spec import ClassifierSpec
 from .weights import fold_extra_head, read_state_dict
 
+ACCELERATORS = ("cuda", "xpu", "mps")  # NVIDIA's and AMD's, Intel's, Apple's
 BATCH_SIZE = 64
 # Space for the architecture's state dict in float64, and for names. No file of ours is larger.
 SIZE_FACTOR, SIZE_MARGIN = 2, 16 << 20
+
+
+def best_device(local_rank: int = 0) -> torch.device:
+    """The device of this machine's process of that number: one that PyTorch finds, else the CPU.
+
+    Only GPUs of CUDA come in numbers here.
+    """
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None or accelerator.type not in ACCELERATORS:
+        return torch.device("cpu")
+    return torch.device("cuda", local_rank) if accelerator.type == "cuda" else accelerator
+
+
+def exact_device(device: torch.device) -> torch.device:
+    """Where sums in float64 are kept: mps has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device
 
 
 class Normalize(nn.Module):

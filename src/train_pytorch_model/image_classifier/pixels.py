@@ -20,10 +20,7 @@ Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
 
 Decode = Callable[[Path, int, Colours], Pixels]
 """An image file, the short side that is needed, what becomes of colours → its upright pixels, reduced as far
-as the decoder can.
-
-Raises `UnreadableImageError`.
-"""
+as the decoder can. Raises `UnreadableImageError`."""
 
 
 def decode_pixels(file: File, short_side: int, colours: Colours = AS_USUAL) -> Pixels:

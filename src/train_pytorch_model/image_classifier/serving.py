@@ -16,9 +16,8 @@ import pandas as pd
 from PIL import Image
 
 from . import predictions
-from .classifier import ImageClassifier
+from .classifier import ImageClassifier, best_device
 from .decoding import UnreadableImageError
-from .device import best_device
 from .pixels import read_pixels
 from .spec import ClassifierSpec, Framing
 

@@ -36,7 +36,12 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
     with path.open("rb") as file:
         start = file.read(24)
     if SAFETENSORS_START.match(start):
-        state: Mapping[str, Tensor] = _read_safetensors(path)
+        import safetensors.torch  # not needed by a served model
+
+        try:
+            state: Mapping[str, Tensor] = safetensors.torch.load_file(path)
+        except (safetensors.SafetensorError, KeyError) as error:  # KeyError: a dtype that torch does not have
+            raise WeightsError(f"it is not a complete safetensors file: {error}.") from error
     elif is_zip or start.startswith(PICKLE_START):
         state = _state_dict_in(_read_torch(path, is_zip))
     elif start.startswith(b"version https://git-lfs."):
@@ -44,15 +49,6 @@ def read_state_dict(path: Path, max_bytes: int) -> dict[str, Tensor]:
     else:
         raise WeightsError("it is neither a torch.save nor a safetensors file, or is incomplete.")
     return {name.removeprefix(PREFIX): value for name, value in state.items()}
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    import safetensors.torch  # not needed by a served model
-
-    try:
-        return safetensors.torch.load_file(path)
-    except (safetensors.SafetensorError, KeyError) as error:  # KeyError: a dtype that torch does not have
-        raise WeightsError(f"it is not a complete safetensors file: {error}.") from error
 
 
 def _read_torch(path: Path, is_zip: bool) -> object:

@@ -33,14 +33,13 @@ def learning_warnings(
         )
     if model.is_pretrained or model.is_trained:
         return
-    average = counts.mean()
     few = FEW_SMALL_IMAGES if max(image_size) <= SMALL_SIDE else FEW_PHOTOGRAPHS
     if model.recipe.freeze_backbone:
         yield (
             "Only the last layer is trained, and the weights before it are random. Start from pretrained"
             " weights: `init-model --pretrained`, or `--weights-file`."
         )
-    elif average < few:
+    elif (average := counts.mean()) < few:
         number = f"{average:.0f}" if average >= 1 else f"{average:.1f}"
         yield (
             f"Training images per category: {number} on average, few to train from scratch. Pretrained"

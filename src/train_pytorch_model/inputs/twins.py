@@ -53,7 +53,7 @@ _FREQUENCIES = sorted(
     key=lambda frequency: (sum(frequency), frequency),
 )[: 8 * NUM_BYTES]
 _ROWS, _COLUMNS = np.array(_FREQUENCIES).T
-_HIGHEST = 1 + int(max(_ROWS.max(), _COLUMNS.max()))
+_WAVES = _WAVES[: 1 + max(_ROWS.max(), _COLUMNS.max())]  # no higher one is used
 _MIRROR = np.packbits(_COLUMNS % 2)  # (16,), uint8: the bits that mirroring inverts
 
 
@@ -162,8 +162,7 @@ def perceptual_hash(pixels: np.ndarray) -> np.ndarray:
     thumbnail = np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BILINEAR), np.float32)
     if thumbnail.std() < MIN_CONTRAST:
         return np.zeros(NUM_BYTES, np.uint8)
-    waves = _WAVES[:_HIGHEST]
-    strengths = (waves @ thumbnail @ waves.T)[_ROWS, _COLUMNS]
+    strengths = (_WAVES @ thumbnail @ _WAVES.T)[_ROWS, _COLUMNS]
     return np.packbits(strengths > 1e-2)  # symmetric images have frequencies of strength 0, up to rounding
 
 

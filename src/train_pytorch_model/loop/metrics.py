@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.image_classifier.device import exact_device
+from train_pytorch_model.image_classifier.classifier import exact_device
 from train_pytorch_model.measures.evaluation import TOP_K, Outcomes
 
 UNIT = 1 << 16  # integers per 1.0: sums of integers are the same in any order, on any number of processes
