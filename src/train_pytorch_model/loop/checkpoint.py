@@ -55,6 +55,7 @@ from train_pytorch_model.words.errors import CheckpointError, bulleted, paramete
 
 MAX_MANIFEST_BYTES = 256 << 20
 NUM_KEPT = 2  # the newest, and one to fall back to
+SHARED = ("network.", "momentum.", "best.")  # prefixes of tensors that are the same on all processes
 ALIGNMENT = 8  # bytes, of the start of the data
 _DTYPES = {
     torch.float64: "F64",
@@ -241,17 +242,16 @@ def check(engine: Engine, checkpoint: Checkpoint) -> None:
         Metrics(**checkpoint.values["best"]["metrics"])
     except (msgspec.ValidationError, KeyError, TypeError) as error:
         raise DamagedCheckpointError(f"its values are not those of a run: {error}.") from error
-    network = engine.network.state_dict()
-    momentum = momentum_of(engine.optimizer, engine.network)
-    for prefix, expected in {"network.": network, "momentum.": momentum, "best.": network}.items():
-        for name, tensor in _part(checkpoint.tensors, prefix).items():
-            own = expected.get(name, torch.empty(0))
-            if (own.shape, own.dtype) != (tensor.shape, tensor.dtype):
-                raise DamagedCheckpointError(f"{prefix}{name} does not fit the network.")
+    network, momentum = engine.network.state_dict(), momentum_of(engine.optimizer, engine.network)
+    needed = _prefixed("network.", network) | _prefixed("momentum.", momentum)
+    known = needed | _prefixed("best.", network)
+    for name, tensor in checkpoint.tensors.items():
+        own = known.get(name, torch.empty(0))
+        if name.startswith(SHARED) and (own.shape, own.dtype) != (tensor.shape, tensor.dtype):
+            raise DamagedCheckpointError(f"{name} does not fit the network.")
     shape = (3, len(engine.plan.inputs.training))
     if checkpoint.tensors.get("margins", torch.empty(shape)).shape != shape:
         raise DamagedCheckpointError("its margins are not those of the training images.")
-    needed = _prefixed("network.", network) | _prefixed("momentum.", momentum)
     if not checkpoint.tensors.keys() >= needed.keys():
         raise DamagedCheckpointError("a tensor of the network is missing.")
 
@@ -289,7 +289,7 @@ def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
     local["hashes"] = torch.stack(hashes).amax(dim=0) if hashes else none
     if world.is_main and "margins" in tensors:
         local["margins"] = tensors["margins"]
-    shared = {n: each for n, each in tensors.items() if n.startswith(("network.", "momentum.", "best."))}
+    shared = {name: each for name, each in tensors.items() if name.startswith(SHARED)}
     return Snapshot(checkpoint.values, shared, local)
 
 

@@ -19,24 +19,13 @@ from train_pytorch_model.image_classifier.decoding import MAX_WHITE
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.loop import optimizer as optimizers
 from train_pytorch_model.loop.fine_tuning import STATISTICS_FRACTION, num_sampled
-from train_pytorch_model.loop.optimizer import (
-    OptimizerChoice,
-    PolynomialSchedule,
-    Precision,
-    choose_optimizer,
-    choose_precision,
-)
 from train_pytorch_model.networks.batch_norms import batch_norms
 from train_pytorch_model.networks.models import build_untrained, freeze_backbone
 from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch, width_of_features
-from train_pytorch_model.words.errors import (
-    InvalidDatasetError,
-    ParameterError,
-    counted,
-    out_of_range,
-    parameter,
-)
+from train_pytorch_model.words import errors
+from train_pytorch_model.words.errors import counted, parameter
 from train_pytorch_model.words.settings import TrainConfig
 
 VALIDATED_AT_ONCE = 4  # times as many images of a size as in training: each needs a tenth of the memory
@@ -61,9 +50,9 @@ class Plan:
     keeps_statistics: bool
     """Whether batch norms are fine-tuned with frozen, pretrained statistics."""
     steps_per_epoch: int
-    optimizer: OptimizerChoice
-    schedule: PolynomialSchedule
-    precision: Precision
+    optimizer: optimizers.OptimizerChoice
+    schedule: optimizers.PolynomialSchedule
+    precision: optimizers.Precision
     cache: CachePlan
     head_lr_factor: float = 1.0
     """Learning rate of the last layer, as a multiple of the schedule's."""
@@ -137,11 +126,12 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
         freeze_backbone(network, architecture)
     smallest = framings[0]
     least = min_local_batch(network, smallest.height, smallest.width)
-    optimizer = choose_optimizer(recipe, network, inputs.model.is_pretrained or inputs.model.is_trained)
+    is_trained = inputs.model.is_pretrained or inputs.model.is_trained
+    optimizer = optimizers.choose_optimizer(recipe, network, is_trained)
     is_fine_tuned = inputs.model.is_fine_tuned_for(inputs.categories)
     steps_per_epoch = _steps_per_epoch(config, inputs, smallest, least, world)
-    precision, head = choose_precision(recipe.precision, world.device), head_of(architecture, network)
-    views = None
+    precision = optimizers.choose_precision(recipe.precision, world.device)
+    head, views = head_of(architecture, network), None
     if recipe.freeze_backbone and not _why_views_differ(inputs, framings):
         width = width_of_features(network, head, smallest.height, smallest.width)
         views = Views(1 + recipe.horizontal_flip, width, precision.dtype.itemsize) if width else None
@@ -156,7 +146,7 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
         keeps_statistics=is_fine_tuned and any(batch_norms(network)) and not recipe.freeze_backbone,
         steps_per_epoch=steps_per_epoch,
         optimizer=optimizer,
-        schedule=PolynomialSchedule(
+        schedule=optimizers.PolynomialSchedule(
             peak_lr=config.learning_rate * world.size * optimizer.rate,
             warmup_steps=config.warmup_epochs * steps_per_epoch,
             total_steps=config.epochs * steps_per_epoch,
@@ -172,16 +162,16 @@ def _steps_per_epoch(
     """Steps of an epoch; each takes at least `least` images, the minimum at the size of `framing`."""
     architecture, size = inputs.model.architecture, f"{framing.height} x {framing.width} px"
     if config.batch_size < least:
-        limit = out_of_range(
+        limit = errors.out_of_range(
             "Batch size", f"greater than {least - 1}", parameter("batch_size"), config.batch_size
         )
-        raise ParameterError(
+        raise errors.ParameterError(
             f"{limit} At {size} the batch norm of {architecture} needs {least} images a step."
         )
     steps = num_training_steps(len(inputs.training), config.batch_size, least, world.size)
     if steps == 0:
         what = f"it has {len(inputs.training)} image; {architecture} needs {least} at {size}."
-        raise InvalidDatasetError(inputs.training.title, what)
+        raise errors.InvalidDatasetError(inputs.training.title, what)
     return steps
 
 
@@ -209,7 +199,13 @@ def describe(plan: Plan) -> dict[str, str]:
         facts["Size"] += f", trained at {first.height} x {first.width}"
     if first != last:
         facts["Size"] += f", from epoch {plan.framings.index(last) + 1} on at {last.height} x {last.width}"
-    facts["Augmenting"] = _augmentation(inputs)
+    facts["Augmenting"] = crop = recipe.augmentation
+    if recipe.horizontal_flip:
+        facts["Augmenting"] = "flip, no crop" if crop == "none" else f"{crop} and flip"
+    elif inputs.flip_reason:
+        facts["Augmenting"] += f", no flip ({inputs.flip_reason})"
+    if recipe.cutmix:
+        facts["Augmenting"] += f", CutMix in {recipe.cutmix:.0%} of the steps"
     if recipe.label_smoothing:
         facts["Smoothing"] = f"label smoothing {recipe.label_smoothing:g}, in the training loss only"
     if recipe.white_level != MAX_WHITE:
@@ -238,15 +234,6 @@ def describe(plan: Plan) -> dict[str, str]:
     if recipe.freeze_backbone:
         facts["Features"] = f"of the frozen backbone, {_features(plan)}"
     return facts
-
-
-def _augmentation(inputs: TrainingInputs) -> str:
-    """Crops, flips and CutMix, as a phrase."""
-    crop, cutmix = inputs.recipe.augmentation, inputs.recipe.cutmix
-    mixed = f", CutMix in {cutmix:.0%} of the steps" if cutmix else ""
-    if inputs.recipe.horizontal_flip:
-        return ("flip, no crop" if crop == "none" else f"{crop} and flip") + mixed
-    return crop + (f", no flip ({inputs.flip_reason})" if inputs.flip_reason else "") + mixed
 
 
 def _learning_rates(plan: Plan) -> str:
