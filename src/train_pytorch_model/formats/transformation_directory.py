@@ -259,19 +259,17 @@ def open_transformation(path: Path, port: str) -> Transformation:
 
 def write_transformation(path: Path, operations: Sequence[Operation], name: str) -> None:
     """Write the directory. Raises `OutputDirectoryError`."""
-    entries = [[operation.name, _shortest(operation)] for operation in operations]
+    entries = []
+    for operation in operations:
+        arguments: Any = msgspec.to_builtins(operation)
+        first = operation.__struct_fields__[0]
+        # As the classic component writes them: a number alone, or else a mapping.
+        if arguments.keys() == {first} and not isinstance(arguments[first], list):
+            number = arguments[first]
+            arguments = int(number) if number == int(number) else number
+        entries.append([operation.name, arguments])
     with writing_directory(path, {"type": TYPE, "extension": {}, "transform_type": IMAGE}, name) as root:
         write_json(root / TRANSFORMS, entries)
-
-
-def _shortest(operation: Operation) -> Any:
-    """Return the arguments as the classic component writes them: a number alone, or else a mapping."""
-    given = msgspec.to_builtins(operation)
-    first = operation.__struct_fields__[0]
-    if given.keys() != {first} or isinstance(given[first], list):
-        return given
-    number = given[first]
-    return int(number) if number == int(number) else number
 
 
 def _read(path: Path) -> tuple[Operation, ...]:
