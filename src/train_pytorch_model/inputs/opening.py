@@ -85,8 +85,8 @@ class OpenedInputs:
 
     def training_framings(self, epochs: int) -> list[Framing]:
         """Framing of training images in each of `epochs` epochs."""
-        early = self._framing_at(self.recipe.early_size)
-        return [early if is_early(epoch, epochs) else self.training_framing for epoch in range(1, epochs + 1)]
+        early, late = self._framing_at(self.recipe.early_size), self.training_framing
+        return [early if is_early(epoch, epochs) else late for epoch in range(1, epochs + 1)]
 
     def _framing_at(self, size: tuple[int, int]) -> Framing:
         height, width = size
@@ -308,10 +308,8 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
     Raises `InvalidModelDirectoryError`, `ParameterError`.
     """
     if image_size is not None and not MIN_IMAGE_SIZE <= image_size <= MAX_IMAGE_SIZE:
-        raise ParameterError(
-            f"{parameter('image_size')} should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}; it is"
-            f" {image_size}."
-        )
+        expected = f"should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}; it is {image_size}."
+        raise ParameterError(f"{parameter('image_size')} {expected}")
     model = open_trained(trained_model)
     known = model.recipe.image_size or family_of(model.architecture).image_size
     if known is None and image_size is None:
@@ -329,9 +327,8 @@ def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[Mod
 def open_trained(path: Path) -> ModelDirectory:
     model = open_model_directory(path, TRAINED_MODEL, TRAINED_HINT)
     if not model.is_trained:
-        raise model.error(
-            f"it is not trained: {SPEC} names no label_map_file.", "Train it first, with `train`."
-        )
+        reason = f"it is not trained: {SPEC} names no label_map_file."
+        raise model.error(reason, "Train it first, with `train`.")
     return model
 
 
@@ -340,6 +337,5 @@ def _classifier_spec(
 ) -> ClassifierSpec:
     colours = Colours(decided.white_level or MAX_WHITE, decided.background)
     framing = Framing(*decided.image_size, decided.crop_fraction, decided.framing, colours)
-    return ClassifierSpec(
-        model.architecture, model.option, categories, framing, mean=decided.mean, std=decided.std
-    )
+    mean, std = decided.mean, decided.std
+    return ClassifierSpec(model.architecture, model.option, categories, framing, mean, std)

@@ -48,14 +48,12 @@ def blend_statistics(network: nn.Module, images: Tensor, fraction: float) -> Non
     Leaves the network in evaluation mode.
     """
     network.eval()
-    norms = list(batch_norms(network))
-    for norm in norms:
+    for norm in batch_norms(network):
         norm.train()
         norm.momentum = fraction
     network(images)
-    for norm in norms:
-        norm.eval()
-        norm.momentum = FROZEN
+    network.eval()
+    freeze_statistics(network)
 
 
 def set_training_mode(network: nn.Module) -> None:

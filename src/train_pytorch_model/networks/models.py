@@ -56,11 +56,7 @@ def build_model(directory: ModelDirectory, categories: Sequence[str]) -> nn.Modu
 
 
 def load_weights(
-    network: nn.Module,
-    head: str,
-    path: Path,
-    known: Sequence[str] = (),
-    categories: Sequence[str] = (),
+    network: nn.Module, head: str, path: Path, known: Sequence[str] = (), categories: Sequence[str] = ()
 ) -> str:
     """Load a weights file into a network whose last layer is `head`; return, for people, what was loaded.
 
