@@ -48,8 +48,9 @@ def prepend_framing(
 
     `image` is RGB and upright, (height, width, 3), uint8; `file` is (bytes,), uint8, of a JPEG or PNG.
     """
-    framed = _prepend(_framing_of(framing), _UINT8["height", "width", 3], network)
-    return framed if kind == "image" else _prepend(_decoding_of(framing), _UINT8["bytes"], framed)
+    bound = _tensor(math.ceil(BOUND * framing.short_side))
+    framed = _prepend(_framing_of(framing, bound), _UINT8["height", "width", 3], network)
+    return framed if kind == "image" else _prepend(_decoding_of(bound), _UINT8["bytes"], framed)
 
 
 def _prepend(step: Step, input_type: type, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -233,9 +234,8 @@ def _turn_upright(image, file):
     return op.Slice(turned, (steps - 1) / 2, steps * END, [0, 1], steps)
 
 
-def _decoding_of(framing: Framing) -> Step:
+def _decoding_of(bound: onnx.TensorProto) -> Step:
     """From `file`, (bytes,), to the image, (height, width, 3), both uint8, upright."""
-    bound = _bound_of(framing)
 
     @script(default_opset=op)
     def decode(file):
@@ -257,17 +257,11 @@ def _decoding_of(framing: Framing) -> Step:
     return decode
 
 
-def _bound_of(framing: Framing) -> onnx.TensorProto:
-    return _tensor(math.ceil(BOUND * framing.short_side))
-
-
-def _framing_of(framing: Framing) -> Step:
+def _framing_of(framing: Framing, bound: onnx.TensorProto) -> Step:
     """From `image`, (height, width, 3), to (1, 3, H, W), both uint8: see `Framing`."""
     frame_size = _tensor((framing.height, framing.width))
-    bound = _bound_of(framing)
     crop_fraction = _tensor(framing.crop_fraction)
-    is_crop, is_pad = framing.mode == "crop", framing.mode == "pad"
-    crops, pads = _tensor(is_crop), _tensor(is_pad)
+    crops, pads = _tensor(framing.mode == "crop"), _tensor(framing.mode == "pad")
 
     @script(default_opset=op)
     def frame(image):
