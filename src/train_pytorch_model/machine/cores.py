@@ -62,17 +62,15 @@ class CoreTimes:
     @classmethod
     def now(cls, stat: Path = Path("/proc/stat")) -> Self | None:
         """Return the times until now; None where the system does not tell, as on macOS and Windows."""
-        wanted, total, idle = {f"cpu{number}" for number in _affinity()}, 0, 0
+        names = {f"cpu{number}" for number in _affinity()}
         try:
-            for line in stat.read_text().splitlines():
-                name, *fields = line.split()
-                if name in wanted:
-                    ticks = [int(field) for field in fields[:8]]  # guests' time is in the user's
-                    wanted.remove(name)
-                    total, idle = total + sum(ticks), idle + ticks[3] + ticks[4]
+            rows = [line.split() for line in stat.read_text().splitlines()]
+            # Idle and waiting are the fourth and fifth; what follows the eighth is in the first two already.
+            ticks = [[int(field) for field in row[1:9]] for row in rows if row[0] in names]
+            total, idle = sum(map(sum, ticks)), sum(each[3] + each[4] for each in ticks)
         except (OSError, ValueError, IndexError):
             return None
-        if wanted or not total:  # a container that numbers its processors otherwise, or shows zeros
+        if len(ticks) < len(names) or not total:  # a container that numbers them otherwise, or shows zeros
             return None
         per_s = os.sysconf("SC_CLK_TCK")
         return cls(time.monotonic(), total / per_s, idle / per_s + sum(os.times()[:4]))
