@@ -64,9 +64,5 @@ def initialize(
     with writing_directory(output, meta, "output") as root:
         write_state_dict(root / MODEL, network.state_dict())
         meta |= write_spec(
-            root,
-            architecture=architecture,
-            option=option,
-            is_pretrained=file is not None,
-            recipe=recipe,
+            root, architecture=architecture, option=option, is_pretrained=file is not None, recipe=recipe
         )
