@@ -142,8 +142,7 @@ class Service:
     def submit(self, job: Job) -> Job:
         """Upload what the workspace lacks, and start the job."""
         with _translating_errors("Submitting the job"):
-            sent: Job = self.client.jobs.create_or_update(job)
-        return sent
+            return cast(Job, self.client.jobs.create_or_update(job))
 
     def phases(self, job: Job) -> dict[str, str]:
         """Pipeline step, as `step: ` → its phase; the job itself has an empty name."""

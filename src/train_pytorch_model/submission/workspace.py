@@ -64,11 +64,9 @@ class Workspace(msgspec.Struct, frozen=True):
 
     def flags(self) -> str:
         """Return the workspace options of an `az ml` command, whose default subscription may be another."""
-        options = ("--subscription", "--resource-group", "--workspace-name")
-        values = msgspec.structs.astuple(self)  # the name of a resource group may contain brackets
-        return " ".join(
-            f"{option} {shlex.quote(value)}" for option, value in zip(options, values, strict=True)
-        )
+        # The name of a resource group may have brackets.
+        subscription, group, name = map(shlex.quote, msgspec.structs.astuple(self))
+        return f"--subscription {subscription} --resource-group {group} --workspace-name {name}"
 
 
 @dataclass(frozen=True)
