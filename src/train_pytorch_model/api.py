@@ -225,7 +225,8 @@ def _read(image: ImageLike, framing: Framing) -> Image.Image | str:
         pixels = np.array(upright_rgb(opened, framing.colours))
         return Image.fromarray(reduce(pixels, framing.short_side))
     except UnreadableImageError as error:
-        return str(error)
+        is_missing = isinstance(error.__cause__, FileNotFoundError)  # perhaps it has never been there
+        return "there is no such file or folder" if is_missing else str(error)
 
 
 def _framed(page: str) -> str:

@@ -123,7 +123,7 @@ def test_a_script_without_a_main_guard_can_fit_and_predict(photographs: Path, tm
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == [
         f"Model({str(tmp_path / 'model')!r}: mobilenet_v3_small, 3 categories)",
-        f"['{photographs}/red/0.png', '1', '2', 'no.png'] ['', '', '', 'the file is gone']"
+        f"['{photographs}/red/0.png', '1', '2', 'no.png'] ['', '', '', 'there is no such file or folder']"
         " [False, False, False, True]",
         "1.0 10",
         "True",

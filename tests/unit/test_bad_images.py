@@ -70,7 +70,7 @@ def test_unreadable_images_are_found_and_do_not_affect_the_common_size(tmp_path:
     assert headers.common_size == (10, 12)
     assert headers.bad == {
         1: "the file is gone",
-        4: "not an image of a known format (JPEG, PNG, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM)",
+        4: "not an image of a known format (JPEG, PNG, GIF, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM)",
     }
 
 

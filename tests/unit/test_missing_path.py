@@ -9,6 +9,7 @@ from train_pytorch_model.commands import program
 from train_pytorch_model.commands.verbs import VERBS
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.reading import explain_missing
+from train_pytorch_model.inputs.opening import open_images_at_any_depth
 from train_pytorch_model.words.errors import InvalidDatasetError
 
 
@@ -55,6 +56,12 @@ def test_an_absolute_path_is_answered_with_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "/", "."])
 def test_any_path_has_an_answer(name: str) -> None:
     assert explain_missing(Path(name)).startswith("there is no such directory.")
+
+
+@pytest.mark.parametrize("name", ["new.jpg", "new.zip"])
+def test_a_file_is_missed_as_a_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidDatasetError, match=r"there is no such file or directory\."):
+        open_images_at_any_depth(tmp_path / name, "Dataset")
 
 
 @pytest.mark.parametrize("arguments", [["--input", "", "--output", "x"], ["--output", "x", "--input="]])

@@ -92,7 +92,7 @@ def test_an_option_of_another_verb_is_reported_with_that_verb(
         ("train", "--epoch", "--epochs"),
         ("train", "--warmup-epochs", "--warmup-step-number"),
         ("train", "--data", "--training-dataset or --validation-dataset"),
-        ("train", "--imgsz", "--image-size here, which is not an option of train, but of"),
+        ("train", "--imgsz", "is not an option of train, but of fit, init-model and export"),
         ("train", "-m", "--untrained-model or --trained-model"),
         ("train", "--device", "CUDA_VISIBLE_DEVICES"),
         ("train", "--num_workers", "cores"),

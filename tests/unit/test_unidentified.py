@@ -47,7 +47,10 @@ def tiff(bands: int, bits: int, sample_format: int = 1) -> bytes:
         (bytes(128) + b"DICM" + b"\1" * 64, "DICOM"),
         (tiff(13, 16), "a TIFF of 13 bands of 16 bits (unsigned)"),
         (tiff(5, 8), "a TIFF of 5 bands of 8 bits (unsigned)"),
-        (b"just a text", "not an image of a known format (JPEG, PNG, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM)"),
+        (
+            b"just a text",
+            "not an image of a known format (JPEG, PNG, GIF, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM)",
+        ),
     ],
 )
 def test_the_reason_names_what_the_file_is(content: bytes, expected: str) -> None:

@@ -74,7 +74,8 @@ def hints(arguments: Iterable[str], verb: str, options: Mapping[str, Sequence[st
             for each in meant:
                 if verbs := [other for other in options if each in options[other]]:
                     called = option if each == name else f"{option} is {flag(each)} here, which"
-                    yield f"{called} is not an option of {verb}, but of {' and '.join(verbs)}."
+                    names = " and ".join(filter(None, (", ".join(verbs[:-1]), verbs[-1])))
+                    yield f"{called} is not an option of {verb}, but of {names}."
                     break
 
 

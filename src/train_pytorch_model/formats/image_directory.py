@@ -211,7 +211,8 @@ def open_image_directory(root: Path, port: str) -> ImageDirectory:
     """
     title = f'{port} "{root}"'
     if not os.path.exists(root):  # noqa: PTH110, False for a name too long, where Path.exists raises
-        raise InvalidDatasetError(title, reading.explain_missing(root), HINT)
+        kind = "file or directory" if root.suffix else "directory"  # an image or an archive may be meant
+        raise InvalidDatasetError(title, reading.explain_missing(root, kind), HINT)
     if not root.is_dir():
         is_image = listing.suffix_of(root.name) in SUFFIXES
         hint = "Put the image into a folder, and name the folder." if is_image else FILE_HINT

@@ -46,7 +46,7 @@ _UPRIGHT = {
 }
 
 
-TAKEN = "JPEG, PNG, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM"
+TAKEN = "JPEG, PNG, GIF, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM"
 # First bytes → what such a file is. Those of text are in lower case.
 SIGNATURES: Mapping[bytes, str] = {
     b"version https://git-lfs.github.com/": "a pointer of git-LFS, not the image: run `git lfs pull`",
