@@ -35,6 +35,7 @@ RUN = {
 NOT_RUN = {
     "python3 -m venv": "installs; .ci/run runs the second, programs/test_quickstart.py the end of the first",
     ".venv/bin/pip install": "from an index that tests cannot reach; programs/test_wheel.py makes a wheel",
+    ".venv/bin/python -m train_pytorch_model quickstart": "programs/test_quickstart.py runs it",
     "mlflow models serve": "programs/test_serving.py runs it, on another port",
     "az ": "needs Azure ML; contract/ checks the files",
     "mkdir ": "a folder for what the next line writes",
@@ -96,10 +97,11 @@ def test_a_command_of_the_readme_parses(words: list[str]) -> None:
     tyro.cli(VERBS[verb], args=arguments)
 
 
-def test_the_tests_that_the_pages_name_exist() -> None:
-    named = set(re.findall(r"`((?:unit|faults|ranks|programs|contract|gpu)/\w+\.py)`", README))
+def test_the_modules_and_tests_that_the_pages_name_exist() -> None:
+    named = set(re.findall(r"`([\w/]+/\w+\.py)`", README))
+    folders = ROOT, ROOT / "tests", ROOT / "src" / "train_pytorch_model"
     assert len(named) > 10
-    assert {name for name in named if not (ROOT / "tests" / name).exists()} == set()
+    assert {name for name in named if not any((each / name).exists() for each in folders)} == set()
 
 
 def test_node_count_and_process_count_do_what_the_table_says() -> None:
@@ -200,6 +202,7 @@ def test_the_readme_is_short_and_links_every_page() -> None:
 
 
 def test_the_install_commands_end_in_the_quickstart_and_pytest() -> None:
-    first, second = re.findall(r"^python3 -m venv .*$", README, re.MULTILINE)
+    readme, *_ = PAGES.values()
+    first, second = re.findall(r"^python3 -m venv .*$", readme, re.MULTILINE)
     assert first.endswith("-m train_pytorch_model quickstart")
     assert second.endswith("-m pytest")
