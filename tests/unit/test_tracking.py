@@ -17,17 +17,20 @@ import mlflow
 import pytest
 from tests.logs import warnings_in
 
+from train_pytorch_model.formats.image_directory import images_of
+from train_pytorch_model.formats.listing import list_unlabelled
 from train_pytorch_model.tracking import tracker as module
 from train_pytorch_model.tracking.mlflow_run import MlflowRun
-from train_pytorch_model.tracking.tracker import EarlierStart, MlflowTracker, RunDescription, UsedDataSet
+from train_pytorch_model.tracking.tracker import EarlierStart, MlflowTracker, RunDescription
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:sqlalchemy", "ignore::Warning:mlflow")  # not ours
 
+IMAGES = images_of(list_unlabelled([f"{number}.png" for number in range(7)], {}), Path("flowers"), "Images")
 DESCRIPTION = RunDescription(
     "trained",
     {"epochs": 2},
     {"output": "trained", "architecture": "resnet18", "command": "x" * 5000},
-    [UsedDataSet("flowers", "training", "0123456789" * 6 + "abcd", 7)],
+    {"training": IMAGES},
 )
 RECORD = {"epoch": 1, "step": 4, "Train loss": 0.5, "Learning rate": 0.1}
 
@@ -279,7 +282,7 @@ def test_a_local_database_has_the_run(tmp_path: Path, caplog: pytest.LogCaptureF
     assert run.inputs is not None
     (used,) = run.inputs.dataset_inputs
     assert (used.dataset.name, used.tags[0].value) == ("flowers", "training")
-    assert json.loads(used.dataset.profile or "") == {"images": 7, "sha256": DESCRIPTION.data_sets[0].sha256}
+    assert json.loads(used.dataset.profile or "") == {"images": 7, "sha256": IMAGES.fingerprint()}
     assert f"/#/experiments/{run.info.experiment_id}/runs/{run_id}" in caplog.text
     file = mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path="a file.txt")
     assert Path(file).read_text(encoding="utf-8") == "größer"

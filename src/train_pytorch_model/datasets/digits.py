@@ -30,9 +30,8 @@ def write_digits(output: Path) -> list[Path]:
             for index, place in enumerate(indices):
                 name = NAMES[digits.target[place]]
                 row = image_row(f"{IMAGE_FOLDER}/{digits.target[place]}_{index}.png", index, name)
-                scan = Image.fromarray(
-                    (digits.images[place] * (255 / 16)).astype(np.uint8)
-                )  # from (8, 8), 0 to 16
-                scan.resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BICUBIC).save(writer.place(row), "PNG")
+                levels = (digits.images[place] * (255 / 16)).astype(np.uint8)  # from (8, 8), 0 to 16
+                scan = Image.fromarray(levels).resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BICUBIC)
+                scan.save(writer.place(row), "PNG")
                 writer.add(row)
     return directories

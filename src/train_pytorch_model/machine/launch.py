@@ -31,7 +31,6 @@ class LaunchError(UserError):
     """The processes were started in a way that cannot work."""
 
     exit_status = 2
-    code = ""
 
 
 @dataclass(frozen=True)

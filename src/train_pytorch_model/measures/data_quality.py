@@ -226,11 +226,6 @@ class Candidate:
     features: np.ndarray
     """(F,), float32."""
 
-    @property
-    def margin(self) -> float:
-        """Between the two probabilities, from 0 to 1: 0 if the model cannot decide."""
-        return self.probabilities[0] - self.probabilities[1]
-
 
 class MostUncertain:
     """The images with the smallest margins among any number of them, in memory for `size` of them."""
@@ -285,5 +280,6 @@ def write_to_label(
     for each, original in zip(ranked, originals, strict=True):
         tops = zip(each.top, each.probabilities, strict=True)
         cells = [cell for index, value in tops for cell in (categories[index], f"{value:.6f}")]
-        rows.append([images.file_names[each.index], original, f"{each.margin:.6f}", *cells])
+        margin = each.probabilities[0] - each.probabilities[1]  # 0 if the model cannot decide
+        rows.append([images.file_names[each.index], original, f"{margin:.6f}", *cells])
     write_csv(root / TO_LABEL, rows)

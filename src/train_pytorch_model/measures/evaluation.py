@@ -55,11 +55,6 @@ class PerClass:
     predicted: np.ndarray
     """(C,), int64: images predicted as this category."""
 
-    @property
-    def has_recall(self) -> np.ndarray:
-        """(C,), bool: at least one image is of this category."""
-        return self.support > 0
-
 
 @dataclass(frozen=True)
 class Averages:
@@ -251,7 +246,7 @@ def evaluate(outcomes: Outcomes, num_classes: int) -> Evaluation:
         accuracy=float(is_hit.mean()),
         top5=float((outcomes.target_ranks < TOP_K).mean()),
         loss=float(losses_of(outcomes).mean()),
-        balanced_accuracy=float(per_class.recall[per_class.has_recall].mean()),
+        balanced_accuracy=float(per_class.recall[support > 0].mean()),
         mean_confidence=float(confidences.mean()),
         macro=_averages(per_class, (support + answers > 0).astype(np.int64)),
         weighted=_averages(per_class, support),

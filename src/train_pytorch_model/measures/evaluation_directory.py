@@ -220,7 +220,7 @@ def describe_baseline(evaluation: Evaluation, categories: Sequence[str]) -> str:
 def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
     """What the evaluation means, most important first: sentences that may hold category names in quotes."""
     per_class = evaluation.per_class
-    present = np.flatnonzero(per_class.has_recall)
+    present = np.flatnonzero(per_class.support)
     if len(present) == 1:
         return (
             f"All images are of one category, {_quote(categories[present[0]])}: they do not show whether the"

@@ -66,7 +66,6 @@ def common_values(evaluation: Evaluation, spec: ClassifierSpec) -> dict[str, Any
     return {
         "evaluation": evaluation,
         "spec": spec,
-        "accuracy_in_images": evaluation.accuracy_in_images,
         "verdict": directory.verdict(evaluation, spec.categories),
         "baseline": (evaluation.baseline, directory.describe_baseline(evaluation, spec.categories)),
         "confusion": _confusion_view(evaluation, spec.categories),

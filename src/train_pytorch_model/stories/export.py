@@ -60,7 +60,6 @@ class ExportError(errors.UserError):
     """The exported program does not compute what the model does."""
 
     exit_status = 4
-    code = ""
 
 
 def export(

@@ -34,7 +34,7 @@ from train_pytorch_model.pages.evaluation_page import files_of_cells
 from train_pytorch_model.pages.page import galleries_of, suspects_gallery, twins_gallery
 from train_pytorch_model.pages.report_page import Report, render_report
 from train_pytorch_model.stories.pictures import explain, training_gallery
-from train_pytorch_model.tracking.tracker import RunDescription, UsedDataSet
+from train_pytorch_model.tracking.tracker import RunDescription
 from train_pytorch_model.words.errors import counted, reason_of
 
 WORTH_A_WARNING = 0.01  # of the validation images
@@ -279,10 +279,7 @@ def describe_run(plan: Plan, output: Path) -> RunDescription:
         "architecture": inputs.model.architecture,
         "command": " ".join(_command(plan, output)),
     }
-    data_sets = [
-        UsedDataSet(images.name, context, plan.fingerprint[f"{context}_dataset"], len(images))
-        for context, images in (("training", inputs.training), ("validation", inputs.validation))
-    ]
+    data_sets = {"training": inputs.training, "validation": inputs.validation}
     return RunDescription(_name(output), params_of(plan), tags, data_sets)
 
 

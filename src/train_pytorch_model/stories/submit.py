@@ -39,7 +39,6 @@ class JobFailedError(UserError):
     """The job has ended without a model."""
 
     exit_status = 4
-    code = ""
 
 
 def write(submission: Submission, folder: Path) -> None:

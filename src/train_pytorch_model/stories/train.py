@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from train_pytorch_model.data.decoders import Decoders
@@ -28,7 +28,7 @@ from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.stories.predict import evaluate
 from train_pytorch_model.stories.report import Examined, describe_run, examine, report_on, stopped_early
 from train_pytorch_model.stories.run import Run, open_run, publish
-from train_pytorch_model.tracking.tracker import MlflowTracker, NoTracker
+from train_pytorch_model.tracking.tracker import MlflowTracker
 from train_pytorch_model.words import errors
 from train_pytorch_model.words.errors import TrainingError, counted, parameter
 from train_pytorch_model.words.settings import TrainConfig
@@ -80,18 +80,19 @@ def train_epochs(
     """Train the remaining epochs, and publish the best one's model with the report."""
     plan, folder = engine.plan, run.folder.checkpoints
     every_s = UPLOADED_EVERY_S if is_azure_job() else EVERY_S
-    tracker: MlflowTracker | NoTracker = NoTracker()
+    tracker = None
     if plan.world.is_main:
         tracker = MlflowTracker(describe_run(plan, run.output), run.folder.mlflow_run)
     with (
         open_batches(plan, readers, features=engine.features) as batches,
-        tracker,
+        tracker or nullcontext(),
         Saver(folder, every_s, engine, state := State(plan, batches.hashes), stop, run.save) as saver,
     ):
         if saver.resume():
             paragraph(progress_of(state), "Resumed")
             for record in state.progress.history:
-                tracker.log(record)
+                if tracker:
+                    tracker.log(record)
         threads = ThreadWatch(plan.world)
         while not state.is_over:
             try:
@@ -114,7 +115,8 @@ def train_epochs(
                 run.folder.write_micro_batch(error.images_at_once)
                 raise
             state.close_epoch(engine.network)
-            tracker.log(state.progress.history[-1])
+            if tracker:
+                tracker.log(state.progress.history[-1])
             run.keep_history(state)
             saver.after_epoch()
             show_epoch(plan, state)
@@ -122,7 +124,7 @@ def train_epochs(
             paragraph(why)
         examined = examine(engine, state, batches, saver)
         files = report_on(engine, state, run.output, examined) if examined else {}
-        if examined:
+        if examined and tracker:
             tracker.conclude(examined.metrics, files)
     publish_best(run, state, examined, files.get(REPORT, ""), saver.unsaved)
     return state, examined

@@ -41,7 +41,6 @@ class ServiceError(UserError):
     """Azure ML cannot be reached, refuses a request, or takes too long."""
 
     exit_status = 4
-    code = ""
 
     def __init__(self, text: str, is_transient: bool = False) -> None:
         super().__init__(text)

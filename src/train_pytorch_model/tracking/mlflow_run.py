@@ -106,11 +106,12 @@ class MlflowRun:
         tags = [RunTag(name, value) for name, value in description.tags.items()]
         self._client.log_batch(self._run_id, params=params, tags=tags)
         inputs = []
-        for used in description.data_sets:
-            profile = json.dumps({"images": used.images, "sha256": used.sha256})
-            source = json.dumps({"uri": used.name})
-            dataset = Dataset(used.name, used.sha256[:MAX_DIGEST], "local", source, profile=profile)
-            inputs.append(DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, used.context)]))
+        for context, images in description.data_sets.items():
+            name, sha256 = images.name, images.fingerprint()
+            profile = json.dumps({"images": len(images), "sha256": sha256})
+            source = json.dumps({"uri": name})
+            dataset = Dataset(name, sha256[:MAX_DIGEST], "local", source, profile=profile)
+            inputs.append(DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)]))
         with suppress(mlflow.MlflowException):  # a server that does not know of data sets
             self._client.log_inputs(self._run_id, datasets=inputs)
 

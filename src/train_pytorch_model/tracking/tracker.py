@@ -13,11 +13,12 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.errors import reason_of
 
@@ -38,41 +39,14 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class UsedDataSet:
-    """Images that a run has used."""
-
-    name: str
-    context: str
-    """What for: `training` or `validation`."""
-    sha256: str
-    """Of the list of images with their categories."""
-    images: int
-
-
-@dataclass(frozen=True)
 class RunDescription:
     """What MLflow shows of a run besides its metrics, for people who compare it with others."""
 
     name: str
     params: Mapping[str, Any]
     tags: Mapping[str, str] = field(default_factory=dict)
-    data_sets: Sequence[UsedDataSet] = ()
-
-
-class NoTracker:
-    """Logs nothing: for ranks other than 0."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def log(self, record: Mapping[str, float]) -> None:
-        pass
-
-    def conclude(self, metrics: Mapping[str, float], files: Mapping[str, str]) -> None:
-        pass
+    data_sets: Mapping[str, ImageDirectory] = field(default_factory=dict)
+    """What they were used for, `training` or `validation` → the images."""
 
 
 class MlflowTracker:

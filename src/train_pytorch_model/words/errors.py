@@ -18,7 +18,7 @@ class UserError(Exception):
     """Abstract. An error that the user can fix; the program exits with `exit_status`."""
 
     exit_status: ClassVar[int]
-    code: ClassVar[str]
+    code: ClassVar[str] = ""
     """The designer's number for the error; empty if it has none."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -37,7 +37,6 @@ class OutputDirectoryError(UserError):
     """The output directory cannot be written, or holds something already."""
 
     exit_status = 2
-    code = ""
 
 
 class UnfinishedOutputError(OutputDirectoryError):
@@ -106,7 +105,6 @@ class TrainingError(UserError):
     """Training started and could not continue."""
 
     exit_status = 4
-    code = ""
 
 
 class CheckpointError(TrainingError):
