@@ -17,7 +17,7 @@ from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.measures.time_budget import EpochTimes, budget_of
 from train_pytorch_model.pages.page import Card, Fact, Gallery, encode
-from train_pytorch_model.pages.report_page import Report
+from train_pytorch_model.pages.results import Report
 from train_pytorch_model.words.settings import TrainConfig
 
 SECTIONS = (

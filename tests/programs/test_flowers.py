@@ -13,7 +13,7 @@ import torchvision
 from tests.painting import paint_folders
 from tests.programs.program import run_process, run_program
 from tests.readme import blocks, verbs_of
-from train_pytorch_model.networks import pretrained
+from train_pytorch_model.stories import init_model as pretrained
 
 PER_CATEGORY = 10  # in three categories: 18 images for training, 6 for validation, 6 for testing
 CHAPTERS = (

@@ -16,7 +16,8 @@ from tests.painting import paint
 
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.measures.evaluation import evaluate, outcomes_of
-from train_pytorch_model.pages.evaluation_page import (
+from train_pytorch_model.pages.page import MAX_NAME, Card, Fact, Gallery, thumbnail
+from train_pytorch_model.pages.results import (
     HIT_COLOUR,
     MAX_MAP_CELLS,
     MAX_MAP_SIDE,
@@ -25,7 +26,6 @@ from train_pytorch_model.pages.evaluation_page import (
     MISTAKE_COLOUR,
     render,
 )
-from train_pytorch_model.pages.page import MAX_NAME, Card, Fact, Gallery, thumbnail
 
 
 def page_of(

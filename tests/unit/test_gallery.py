@@ -14,7 +14,6 @@ from tests.reports import make_report
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import AS_USUAL
 from train_pytorch_model.measures.evaluation import Outcomes, evaluate, outcomes_of
-from train_pytorch_model.pages.evaluation_page import MAX_CELL_FILES, files_of_cells
 from train_pytorch_model.pages.page import (
     MAX_MISTAKES,
     THUMBNAIL_SIDE,
@@ -25,7 +24,7 @@ from train_pytorch_model.pages.page import (
     galleries_of,
     thumbnail,
 )
-from train_pytorch_model.pages.report_page import render_report
+from train_pytorch_model.pages.results import MAX_CELL_FILES, files_of_cells, render_report
 
 
 def painted(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from train_pytorch_model.networks import pretrained
+from train_pytorch_model.stories import init_model as pretrained
 from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError
 
 CONTENT = b"weights" * 1000

@@ -13,7 +13,7 @@ from tests.reports import SECTIONS, data_set, evaluation_of, make_history, make_
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.time_budget import TimeBudget
-from train_pytorch_model.pages.report_page import (
+from train_pytorch_model.pages.results import (
     MAX_BAD_IMAGES,
     MAX_BALANCE,
     MAX_ENDS,

@@ -1,12 +1,27 @@
-"""Pictures for the pages: with heat maps of what spoke for the model's answer, and as training sees them."""
+"""Pictures for the pages: with heat maps of what spoke for the model's answer, and as training sees them.
 
-from contextlib import suppress
+At a place of a feature map, features times gradients, summed over the channels, say how much it speaks for
+the answer (Draelos and Carin 2020, Use HiResCAM instead of Grad-CAM for Faithful Explanations of
+Convolutional Neural Networks; LayerCAM, Jiang et al. 2021, is the same without negative gradients, and does
+not suit features that may be negative). The last feature maps know best what is meant and the first ones
+where it is: as LayerCAM combines stages, those of all are multiplied. No table says which layers have feature
+maps: their outputs have the image's aspect ratio, and of those with the same size the last one is taken.
+
+Attention moves what it has seen to other places. So a transformer with patches of one size is explained by
+its input: gradients on the way from the image's mean colour to the image, times the difference (Sundararajan
+et al. 2017, Axiomatic Attribution for Deep Networks), again in places of several sizes.
+`tests/benchmarks/data_quality/heat.py` measures both.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from train_pytorch_model.data.loader import Batch, read_for_training, with_cutmix
 from train_pytorch_model.data.plan import plan_training
@@ -18,12 +33,15 @@ from train_pytorch_model.image_classifier.pixels import decode_pixels, read_pixe
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.networks.heat_maps import heat_map
 from train_pytorch_model.pages.page import Card, Fact, Gallery, Heat, heat_picture, small_picture
 from train_pytorch_model.words.errors import reason_of
 
 BATCH_TITLE = "A batch as training sees it"
 MAX_IMAGES = 8  # of the batch
+MIN_SIDE = 2  # places; a single one shows nothing
+MAX_SIDE = 64  # of a heat map: the stages above, of images of 224 px, show edges
+NUM_STEPS = 8  # from the mean colour to the image
+PLACES = (8, 16, 32)  # px of the input that become a place: single ones are noise
 
 
 def explain(
@@ -116,3 +134,76 @@ def _facts(target: np.ndarray, images: ImageDirectory) -> list[Fact]:
         return [Fact("category", images.categories[int(target)])]
     order = np.argsort(-target, kind="stable")[:2]
     return [Fact("category", images.categories[i], f"{target[i]:.0%}") for i in order if target[i] > 0]
+
+
+def heat_map(network: nn.Module, image: Tensor) -> np.ndarray | None:
+    """Return (h, w), float32, from 0 to 1: how much each part of the image speaks for what is predicted.
+
+    The image (1, 3, H, W) is what `network`, in evaluation mode, gets. None if no part speaks for it more
+    than others. Costs a forward and a backward pass; for a transformer with patches of one size, nine.
+    """
+    stages = _heat_of_stages(network, image)
+    if len(stages) < 2:
+        heat = _heat_of_input(network, image)
+        stages = [F.avg_pool2d(heat, side, ceil_mode=True)[0] for side in PLACES]
+    return _multiply([stage.cpu() for stage in stages])
+
+
+def _heat_of_stages(network: nn.Module, image: Tensor) -> list[Tensor]:
+    """Maps (height, width) of decreasing size: features times gradients."""
+    found: list[tuple[Tensor, int, int, int]] = []  # of (1, ., ., .), with height, width, axis of channels
+    height, width = image.shape[-2:]
+
+    def record(_: nn.Module, __: object, output: object) -> None:
+        if not isinstance(output, Tensor) or output.ndim != 4 or len(output) != 1 or not output.requires_grad:
+            return
+        most_rows, most_columns = found[-1][1:3] if found else (height, width)
+        one, two, three = output.shape[1:]
+        # Channels come first or, in some transformers, last.
+        for rows, columns, axis in ((two, three, 1), (one, two, 3)):
+            fits = MIN_SIDE <= rows <= most_rows and MIN_SIDE <= columns <= most_columns
+            if fits and abs(rows - height / width * columns) < 1 + height / width:  # sides are rounded
+                found.append((output, rows, columns, axis))
+                return
+
+    with ExitStack() as hooks:
+        for module in network.modules():
+            hooks.callback(module.register_forward_hook(record).remove)
+        odds = _odds(network, image.clone().requires_grad_())
+    gradients = torch.autograd.grad(odds, [output for output, *_ in found], allow_unused=True)
+    stages: dict[tuple[int, int], Tensor] = {}
+    for (output, rows, columns, axis), gradient in zip(found, gradients, strict=True):
+        if gradient is not None and max(rows, columns) <= MAX_SIDE:
+            stages[rows, columns] = (output.detach() * gradient).float().sum(dim=axis)[0]
+    return list(stages.values())
+
+
+def _heat_of_input(network: nn.Module, image: Tensor) -> Tensor:
+    """A map (1, H, W): integrated gradients."""
+    mean = image.mean(dim=(2, 3), keepdim=True)
+    shares = (torch.arange(NUM_STEPS, device=image.device) + 0.5) / NUM_STEPS
+    steps = (mean + shares.view(-1, 1, 1, 1) * (image - mean)).requires_grad_()
+    (gradients,) = torch.autograd.grad(_odds(network, steps, image), steps)
+    return (gradients.mean(dim=0) * (image - mean)).sum(dim=1)
+
+
+def _odds(network: nn.Module, images: Tensor, image: Tensor | None = None) -> Tensor:
+    """The logarithm of the odds of what is predicted of an image, summed over images (B, 3, H, W)."""
+    with torch.enable_grad():
+        logits: Tensor = network(images).float()  # (B, C)
+        with torch.no_grad():
+            predicted = (logits if image is None else network(image))[0].argmax()
+        is_predicted = torch.arange(logits.shape[1], device=logits.device) == predicted
+        return (logits[:, is_predicted].squeeze(1) - logits[:, ~is_predicted].logsumexp(dim=1)).sum()
+
+
+def _multiply(stages: Sequence[Tensor]) -> np.ndarray | None:
+    """The product of maps, each as far as it is above its mean, at the size of the first, the largest."""
+    product = torch.ones(stages[0].shape)
+    for stage in stages:
+        heat = F.relu(stage - stage.mean().clamp(min=0))
+        if heat.any():  # otherwise, of the smallest maps, nothing stands out
+            resized = F.interpolate(heat[None, None], product.shape, mode="bilinear")[0, 0]
+            product *= resized / heat.max()
+    highest = product.max()
+    return (product / highest).numpy() if highest > product.min() else None

@@ -35,8 +35,8 @@ from train_pytorch_model.measures.data_quality import Candidate, MostUncertain
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes, outcomes_of
 from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.networks.models import build_model
-from train_pytorch_model.pages.evaluation_page import files_of_cells, render
 from train_pytorch_model.pages.page import EXPLAINED, galleries_of, render_explained
+from train_pytorch_model.pages.results import files_of_cells, render
 from train_pytorch_model.stories.pictures import explain
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, counted, parameter
 

@@ -30,9 +30,8 @@ from train_pytorch_model.measures import calibration, data_quality, evaluation
 from train_pytorch_model.measures.data_quality import SUSPECTS, TWINS, Familiar, Suspect, TwinRow
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes
 from train_pytorch_model.measures.evaluation_directory import CONFUSION_MATRIX, confusion_matrix
-from train_pytorch_model.pages.evaluation_page import files_of_cells
 from train_pytorch_model.pages.page import galleries_of, suspects_gallery, twins_gallery
-from train_pytorch_model.pages.report_page import Report, render_report
+from train_pytorch_model.pages.results import Report, files_of_cells, render_report
 from train_pytorch_model.stories.pictures import explain, training_gallery
 from train_pytorch_model.tracking.tracker import RunDescription
 from train_pytorch_model.words.errors import counted, reason_of
