@@ -1,4 +1,4 @@
-"""Draw the README's terminal picture: run a command in a terminal, and draw a frame from the middle of it.
+"""Draw the README's terminal picture: run a command in a terminal, and draw the last frame of its last epoch.
 
 python -m tests.terminal_picture .github/terminal.svg -- python -m train_pytorch_model train …
 """
