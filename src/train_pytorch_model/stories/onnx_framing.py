@@ -163,7 +163,10 @@ def _interpolate_colours(image, side, sampling):
     samples = op.Round(_average_blocks(ycc, side * sampling))
     planes = op.Unsqueeze(op.Transpose(samples, perm=[2, 0, 1]), [0])
     whole = op.Concat([1, 3], op.Shape(samples, end=2) * sampling, axis=0)
-    between = op.Round(op.Resize(planes, None, None, whole, mode="linear"))
+    if op.ReduceMax(side, keepdims=0) == 8:  # where Pillow's decoder repeats them
+        between = op.Resize(planes, None, None, whole, mode="nearest")
+    else:
+        between = op.Round(op.Resize(planes, None, None, whole, mode="linear"))
     colours = op.Transpose(op.Squeeze(between, [0]), perm=[1, 2, 0])
     colours = op.Slice(colours, [0, 0], op.Shape(luma, end=2), [0, 1])
     return op.MatMul(op.Concat(luma[:, :, :1], colours[:, :, 1:], axis=2), op.Constant(value=RGB))
