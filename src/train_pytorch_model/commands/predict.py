@@ -44,10 +44,7 @@ class OnImages:
         output_name: str,
         quiet: bool,
     ) -> None:
-        """Run the story on the inputs, opened from the trained model and the dataset, unpacked if necessary.
-
-        `output_name` is the field with the output directory.
-        """
+        """Run the story on the inputs, unpacked if necessary; `output_name` is the output's field."""
         is_main, output = rank_of(os.environ) == 0, getattr(self, output_name)
         set_up(is_main, quiet)
         check_apart(output, output_name, self.dataset, "dataset")

@@ -67,10 +67,7 @@ def run_verbs(commands: Mapping[str, type[Command]], prog: str, description: str
 
 
 def leave_after(main: Callable[[], None]) -> None:
-    """Run `main`, and have the process exit with its status without taking apart what it has loaded.
-
-    With PyTorch and MLflow that takes one to several seconds, to free what the system frees at once.
-    """
+    """Run `main`, then exit with its status, without taking PyTorch and MLflow apart, which takes seconds."""
     status = 1  # of an error, or of a message that `main` exits with: Python prints both
 
     def leave() -> None:

@@ -169,10 +169,7 @@ class DecodeCache:
     """A `CachedDecode`. Thread-safe: at worst, an image that two threads decode at once is cached twice."""
 
     def __init__(self, shared: SharedCache, writer: int) -> None:
-        """Map the file for one of a process's writers, counted from 0; any further one only reads.
-
-        Raises `OSError`.
-        """
+        """Map the file for a writer, counted from 0; any further one only reads. Raises `OSError`."""
         plan, count = shared.plan, shared.plan.num_images
         self._memory = mmap.mmap(shared.file, plan.num_bytes)
         self._offsets = np.frombuffer(self._memory, np.int64, count)
@@ -243,10 +240,7 @@ NO_CACHES = Caches()
 
 @contextmanager
 def open_caches(plan: CachePlan, world: "World") -> Iterator[Caches]:
-    """Open the planned caches, for a `with`; a collective operation of all processes.
-
-    Where a file cannot be opened, or there is not even address space for it, nothing is cached.
-    """
+    """Open the planned caches, for a `with`; collective. Without a file or address space, there are none."""
     with ExitStack() as stack:
         caches, shared = NO_CACHES, _open_shared(plan, world, stack)
         if shared is not None:

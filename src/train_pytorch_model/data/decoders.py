@@ -245,10 +245,7 @@ class _Decoder:
         self._connection.recv_bytes()  # it is ready
 
     def answer(self, prepare: Prepare, requests: Sequence[ImageRequest]) -> "Iterator[Pixels | str]":
-        """Yield the pixels of each image, valid until the next one, or the reason why it cannot be read.
-
-        Raises `_DeadError` if the process has ended, before the first image.
-        """
+        """Yield pixels, valid until the next ones, or a reason; raises `_DeadError` before the first."""
         try:
             self._connection.send_bytes(pickle.dumps((prepare, requests)))
             replies = json.loads(self._connection.recv_bytes())
@@ -289,10 +286,7 @@ def _without_main_module() -> Iterator[None]:
 
 
 def serve(connection: Connection, folder: Path, cache: SharedCache | None, writer: int) -> None:
-    """What a process does: answer requests until the other end of the connection is closed.
-
-    It first sends the descriptors of the memory for pixels and of the cache.
-    """
+    """Receive the descriptors of pixels and cache, then answer requests until the connection is closed."""
     os.setpgid(0, 0)  # so that Ctrl-C does not reach this process
     os.chdir(folder)  # to which names of files are relative
     if torch := sys.modules.get("torch"):

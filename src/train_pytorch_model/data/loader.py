@@ -86,10 +86,7 @@ class Pass:
 
 
 def num_readers(world: World) -> int:
-    """Reader processes per training process; 0 if its own threads prepare the images.
-
-    A GPU consumes thousands of images a second. For a CPU, two threads prepare enough, and start sooner.
-    """
+    """Reader processes per training process: for a GPU, which needs thousands of images/s, else 0."""
     return world.cores if world.device.type == "cuda" and hasattr(os, "memfd_create") else 0
 
 
@@ -128,10 +125,7 @@ class Loader:
             self._decoders.close()
 
     def batches(self, current: Pass, following: Callable[[], Pass | None] = lambda: None) -> Iterator[Batch]:
-        """The batches of a pass, in order.
-
-        While the last ones are in use, the first ones of the `following` pass are being prepared.
-        """
+        """The batches of a pass; while the last are in use, the first of the `following` are prepared."""
         key, pending = self._prefetched
         if key != current.key:
             for future in [future for batch in pending for future in batch.futures]:

@@ -43,10 +43,7 @@ MIN_BITS = 8
 
 
 def decide_flips(inputs: OpenedInputs, world: World) -> TrainingInputs:
-    """The inputs with a complete recipe: pixels decide about flips if it leaves them open.
-
-    The same on all processes.
-    """
+    """The inputs, the same on all processes: pixels decide about flips if the recipe leaves them open."""
     if isinstance(inputs.recipe.horizontal_flip, bool):
         return inputs.with_flips(inputs.recipe.horizontal_flip)
     some = count = 0

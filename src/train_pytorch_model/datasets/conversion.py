@@ -115,10 +115,7 @@ def is_archive(path: Path) -> bool:
 
 
 def convert(source: Source, output: Path) -> int:
-    """Write the ImageDirectory; return how many images it has.
-
-    Raises `InvalidDatasetError` if no image can be read, `OutputDirectoryError`.
-    """
+    """Write it; return how many images it has. Raises `InvalidDatasetError` for 0, `OutputDirectoryError`."""
     images = source.images
     bad: dict[int, str] = {}
     with writing_image_directory(output, image_list.image_schema(images.categories), OUTPUT) as writer:

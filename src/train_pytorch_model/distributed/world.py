@@ -50,10 +50,7 @@ class Peer:
 
     @property
     def failure(self) -> str:
-        """Why it does not respond, such as "has ended"; empty if it does, as far as this process can tell.
-
-        Those of this host are known by their ids; others cannot be asked.
-        """
+        """Why it does not respond, "has ended" or "is stopped"; empty if it does or on another host."""
         if self.host != socket.gethostname() or self.started is None or not PROCESSES.exists():
             return ""
         if start_of(self.pid) != self.started:
@@ -259,10 +256,7 @@ def _not_met(world: World, error: Exception) -> LostRankError | SystemExit:
 
 
 def _join(world: World) -> World:
-    """Form the process group, when all processes are there; return the world with its peers.
-
-    Raises `LostRankError`.
-    """
+    """Form the process group once all are there; return the world with its peers. Raises `LostRankError`."""
     # On import, torch.distributed.nn captures the current process group as a default argument, and DDP would
     # import it later. A group that outlives the interpreter aborts the process when its threads free tensors.
     importlib.import_module("torch.distributed.nn")

@@ -159,10 +159,7 @@ def copy_tree(source: Path, target: Path, last: str) -> None:
 def in_order(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int = COPY_THREADS, ahead: int = AHEAD
 ) -> Iterator[Iterator[Result]]:
-    """Give `function(item)` for each item, computed by threads; at most `ahead` results wait in memory.
-
-    On an error, what has not started is cancelled.
-    """
+    """Give `function(item)` for each, by threads; at most `ahead` wait. An error cancels the others."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix="copy")
 
     def results() -> Iterator[Result]:

@@ -22,10 +22,7 @@ SIZE_FACTOR, SIZE_MARGIN = 2, 16 << 20
 
 
 def best_device(local_rank: int = 0) -> torch.device:
-    """The device of this machine's process of that number: one that PyTorch finds, else the CPU.
-
-    Only GPUs of CUDA come in numbers here.
-    """
+    """An accelerator that PyTorch finds, else the CPU; of several GPUs of CUDA, the one of that number."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None or accelerator.type not in ACCELERATORS:
         return torch.device("cpu")
@@ -38,10 +35,7 @@ def exact_device(device: torch.device) -> torch.device:
 
 
 class Normalize(nn.Module):
-    """uint8 images (B, 3, H, W) to float32 `(images / 255 - mean) / std`, in their memory format.
-
-    On the network's device, a whole batch at once.
-    """
+    """uint8 images (B, 3, H, W) to float32 `(images / 255 - mean) / std`, in their memory format."""
 
     scale: Tensor
     bias: Tensor
@@ -75,10 +69,7 @@ class ImageClassifier:
 
     @torch.inference_mode()
     def predict(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """(B, H, W, 3), uint8 → probabilities (B, categories), float64; each row sums to one.
-
-        And (B,), float64: how unlike the training images they are, `energies_of`.
-        """
+        """(B, H, W, 3), uint8 → probabilities (B, C), float64, and `energies_of` them (B,), float64."""
         images = pixels.to(self._device).permute(0, 3, 1, 2)  # (B, 3, H, W), channels last
         # By default cuDNN may use TF32, whose 10-bit mantissas change probabilities by 1e-3.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):

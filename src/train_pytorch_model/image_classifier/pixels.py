@@ -29,10 +29,7 @@ def decode_pixels(file: File, short_side: int, colours: Colours = AS_USUAL) -> P
 
 
 def read_pixels(file: File, short_side: int, colours: Colours = AS_USUAL) -> Pixels:
-    """The upright image, its short side reduced to `BOUND * short_side` where it is above that.
-
-    Raises `UnreadableImageError`.
-    """
+    """The upright image, `reduce`d for the short side. Raises `UnreadableImageError`."""
     return reduce(decode_pixels(file, short_side, colours), short_side)
 
 

@@ -109,10 +109,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def tensor_file(tensors: Mapping[str, Tensor]) -> list[memoryview]:
-    """The content of a file of these tensors, as consecutive pieces.
-
-    The pieces are the memory of the tensors, which have to be on the CPU and in C order.
-    """
+    """The content of a file of these tensors, on the CPU in C order, as pieces, which are their memory."""
     assert sys.byteorder == "little"
     # The largest items first, so that each tensor starts at a multiple of its item size.
     ordered = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))

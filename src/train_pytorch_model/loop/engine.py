@@ -42,10 +42,7 @@ class Engine:
     network: nn.Module
     """Normalized float32 images (B, 3, H, W) → logits (B, C)."""
     model: nn.Module
-    """uint8 images (B, 3, H, W) → logits (B, C): normalization and network, not replicated.
-
-    With features that are kept, an `OnFrozenBackbone`.
-    """
+    """uint8 images (B, 3, H, W) → logits (B, C), not replicated; an `OnFrozenBackbone` to keep features."""
     optimizer: Optimizer
     scaler: GradScaler
     take_step: Step
@@ -78,10 +75,7 @@ class Engine:
         return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
 
     def features(self, images: Tensor) -> Tensor:
-        """The features (B, D) of uint8 images, (B, 3, H, W), at most `Plan.features_at_once`, that are kept.
-
-        In the plan's precision, in which the last layer takes them.
-        """
+        """The features (B, D), to be kept, of uint8 images (B, 3, H, W), in the plan's precision."""
         assert isinstance(self.model, OnFrozenBackbone)
         missing = self.plan.features_at_once - len(images)
         with self.plan.precision.autocast(self.world.device):
@@ -199,10 +193,7 @@ class Trials:
     world: World
 
     def fitting_micro_batch(self, batch_size: int, at_most: int | None, min_local_batch: int) -> int | None:
-        """How many images of a batch fit into the memory of every process at once; None if all do.
-
-        Raises `ModuleOutOfMemoryError`.
-        """
+        """Images that fit into every process's memory; None if all do. Raises `ModuleOutOfMemoryError`."""
         largest = max(min_local_batch, min(batch_size, at_most or batch_size))
         if self.world.device.type == "cuda" or at_most:
             with self._restoring():

@@ -51,10 +51,7 @@ class Batches:
         max_steps: int | None = None,
         features: Compute | None = None,
     ) -> None:
-        """`max_steps` ends every pass early, for a dry run.
-
-        With `features`, and room for them in the caches, batches have these in place of images.
-        """
+        """`max_steps` ends passes early; `features`, if there is room, stand in batches for images."""
         self._plan, self._loader, self._caches, self._max_steps = plan, loader, caches, max_steps
         self.hashes = caches.hashes
         """The perceptual hashes of the images that have been decoded, as in `Caches`."""
@@ -113,10 +110,7 @@ class Batches:
 def open_batches(
     plan: Plan, readers: Decoders | None, max_steps: int | None = None, features: Compute | None = None
 ) -> Iterator[Batches]:
-    """The batches, for a `with`. `readers` have been started, but have not received a request yet.
-
-    `features` computes those of a frozen backbone that are kept, if the plan says so.
-    """
+    """Batches, for a `with`; `readers` have no request yet; `features` of a frozen backbone, if kept."""
     with open_caches(plan.cache, plan.world) as caches:
         if readers is not None:
             readers.share(caches.shared)
@@ -223,10 +217,7 @@ class ThreadWatch:
 
 
 def _predict(engine: Engine, state: State, left: Reading) -> Generator[None, None, tuple[Sums, ImageResults]]:
-    """Compute what this process's validation finds out; yield after each batch.
-
-    The model is not wrapped in DDP, which would wait for processes without a batch.
-    """
+    """Compute what this process's validation finds out; yield after each batch. DDP would wait."""
     plan, device = engine.plan, engine.world.device
     sums, outcomes, rejected = Sums(device), OutcomeRows(device), dict[int, str]()
     num_classes, indices = len(plan.inputs.categories), [np.empty(0, np.int64)]

@@ -28,10 +28,7 @@ MAX_EPOCH = (1 << 13) - 1
 
 
 def read_later(values: Tensor) -> Callable[[], list[float]]:
-    """Start copying the current values to the host; return a function that returns them.
-
-    Called a step later, it does not wait for the GPU. On a CPU the values are read immediately.
-    """
+    """Start copying values to the host, or read them on a CPU; called a step later, this does not wait."""
     if values.device.type != "cuda":
         read: list[float] = values.flatten().tolist()
         return lambda: read
@@ -130,10 +127,7 @@ def _ranks(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def margins_of(logits: Tensor, targets: Tensor) -> Tensor:
-    """(2, B), int32: margins from 0 to `UNIT`, or `MIXED`; and the best other categories.
-
-    From logits (B, C), and targets (B,) or their probabilities (B, C). Never waits for the device.
-    """
+    """(2, B), int32: margins, 0 to `UNIT`, or `MIXED`; best others. Targets: (B,), or (B, C) like logits."""
     logits, is_mixed = logits.detach().float(), None
     if targets.ndim == 2:
         certainty, targets = targets.max(dim=1)
@@ -182,10 +176,7 @@ class Margins:
         self._values.copy_(torch.zeros_like(self._values) if values is None else values)
 
     def reduce(self, world: World) -> tuple[np.ndarray, np.ndarray]:
-        """Mean margins (N,), float64, NaN for none, and best other categories (N,), over all processes.
-
-        Waits for the device, and communicates if there are several.
-        """
+        """Mean margins (N,), float64, NaN for none, and best other categories (N,), of all processes."""
         sums, counts = world.sum(self.values[:2]).numpy(force=True)
         (latest,) = world.max(self.values[2:]).numpy(force=True)
         means = np.where(counts > 0, sums / UNIT / np.maximum(counts, 1), np.nan)

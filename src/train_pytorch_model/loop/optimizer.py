@@ -56,10 +56,7 @@ class OptimizerChoice:
 
 
 def choose_optimizer(recipe: DecidedRecipe, network: nn.Module, is_trained: bool) -> OptimizerChoice:
-    """The recipe's optimizer; for `auto`, AdamW for a network without batch norms from random weights.
-
-    `is_trained` says that the weights are pretrained or trained.
-    """
+    """The recipe's; for `auto`, AdamW without batch norms from random weights, so not if `is_trained`."""
     if recipe.optimizer != "auto":
         return OptimizerChoice(recipe.optimizer, "the recipe says so")
     if any(batch_norms(network)):

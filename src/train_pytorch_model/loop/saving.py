@@ -136,10 +136,7 @@ class Saver:
             self._writer.shutdown(wait=True)
 
     def resume(self) -> bool:
-        """Restore the newest checkpoint on all processes; False if there is none.
-
-        Raises `CheckpointError`.
-        """
+        """Restore the newest checkpoint on all processes; False without one. Raises `CheckpointError`."""
         checkpoint, accept = None, partial(checkpoints.check, self._engine)
         if self._world.is_main:
             checkpoint, problems = checkpoints.load_checkpoint(self._folder, accept)
@@ -163,10 +160,7 @@ class Saver:
         return True
 
     def after_step(self, loss_sum: Tensor) -> None:
-        """Agree with the other processes to continue, save, stop or roll back.
-
-        Raises `NotFiniteError`, `StoppedError`.
-        """
+        """Agree with all to continue, save, stop or roll back. Raises `NotFiniteError`, `StoppedError`."""
         now = time.monotonic()
         if self._stepped_at is not None:
             self._stop.longest_step_s = max(self._stop.longest_step_s, now - self._stepped_at)
@@ -181,10 +175,7 @@ class Saver:
         self._stepped_at = None  # validation is not part of a step
 
     def after_validation_batch(self) -> None:
-        """Stop without asking the other processes, which may have no batch: the state before is enough.
-
-        Raises `StoppedError`.
-        """
+        """Stop with the state before; others, not asked, may have no batch. Raises `StoppedError`."""
         if self._stop.signal:
             raise self._stop_error(self._stop.signal)
 

@@ -88,10 +88,7 @@ class ImageResults:
 
 @dataclass
 class BestEpoch:
-    """The epoch with the lowest validation loss.
-
-    Its weights are copied to the CPU: later epochs do not change them, and they cost no device memory.
-    """
+    """The epoch with the lowest validation loss, with a copy of its weights on the CPU."""
 
     epoch: int = 0
     """Counted from 1; 0 until a validation loss has been finite."""
@@ -105,10 +102,7 @@ class BestEpoch:
 
 
 def copy_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies with the strides of tensors read from a file, so that they are saved as the same bytes.
-
-    The strides of dimensions of size one are arbitrary, and `contiguous` leaves them as they are.
-    """
+    """Copies with the strides of tensors read from a file, so that they are saved as the same bytes."""
     copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
     return {name: copy.flatten().view(copy.shape) for name, copy in copies.items()}
 

@@ -113,10 +113,7 @@ class Bar:
 
 @contextmanager
 def progress_bar(total: int, title: str, done: int = 0, lines_every: int = 1) -> Iterator[Bar]:
-    """Show a bar for a `with` around one pass of `total` steps, of which `done` are complete.
-
-    A log gets a line every `lines_every` steps instead; a terminal shows every update.
-    """
+    """A bar for a pass of `total` steps, `done` of them complete; a log has a line every `lines_every`."""
     kinds = TerminalHandler, NotebookHandler
     able = next((each for each in logger.handlers if isinstance(each, kinds)), None)
     with able.live_bar(total, title, done) if able else nullcontext() as live:

@@ -114,10 +114,7 @@ class Familiar:
 
 
 def suspects_by_margin(margins: np.ndarray, others: np.ndarray) -> Suspects:
-    """Suspects among N images by their mean margins (N,), NaN for none, and their best other categories (N,).
-
-    A margin is the probability of the given category against the best other one, from 0 to 1.
-    """
+    """Suspects by margins (N,), 0 to 1, NaN for none, of the given and the best other categories (N,)."""
     order = np.argsort(margins, kind="stable")  # NaN last
     chosen = order[margins[order] < MAX_MARGIN][: int(MAX_SHARE * len(order))]
     return Suspects(chosen, others[chosen], margins[chosen], len(margins))
@@ -158,10 +155,7 @@ def suspect_rows(parts: Sequence[tuple[ImageDirectory, Suspects]]) -> list[Suspe
 
 
 def compare_with_training(known: np.ndarray, hashes: np.ndarray, is_hit: np.ndarray) -> Familiar | None:
-    """Compare evaluated images with the hashes (K, 16) of the training images; None if there are none.
-
-    `hashes` (N, 16), uint8, and `is_hit` (N,), bool, are of the evaluated images.
-    """
+    """Compare hashes (N, 16), uint8, of evaluated images with `known` (K, 16); None if K is 0."""
     if len(known) == 0:
         return None
     is_seen = _seen(find_pairs(np.concatenate([known, hashes]), len(known)), len(known), len(hashes))

@@ -117,10 +117,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Confusion:
-    """The (C, C) confusion matrix of true by predicted categories, as its K nonzero cells, row by row.
-
-    Stored densely, the matrix of 20,000 categories takes 3 GiB.
-    """
+    """The (C, C) confusion matrix of true by predicted categories, as its K nonzero cells, row by row."""
 
     num_classes: int
     targets: np.ndarray
@@ -193,10 +190,7 @@ class Evaluation:
 
 
 def confidence_interval(accuracy: float, images: int) -> tuple[float, float]:
-    """The 95 % confidence interval of an accuracy measured on a number of images.
-
-    It is Wilson's score interval (1927), which also holds for few images and for accuracies near 0 and 1.
-    """
+    """Wilson's score interval (1927) of an accuracy, 95 %: holds for few images too, and near 0 and 1."""
     weight = DEVIATIONS**2
     centre = (images * accuracy + weight / 2) / (images + weight)
     half = DEVIATIONS * math.sqrt(images * accuracy * (1 - accuracy) + weight / 4) / (images + weight)

@@ -43,10 +43,7 @@ def freeze_statistics(network: nn.Module) -> None:
 
 @torch.no_grad()
 def blend_statistics(network: nn.Module, images: Tensor, fraction: float) -> None:
-    """Move frozen statistics by a fraction, from 0 to 1, towards those of a batch of images.
-
-    Leaves the network in evaluation mode.
-    """
+    """Move frozen statistics by a fraction, 0 to 1, towards those of images; ends in evaluation mode."""
     network.eval()
     for norm in batch_norms(network):
         norm.train()

@@ -27,10 +27,7 @@ class WithoutMemory(TorchFunctionMode):
 
 
 def min_local_batch(network: nn.Module, height: int, width: int) -> int:
-    """The fewest images of a training step: 2 where batch norm meets a 1 x 1 feature map, otherwise 1.
-
-    Raises `ParameterError` for images that are too small for the network.
-    """
+    """The fewest images of a step: 2 for batch norm at 1 x 1. Raises `ParameterError` for too small ones."""
     try:
         try:
             _dry_run(network, 1, height, width)

@@ -49,10 +49,7 @@ def render(
     left_out: int,
     familiar: str = "",
 ) -> str:
-    """Render the page; `files` are those of `files_of_cells`, and `left_out` images could not be read.
-
-    `familiar` says how many of the images look like training images.
-    """
+    """Render the page; `files` as of `files_of_cells`; `familiar`: images that look like training images."""
     return render_page(
         "evaluation.html",
         **common_values(evaluation, spec),

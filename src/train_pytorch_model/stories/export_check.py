@@ -209,10 +209,7 @@ def measure(
     seen: np.ndarray,
     spec: ClassifierSpec,
 ) -> Cost:
-    """Run both programs, which take framed images, on all images but those `seen`, or on a single one.
-
-    Raises `ParameterError` if none can be read.
-    """
+    """Run both on all framed images but those `seen`, or a single one. Raises `ParameterError` for none."""
     others = np.setdiff1d(np.arange(len(reduction.images)), seen)
     answers, correct, spent_s, count = [run_onnx(before), run_onnx(after)], [0, 0], [0.0, 0.0], 0
     for target, frame in _frames(reduction.images, others if len(others) else seen, spec):

@@ -101,10 +101,7 @@ def named_weights(architecture: str, name: str) -> Weights:
 
 
 def fetch(weights: Weights, is_shown: bool) -> Path:
-    """Return the file of these weights in torch's cache, downloaded unless an intact copy is there.
-
-    `is_shown` prints the progress of a download. Raises `FailedToDownloadFilesError`.
-    """
+    """The intact file in torch's cache, or a download, shown or not. Raises `FailedToDownloadFilesError`."""
     url: str = weights.url
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
     (sha256_start,) = SHA256_START.findall(url)
@@ -125,10 +122,7 @@ def fetch(weights: Weights, is_shown: bool) -> Path:
 
 
 def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Recipe:
-    """The recipe with timm's image size and normalization, unless it names others.
-
-    Raises `ParameterError` for a size that the network cannot take.
-    """
+    """The recipe with timm's image size and normalization, unless it has others. Raises `ParameterError`."""
     config: Any = network.pretrained_cfg
     _, height, width = config["input_size"]
     size = height if height == width else (height, width)

@@ -136,10 +136,7 @@ def _sha256(inputs: OpenedInputs | ScoringInputs) -> str:
 
 
 def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
-    """Start this node's workers and wait for them; return the exit status. Raises `LaunchError`.
-
-    Without restarts: a restarted process group would read the addresses of the previous one.
-    """
+    """Start this node's workers, without restarts; return the exit status. Raises `LaunchError`."""
     for name in ITS_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     is_one_node = agent.num_nodes == 1

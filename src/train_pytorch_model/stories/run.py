@@ -116,10 +116,7 @@ class Run:
 
 @contextmanager
 def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
-    """Begin or continue the run of this plan, for a `with` in which no other run writes here.
-
-    Collective. Raises `OutputDirectoryError`.
-    """
+    """Begin or continue a run, which alone writes here; collective. Raises `OutputDirectoryError`."""
     folder, token = RunFolder.beside(output), ""
     with ExitStack() as stack:
         if plan.world.is_main:

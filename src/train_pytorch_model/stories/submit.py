@@ -105,10 +105,7 @@ def _register(submission: Submission, folder: Path, service: Service) -> None:
 
 
 def send(submission: Submission, folder: Path, service: Service) -> Job:
-    """Create what is missing, upload and submit. Every check comes before anything is created.
-
-    Raises `ParameterError`, `ServiceError`.
-    """
+    """Check all, create what is missing, upload, submit. Raises `ParameterError`, `ServiceError`."""
     job = load_valid_job(folder / JOB)
     cluster = None if submission.is_serverless else service.find_cluster(submission.compute)
     check_nodes(service, submission, cluster)

@@ -42,10 +42,7 @@ class MisfitError(Exception):
 
 
 class Apply:
-    """Operations as a function of an image and its index: the result does not depend on threads or order.
-
-    Seeds and uses torch's global generator.
-    """
+    """Operations as a function of an image and its index, whatever the threads; seeds torch's generator."""
 
     def __init__(self, operations: Sequence[Operation], seed: int) -> None:
         self._steps = [(operation, _build(operation)) for operation in operations]
@@ -176,10 +173,7 @@ def _take(stem: str, taken: set[int]) -> bool:
 def _check_rejected(
     images: ImageDirectory, transformation: Transformation, rejected: Mapping[int, Exception]
 ) -> list[BadImage]:
-    """Return the images that cannot be read or transformed.
-
-    Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError` if they are too many.
-    """
+    """What is left out. Raises `InvalidDatasetError`, `InvalidTransformationDirectoryError` for too many."""
     try:
         return damaged.without_bad_images(images, {index: str(error) for index, error in rejected.items()})[1]
     except errors.InvalidDatasetError as error:

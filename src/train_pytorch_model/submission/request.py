@@ -211,10 +211,7 @@ class Submission:
 
 
 def parse_data(text: str, name: str) -> str | Path:
-    """Return an address in the cloud as it is, and another text as an absolute path.
-
-    Raises `ParameterError`, which names the parameter `name`.
-    """
+    """An address in the cloud as it is; any other text as an absolute path. Raises `ParameterError`."""
     given = f"{flag(name)} {text}"
     scheme, separator, _ = text.partition("://")
     if separator:

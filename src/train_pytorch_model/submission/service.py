@@ -191,10 +191,7 @@ class LogStream(Thread):
 
 @contextmanager
 def _translating_errors(step: str) -> Iterator[None]:
-    """Turn an exception of the client into a `ServiceError` of one sentence.
-
-    Standard error is discarded unless it is a terminal: the client colours even hidden progress bars.
-    """
+    """Turn exceptions into a `ServiceError` of one sentence; standard error shows on a terminal only."""
     try:
         with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):
             yield

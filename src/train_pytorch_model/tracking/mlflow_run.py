@@ -117,10 +117,7 @@ class MlflowRun:
 
 
 def _prepare_database() -> None:
-    """Create a local database, in one piece: one half made by a process that was killed cannot be repaired.
-
-    Raises `OSError` at once if it is not writable: MLflow would retry for minutes.
-    """
+    """Create a local database in one piece, as half of one is broken. Raises `OSError` if not writable."""
     database = _local_database()
     if database is None:
         return

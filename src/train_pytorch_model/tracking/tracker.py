@@ -174,10 +174,7 @@ class EarlierStart:
         return cls(run_id, answers[0]) if any(answers) else None
 
     def download(self, folder: Path, scratch: Path) -> Iterator[Path]:
-        """Yield copies of `folder`, of outputs/, as each start has left it; the latest first.
-
-        Azure uploads that of a restarted job below retry_001/, retry_002/ …
-        """
+        """Yield copies of `folder`, of outputs/, from retry_002/, retry_001/, … and the first start."""
         import mlflow
 
         client = mlflow.MlflowClient()
