@@ -114,9 +114,10 @@ class Split:
         groups = splitting.group_images(images, self.group_by or "")
         parts = splitting.split(images, fractions, self.seed, self.stratified, groups.labels)
         if images.categories:
-            if alone := splitting.categories_not_in_all(parts):
-                names = bulleted([repr(name) for name in alone])
-                logger.warning(f"Not all parts have images of category{names}")
+            has_images = np.stack([part.class_counts() > 0 for part in parts])  # (parts, categories)
+            alone = np.flatnonzero(has_images.any(axis=0) & ~has_images.all(axis=0))
+            if names := [repr(images.categories[index]) for index in alone]:
+                logger.warning(f"Not all parts have images of category{bulleted(names)}")
             if warning := few_images_warning(parts, fractions):
                 logger.warning(warning)
         without = "" if images.categories else " without categories"

@@ -50,10 +50,7 @@ def run_in_processes(
 
 
 def _end_with_launcher() -> None:
-    """End when torchrun ends, which cannot end its workers if it is killed; they would wait for each other.
-
-    Raises `LostRankError` if it has already ended: its workers meet at an address at which it answers.
-    """
+    """End when torchrun ends, even if it is killed. Raises `LostRankError` if it has ended already."""
     launcher = os.environ.get(LAUNCHER)
     end_with_parent(int(launcher) if launcher else None)
     address = os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", "0"))

@@ -164,10 +164,7 @@ def is_unfinished(
 
 @contextmanager
 def recorded_failures(output: Path, rank: int) -> Iterator[None]:
-    """Record an error that ends the `with` in the run's folder, where nobody sees the exit status.
-
-    Except while a run is writing there: it may be another one. If it is this one, its main process records.
-    """
+    """Record an error that ends the `with` in the run's folder, unless a run, maybe another, writes there."""
     try:
         yield
     except UserError as error:

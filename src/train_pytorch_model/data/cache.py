@@ -110,10 +110,7 @@ def plan_cache(
     readers: int = 0,
     views: Views | None = None,
 ) -> CachePlan:
-    """Decide what is cached: nothing for a single epoch, or if memory holds too few of the images.
-
-    Features of `views` are kept if all of them fit; what they leave is for images.
-    """
+    """Decide what is cached: features of `views` if all fit, then images, unless memory holds too few."""
     both = training, validation
     num_images = sum(len(images) for images, _ in both)
     wanted = sum(len(images) * _mean_bytes(images, prepared) for images, prepared in both)

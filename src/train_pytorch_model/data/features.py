@@ -22,10 +22,7 @@ Compute = Callable[[Tensor], Tensor]
 
 
 class KeptFeatures:
-    """The features that are known, in memory that the processes of a machine share.
-
-    Each process computes those that its steps need. Others see them in a later pass, after synchronizing.
-    """
+    """The known features, in memory that the processes of a machine share; each computes its steps'."""
 
     def __init__(
         self, memory: memoryview, views: Views, dtype: torch.dtype, compute: Compute, at_once: int

@@ -21,12 +21,8 @@ from train_pytorch_model.data.loader import start_decoders
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import evenly_spaced
-from train_pytorch_model.image_classifier.decoding import (
-    MAX_WHITE,
-    Colours,
-    UnreadableImageError,
-    has_16_bits,
-)
+from train_pytorch_model.image_classifier import decoding
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import resize
 from train_pytorch_model.inputs.opening import OpenedInputs, TrainingInputs
 from train_pytorch_model.machine.cores import usable_cores
@@ -55,7 +51,7 @@ def decide_flips(inputs: OpenedInputs, world: World) -> TrainingInputs:
     return inputs.with_flips(not has_sides, reason)
 
 
-def count_distinguishable(images: ImageDirectory, colours: Colours, world: World) -> tuple[int, int]:
+def count_distinguishable(images: ImageDirectory, colours: decoding.Colours, world: World) -> tuple[int, int]:
     """How many images of a fixed sample are told from their mirror images, and the size of the sample."""
     groups = []
     present = np.flatnonzero(images.class_counts())
@@ -118,7 +114,7 @@ def find_white_level(images: ImageDirectory) -> int:
 
     def is_deep(path: Path) -> bool:
         with suppress(UnreadableImageError):  # training reports it
-            return has_16_bits(path)
+            return decoding.has_16_bits(path)
         return False
 
     deep = list(filter(is_deep, map(images.path, evenly_spaced(len(images), MAX_DEEP_IMAGES).tolist())))

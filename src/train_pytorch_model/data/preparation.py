@@ -54,10 +54,7 @@ def window(height: int, width: int, framing: Framing) -> tuple[slice, slice]:
 
 @dataclass(frozen=True)
 class Augment:
-    """The augmentation of a recipe: a pure function of an image, left as it is, and of a random stream.
-
-    Random resized crops are taken from an image of any size; everything else works on the framed image.
-    """
+    """A recipe's augmentation: a pure function of an image, left as it is, and of a random stream."""
 
     recipe: DecidedRecipe
     height: int
@@ -89,10 +86,7 @@ def random_resized_crop(pixels: Pixels, height: int, width: int, min_area: float
 def random_window(
     height: int, width: int, aspect: float, min_area: float, random: Random
 ) -> tuple[slice, slice] | None:
-    """Rows and columns of a random window of an image; None if `ATTEMPTS` draws do not fit into it.
-
-    `min_area` is a fraction of the image's area, `aspect` the target's width / height.
-    """
+    """A random window of at least `min_area` of an image; None if `ATTEMPTS` draws do not fit into it."""
     low, high = map(math.log, ASPECTS)
     for _ in range(ATTEMPTS):
         area = height * width * random.uniform(min_area, 1)

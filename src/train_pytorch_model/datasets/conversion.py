@@ -8,14 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from train_pytorch_model.formats import image_list, label_table
+from train_pytorch_model.formats import image_directory, image_list, label_table
 from train_pytorch_model.formats.archive import KINDS, extract, unpack
-from train_pytorch_model.formats.image_directory import (
-    ImageDirectory,
-    images_of,
-    open_image_directory,
-    writing_image_directory,
-)
+from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
 from train_pytorch_model.formats.listing import Listing, NestedDataSetError
 from train_pytorch_model.formats.outputs import unfinished
 from train_pytorch_model.formats.reading import META, MalformedFileError, explain_missing
@@ -67,10 +62,7 @@ BY_DEFAULT = Labels()
 
 @contextmanager
 def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterator[Source]:
-    """Open and check the input without reading its images; an archive is unpacked beside the output.
-
-    Raises `InvalidDatasetError`, and `UnfinishedOutputError` if there is no space to unpack.
-    """
+    """Open the input; an archive is unpacked. Raises `InvalidDatasetError`, `UnfinishedOutputError`."""
     title = f'{PORT} "{path}"'
 
     def list_images(folder: Path) -> Listing:
@@ -116,9 +108,9 @@ def is_archive(path: Path) -> bool:
 
 def convert(source: Source, output: Path) -> int:
     """Write it; return how many images it has. Raises `InvalidDatasetError` for 0, `OutputDirectoryError`."""
-    images = source.images
+    images, schema = source.images, image_list.image_schema(source.images.categories)
     bad: dict[int, str] = {}
-    with writing_image_directory(output, image_list.image_schema(images.categories), OUTPUT) as writer:
+    with image_directory.writing_image_directory(output, schema, OUTPUT) as writer:
 
         def copy(index: int) -> str:
             """Copy or move an image; return why it is left out, or an empty text. Raises `OSError`."""
@@ -175,10 +167,7 @@ def _open_annotations(path: Path, labels: Labels, root: Path) -> Source:
 
 @contextmanager
 def unpacked(path: Path, port: str, output: Path, output_name: str) -> Iterator[Path]:
-    """Yield a folder with the content of an archive, beside the output; any other path as it is.
-
-    Raises `InvalidDatasetError` for an archive that is refused, `UnfinishedOutputError` if there is no space.
-    """
+    """An archive's content, or `path` itself. Raises `InvalidDatasetError`, `UnfinishedOutputError`."""
     if not is_archive(path):
         yield path
         return

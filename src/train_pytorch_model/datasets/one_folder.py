@@ -44,10 +44,7 @@ class Parts:
 
 
 def open_parts(folder: Path, seed: int) -> Parts:
-    """Open a folder, and split it unless that is done: 80/10/10, or 60/20/20 if a category has few images.
-
-    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
-    """
+    """Open, or split 80/10/10 or 60/20/20. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
     given = {part: open_labelled(path, DATASET, HINT) for part, path in _part_folders(folder).items()}
     training = given.get("training") or open_labelled(folder, DATASET, HINT)
     training.require_labels(HINT)

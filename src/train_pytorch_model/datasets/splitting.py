@@ -13,11 +13,8 @@ from typing import Any
 import numpy as np
 
 from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.formats.image_directory import (
-    ImageDirectory,
-    ImageDirectoryWriter,
-    writing_image_directory,
-)
+from train_pytorch_model.formats import image_directory
+from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
 from train_pytorch_model.formats.listing import first_rows
 from train_pytorch_model.formats.outputs import empty_directory, missing_directories, remove_empty
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
@@ -225,18 +222,8 @@ def first_counts(sizes: np.ndarray, fraction: float | np.ndarray, lacks: np.ndar
     return counts
 
 
-def categories_not_in_all(parts: Sequence[ImageDirectory]) -> list[str]:
-    """Return the categories that have images in some parts only, and so cannot be trained and validated."""
-    has_images = np.stack([part.class_counts() > 0 for part in parts])  # (parts, categories)
-    indices = np.flatnonzero(has_images.any(axis=0) & ~has_images.all(axis=0))
-    return [parts[0].categories[index] for index in indices]
-
-
 def write_parts(parts: Sequence[ImageDirectory], outputs: Sequence[Path]) -> None:
-    """Write all parts or none, with files and rows unchanged.
-
-    Raises `InvalidDatasetError` for an image that cannot be read, `OutputDirectoryError`.
-    """
+    """Write all parts or none, unchanged. Raises `InvalidDatasetError`, `OutputDirectoryError`."""
     with progress_bar(sum(map(len, parts)), "Splitting") as bar:
         # In the same order whichever is first: of two commands with the same outputs, one gets them all.
         _write(sorted(zip(parts, outputs, OUTPUTS, strict=False), key=lambda job: job[1].resolve()), bar)
@@ -257,7 +244,7 @@ def _write(jobs: Sequence[tuple[ImageDirectory, Path, str]], bar: Bar) -> None:
         undo.pop_all()
 
 
-def _fill(writer: ImageDirectoryWriter, part: ImageDirectory, bar: Bar) -> None:
+def _fill(writer: image_directory.ImageDirectoryWriter, part: ImageDirectory, bar: Bar) -> None:
     targets: set[str] = set()
 
     def new_target(row: dict[str, Any]) -> Path | None:

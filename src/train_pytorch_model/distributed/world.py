@@ -83,10 +83,7 @@ class World:
         return max(1, processors.usable_cores() // self.local_size)
 
     def use_threads(self, recorded: int) -> bool:
-        """Compute with as many threads as an earlier start of the run, for the same bits; False if not.
-
-        Not with more than there are cores, nor with 0, which is not recorded, nor with others than are fixed.
-        """
+        """Use as many threads as an earlier start did, for the same bits; False if that cannot be."""
         if self.threads.is_fixed or not 0 < recorded <= self.cores:
             return False
         torch.set_num_threads(recorded)

@@ -58,10 +58,7 @@ _KINDS: Mapping[pa.DataType, tuple[str, str]] = {
 
 
 class RowGroups:
-    """A Parquet file for a `with`, with row groups of a size in bytes; there is none if nothing is written.
-
-    Each costs a kilobyte of memory per column until the file is closed. The first table has the schema.
-    """
+    """A Parquet file for a `with`, in row groups of a size in bytes; no file if nothing is written."""
 
     def __init__(self, path: Path, num_bytes: int) -> None:
         self._path, self._num_bytes = path, num_bytes

@@ -130,10 +130,7 @@ class RunFolder:
         )
 
     def begin(self, fingerprint: Mapping[str, str], fresh: bool) -> str:
-        """Remove leftovers of a run without checkpoints, or all if `fresh`; return the token.
-
-        The caller holds the lock. Raises `OutputDirectoryError`, also if another run was started meanwhile.
-        """
+        """Clear a run without checkpoints, or any if `fresh`; its token. Raises `OutputDirectoryError`."""
         # It stays the same, because it identifies what an earlier start has left unfinished in the output.
         token = self.token or secrets.token_hex(16)
         if not fresh:

@@ -36,10 +36,7 @@ class Framing:
 
     @property
     def short_side(self) -> int:
-        """The `short_side` to decode with: images of any aspect ratio then keep enough pixels for the crop.
-
-        It is the shorter side of the model's input, or more if that is elongated or `crop_fraction` is small.
-        """
+        """What to decode with so that images of any aspect ratio keep enough pixels for the crop."""
         longest = max(self.height, self.width) / self.crop_fraction
         return max(min(self.height, self.width), math.ceil(longest / BOUND))
 

@@ -75,10 +75,7 @@ def read_headers(directory: ImageDirectory) -> Headers:
 def without_bad_images(
     directory: ImageDirectory, bad: dict[int, str]
 ) -> tuple[ImageDirectory, list[BadImage]]:
-    """The directory without its unreadable images, and a record of each.
-
-    Raises `InvalidDatasetError` if there are too many, or all images of a category are unreadable.
-    """
+    """The readable images, and a record of each other one. Raises `InvalidDatasetError` for too many."""
     kept, records = readable_images(directory, bad)
     problem = ""
     if len(bad) >= MIN_BAD_IMAGES and len(bad) > MAX_BAD_SHARE * len(directory):

@@ -8,15 +8,9 @@ from train_pytorch_model.formats.model_directory import ModelDirectory
 from train_pytorch_model.image_classifier import spec
 from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.spec import Framing, FramingMode
+from train_pytorch_model.words import settings
 from train_pytorch_model.words.errors import parameter
-from train_pytorch_model.words.settings import (
-    MIN_IMAGE_SIZE,
-    OpenRecipe,
-    Recipe,
-    TrainConfig,
-    fits_into,
-    sides,
-)
+from train_pytorch_model.words.settings import MIN_IMAGE_SIZE, fits_into, sides
 
 MAX_COMMON_SIDE = 320  # px; larger images of a common size come from a camera, not from preprocessing
 DEFAULT_SIZE = 224
@@ -59,10 +53,10 @@ def decide(
     model: ModelDirectory,
     common_size: tuple[int, int] | None,
     categories: Sequence[str] = (),
-    epochs: int = TrainConfig.epochs,
+    epochs: int = settings.TrainConfig.epochs,
     max_common_side: int = MAX_COMMON_SIDE,
     sizes: Mapping[tuple[int, int], int] = MappingProxyType({}),
-) -> tuple[OpenRecipe, str]:
+) -> tuple[settings.OpenRecipe, str]:
     """The model's recipe with sizes, augmentation and normalization decided, and the reason for the size.
 
     `common_size` is the (height, width) of nearly all images, None when they differ; `sizes` counts images
@@ -77,7 +71,7 @@ def decide(
         is_varied = min(size) >= MIN_PADDED_CROP_SIDE and epochs >= MIN_PADDED_CROP_EPOCHS
         augmentation = "padded-crop" if is_varied else "none"
     elif augmentation == "auto":
-        is_varied = recipe.crop_area != Recipe.crop_area or epochs >= MIN_RANDOM_CROP_EPOCHS
+        is_varied = recipe.crop_area != settings.Recipe.crop_area or epochs >= MIN_RANDOM_CROP_EPOCHS
         augmentation = "random-resized-crop" if is_varied else "none"
     if smoothing is None:
         smoothing = LABEL_SMOOTHING if is_common and epochs >= MIN_SMOOTHED_EPOCHS else 0.0
@@ -103,7 +97,7 @@ def decide(
         "mean": mean,
         "std": std,
     }
-    return OpenRecipe(**vars(recipe) | decided), reason
+    return settings.OpenRecipe(**vars(recipe) | decided), reason
 
 
 def _image_size(
@@ -207,9 +201,6 @@ def is_early(epoch: int, epochs: int) -> bool:
 
 
 def flips_change_meaning(categories: Sequence[str]) -> bool:
-    """Whether mirroring would change an image's category or make it invalid, judging by the names alone.
-
-    It would for digits and letters, whose names have one character each, and for names with left or right.
-    """
+    """Whether names, such as digits, letters, left or right, say that mirroring changes a category."""
     words = {word for name in categories for word in re.split(r"[\W\d_]+", name.casefold())}
     return bool(words & SIDES) or (bool(categories) and all(len(name) == 1 for name in categories))

@@ -6,13 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from train_pytorch_model.formats import listing
-from train_pytorch_model.formats.image_directory import (
-    IMAGE_LIST,
-    ImageDirectory,
-    images_of,
-    open_image_directory,
-)
+from train_pytorch_model.formats import image_directory, listing
+from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
 from train_pytorch_model.formats.label_table import open_labelled
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
@@ -23,16 +18,9 @@ from train_pytorch_model.inputs import advice
 from train_pytorch_model.inputs.bad_images import BadImage, read_headers, readable_images, without_bad_images
 from train_pytorch_model.inputs.decide import decide, is_early, share_shown
 from train_pytorch_model.inputs.twins import IdenticalFiles, find_identical
+from train_pytorch_model.words import settings
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, bulleted, counted, parameter
-from train_pytorch_model.words.settings import (
-    MAX_IMAGE_SIZE,
-    MIN_IMAGE_SIZE,
-    DecidedRecipe,
-    OpenRecipe,
-    TrainConfig,
-    flag,
-    sides,
-)
+from train_pytorch_model.words.settings import MAX_IMAGE_SIZE, MIN_IMAGE_SIZE, TrainConfig, sides
 
 UNTRAINED_MODEL = "Untrained model"
 TRAINING_DATASET = "Training dataset"
@@ -57,7 +45,7 @@ class OpenedInputs:
     model: ModelDirectory
     training: ImageDirectory
     validation: ImageDirectory
-    recipe: OpenRecipe
+    recipe: settings.OpenRecipe
     spec: ClassifierSpec
     """Describes the trained model."""
     size_reason: str
@@ -99,7 +87,7 @@ class OpenedInputs:
         Excludes flips and white: they are decided later, from the pixels.
         """
         recipe = {
-            flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
+            settings.flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
             for name, value in asdict(self.recipe).items()
             if name not in ("horizontal_flip", "white_level") and (name, value) not in AS_EVER
         }
@@ -119,7 +107,7 @@ class OpenedInputs:
     def with_flips(self, horizontal_flip: bool, reason: str = "") -> "TrainingInputs":
         """The inputs to train with: whether images are mirrored is the last entry to be decided."""
         last = {"horizontal_flip": horizontal_flip, "white_level": self.framing.colours.white_level}
-        recipe = DecidedRecipe(**vars(self.recipe) | last)
+        recipe = settings.DecidedRecipe(**vars(self.recipe) | last)
         return TrainingInputs(**vars(self) | {"recipe": recipe, "flip_reason": reason})
 
 
@@ -127,7 +115,7 @@ class OpenedInputs:
 class TrainingInputs(OpenedInputs):
     """Inputs to train with: nothing in their recipe is open."""
 
-    recipe: DecidedRecipe
+    recipe: settings.DecidedRecipe
     flip_reason: str = ""
     """Why `pixel_decisions` found that the images must not be mirrored; empty otherwise."""
 
@@ -146,10 +134,7 @@ def open_training_inputs(
 def training_inputs(
     model: ModelDirectory, training: ImageDirectory, validation: ImageDirectory, epochs: int
 ) -> OpenedInputs:
-    """Check the headers of images with the same categories, and decide what can be decided.
-
-    Raises `InvalidModelDirectoryError`, `InvalidDatasetError`.
-    """
+    """Check headers, and decide what can be. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
     headers = read_headers(training)
     training, bad_training = without_bad_images(training, headers.bad)
     validation, bad_validation = without_bad_images(validation, read_headers(validation).bad)
@@ -186,10 +171,7 @@ def open_training_datasets(
 def with_same_categories(
     training: ImageDirectory, validation: ImageDirectory
 ) -> tuple[ImageDirectory, ImageDirectory]:
-    """Return both, which must be labelled, with the training dataset's categories in its order.
-
-    Raises `InvalidDatasetError`, `NotLabeledDatasetError`.
-    """
+    """Both, with the training categories. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
     for directory in (training, validation):
         directory.require_labels()
     with_images = [training.categories[index] for index in np.flatnonzero(training.class_counts())]
@@ -244,10 +226,7 @@ def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 
 
 def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Sequence[str]]:
-    """Open a single image, or a directory of images in folders of any depth; return warnings, too.
-
-    Images have categories only if all are in `<category>/<file>`. Raises `InvalidDatasetError`.
-    """
+    """Open an image, or folders of any depth; return warnings, too. Raises `InvalidDatasetError`."""
     if (
         path.is_file()
         and listing.suffix_of(path.name) in listing.SUFFIXES
@@ -261,7 +240,9 @@ def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Seq
             return images, ()
         categories = images.categories
     except InvalidDatasetError:
-        if not path.is_dir() or any((path / name).exists() for name in (META, INCOMPLETE, IMAGE_LIST)):
+        if not path.is_dir() or any(
+            (path / name).exists() for name in (META, INCOMPLETE, image_directory.IMAGE_LIST)
+        ):
             raise
     try:
         nested = images_of(listing.read_images_at_any_depth(path), path, port)
@@ -303,10 +284,7 @@ def _scoring_inputs(model: ModelDirectory, images: ImageDirectory, leave_out: Le
 
 
 def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[ModelDirectory, ClassifierSpec]:
-    """Open a trained directory without images; `image_size` is for one that does not record its own.
-
-    Raises `InvalidModelDirectoryError`, `ParameterError`.
-    """
+    """Open one that may lack an `image_size`. Raises `InvalidModelDirectoryError`, `ParameterError`."""
     if image_size is not None and not MIN_IMAGE_SIZE <= image_size <= MAX_IMAGE_SIZE:
         expected = f"should be from {MIN_IMAGE_SIZE} to {MAX_IMAGE_SIZE}; it is {image_size}."
         raise ParameterError(f"{parameter('image_size')} {expected}")
@@ -333,7 +311,7 @@ def open_trained(path: Path) -> ModelDirectory:
 
 
 def _classifier_spec(
-    model: ModelDirectory, categories: tuple[str, ...], decided: OpenRecipe
+    model: ModelDirectory, categories: tuple[str, ...], decided: settings.OpenRecipe
 ) -> ClassifierSpec:
     colours = Colours(decided.white_level or MAX_WHITE, decided.background)
     framing = Framing(*decided.image_size, decided.crop_fraction, decided.framing, colours)

@@ -215,10 +215,7 @@ class Trials:
                 self._pass(replicated, num_images)
 
     def average_soon(self, gradients: FlatGradients, num_images: int) -> bool:
-        """Whether averaging all gradients at once takes little beside computing them; collective, on GPUs.
-
-        DDP averages while it computes, which is better over a slow network.
-        """
+        """Whether averaging all gradients at once takes little beside computing them; collective, on GPUs."""
         device, world = self.world.device, self.world
 
         def seconds_of(call: Callable[[], None]) -> float:

@@ -188,10 +188,7 @@ def validate(engine: Engine, state: State, left: Reading) -> Iterator[None]:
 
 
 def validate_best(engine: Engine, state: State, left: Reading) -> Iterator[None]:
-    """Load the best epoch's weights and compute its results in `state.results` again; yield after each batch.
-
-    For a run that was interrupted since that epoch: otherwise `state.results` still has them.
-    """
+    """Validate the best epoch's weights again, after an interruption since then; yield after each batch."""
     engine.network.load_state_dict(state.best.weights)
     for times in state.progress.times[state.best.epoch - 1 : state.best.epoch]:
         engine.world.use_threads(times.threads)  # for the bits of then

@@ -154,10 +154,7 @@ class Margins:
 
     @property
     def values(self) -> Tensor:
-        """(3, number of images), int32: sums of margins, their counts, and the best other category last seen.
-
-        The latter is the epoch times `MAX_CATEGORIES` plus the category.
-        """
+        """(3, N), int32: sums of margins, counts, last best other plus `MAX_CATEGORIES` times its epoch."""
         if self._added:
             indices = np.concatenate([indices for indices, _ in self._added])
             rows = torch.cat([rows for _, rows in self._added], dim=1)

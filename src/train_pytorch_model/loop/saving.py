@@ -56,10 +56,7 @@ class Agreement:
         self._late: Callable[[], Agreed] = Agreed
 
     def exchange(self, loss_sum: Tensor, is_due: bool, stop: int) -> Agreed:
-        """Exchange a step's loss and this process's requests; on a GPU, return the previous step's answer.
-
-        If that answer leads to a save, this step's loss is checked as well: the saved weights include it.
-        """
+        """Exchange a step's loss and requests; on a GPU, return the answer to those of the step before."""
         now = self._exchange(loss_sum.detach(), is_due, stop)
         if self._world.device.type != "cuda":
             return now()
@@ -213,10 +210,7 @@ class Saver:
         self.unsaved = checkpoints.gather(self._good, self._world)
 
     def write(self, wait: bool = False) -> bool:
-        """Write the state that was kept last, in the background unless `wait`; False if writing failed.
-
-        A failed write is retried at the next call. Training continues: its result does not need checkpoints.
-        """
+        """Write what was kept last, unless `wait` in the background; False if it failed, to be retried."""
         self._written_at = time.monotonic()
         is_written = self._finish_writing(wait)
         if self.unsaved is not None and self._writing is None:

@@ -231,10 +231,7 @@ class State:
     def restore(
         self, values: Mapping[str, Any], local: Mapping[str, Tensor], best: dict[str, Tensor], is_undone: bool
     ) -> None:
-        """Return to what `values` and, of this process, `tensors` returned, with that time's best weights.
-
-        With `is_undone`, at half the learning rate from there on.
-        """
+        """Return to earlier `values`, `tensors`, best weights; `is_undone` halves the learning rate."""
         now, run_s = self.progress, self._run_s()
         self.best = BestEpoch(values["best"]["epoch"], Metrics(**values["best"]["metrics"]), best)
         self.patience = Patience(self._plan.config.patience, **values["patience"])

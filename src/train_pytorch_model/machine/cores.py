@@ -119,10 +119,7 @@ def fixed_threads(env: Mapping[str, str]) -> Threads | None:
 
 @contextmanager
 def short_switch_interval() -> Iterator[None]:
-    """A `with` in which a thread that computes in Python, as decoding does, soon gives way to a waiting one.
-
-    Next to such a thread, a step of a ResNet-18 takes twice its time by default, and 6 % more here.
-    """
+    """A `with` in which decoding soon gives way: by default, a step of a ResNet-18 takes twice its time."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:

@@ -86,10 +86,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def end_with_parent(parent: int | None = None) -> None:
-    """Have the system kill this process when its parent ends; exit now if the parent is no longer `parent`.
-
-    Linux only. A launcher that is killed cannot end its workers, which would wait for each other.
-    """
+    """Have Linux kill this process when its parent ends; exit now if that is no longer `parent`."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -171,10 +171,7 @@ def category_rows(per_class: PerClass, categories: Sequence[str]) -> list[Catego
 
 
 def worst_first(evaluation: Evaluation, categories: Sequence[str]) -> list[CategoryRow]:
-    """The categories by increasing F1, undefined F1 last; among equals, categories with images come first.
-
-    A category without images that was predicted for some image has an F1 of 0.
-    """
+    """The categories by increasing F1, undefined F1 last; among equals, categories with images come first."""
     rows = category_rows(evaluation.per_class, categories)
     return sorted(rows, key=lambda row: (math.inf if row.f1 is None else row.f1, row.support == 0))
 

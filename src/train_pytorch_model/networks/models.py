@@ -172,9 +172,3 @@ class OnFrozenBackbone(nn.Module):
         with recording_inputs(self.head) as found:
             self.model(images)
         return found[0]
-
-
-def divide_head(weights: Mapping[str, Tensor], head: str, temperature: float) -> dict[str, Tensor]:
-    """The same weights, but a last layer, `head`, whose logits are divided by a temperature."""
-    divided = {name: weights[name] / temperature for name in (f"{head}.weight", f"{head}.bias")}
-    return {**weights, **divided}

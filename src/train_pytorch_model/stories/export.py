@@ -155,10 +155,7 @@ def _close(program: nn.Module, predict: Predict, spec: ClassifierSpec, output: P
 
 @contextmanager
 def _owning_file(output: Path) -> Iterator[Path]:
-    """Own a file that does not exist, for a `with`, which writes it under the name that this yields.
-
-    Raises `OutputDirectoryError`, also for any `OSError` that escapes the `with` block.
-    """
+    """Own a new file for a `with`, which writes it under another name. Raises `OutputDirectoryError`."""
     unfinished = output.with_name(output.name + ".unfinished")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -117,10 +117,7 @@ def run_onnx(model: "onnx.ModelProto") -> Answer:
 
 
 def check(answer: Answer, classifier: ImageClassifier, kind: Input, paths: Sequence[Path]) -> Check:
-    """Compare the program with the served model on the images, or on painted ones if there is none.
-
-    Files that cannot be read are passed over, and with `file` also those that are neither JPEG nor PNG.
-    """
+    """Compare the program with the served model on readable images (`file`: JPEG, PNG), or painted ones."""
     images = same = 0
     largest = 0.0
     for file in (path.read_bytes() for path in paths) if paths else _painted():

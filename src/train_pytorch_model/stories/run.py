@@ -35,7 +35,6 @@ from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.measures.evaluation import confidence_interval
-from train_pytorch_model.networks.models import divide_head
 from train_pytorch_model.stories.report import Examined
 from train_pytorch_model.tracking.mlflow_model import save_model
 from train_pytorch_model.tracking.tracker import EarlierStart
@@ -193,7 +192,9 @@ def _build(
     model, decided, categories = inputs.model, inputs.recipe, inputs.categories
     weights = state.best.weights
     if examined and examined.temperature.value != 1:
-        weights = divide_head(weights, plan.head, examined.temperature.value)
+        last_layer = {f"{plan.head}.weight", f"{plan.head}.bias"}
+        temperature = examined.temperature.value
+        weights = {name: each / temperature if name in last_layer else each for name, each in weights.items()}
     write_state_dict(root / MODEL, weights)
     meta = write_spec(
         root,

@@ -190,10 +190,7 @@ def follow(service: Service, job: Job, wait_limit_min: int | None) -> None:
 
 
 def download(service: Service, job: Job, target: Path) -> None:
-    """Download the trained model of a completed job. `target` is complete and checked, or left as it was.
-
-    Raises `OutputDirectoryError` if `target` was filled in the meantime, `ServiceError`.
-    """
+    """Download a complete job's model, whole or not at all. Raises `OutputDirectoryError`, `ServiceError`."""
     with (
         owning_directory(target, "download"),
         tempfile.TemporaryDirectory(dir=target, prefix=".download-") as temporary,

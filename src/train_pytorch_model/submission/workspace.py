@@ -42,10 +42,7 @@ class Workspace(msgspec.Struct, frozen=True):
     def find(
         cls, flags: Mapping[str, str | None], config: Path | None, environment: Mapping[str, str], start: Path
     ) -> Self:
-        """Return the workspace, each of its three names taken from the first source that has it.
-
-        `config` replaces the search from `start` upwards. Raises `ParameterError`, naming what is missing.
-        """
+        """Each of the names, from its first source; `config` replaces a search. Raises `ParameterError`."""
         names = {name: value for name, key in VARIABLES.items() if (value := environment.get(key))}
         if config is not None:
             names |= _read(config, f"--config {config}")
