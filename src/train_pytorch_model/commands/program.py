@@ -94,21 +94,19 @@ def _parse(command: type[Command], prog: str, arguments: Sequence[str]) -> Comma
     return tyro.cli(command, prog=prog, description=description, args=arguments)
 
 
-def _parse_verb(
-    name: str, commands: Mapping[str, type[Command]], prog: str, arguments: Sequence[str]
-) -> Command:
+def _parse_verb(name: str, commands: Mapping[str, type[Command]], prog: str, rest: Sequence[str]) -> Command:
     """Parse a verb's options; also say what was probably meant by those that it lacks."""
     if name not in commands:
         raise missing_verb(name, list(commands), prog)
-    for option, value in pairwise(["", *arguments]):
+    for option, value in pairwise(["", *rest]):
         if not value or re.fullmatch("--[a-z-]+=", value):
             raise ParameterError(f"{value[:-1] or option or name} is empty. Is a shell variable not set?")
     try:
-        return _parse(commands[name], f"{prog} {name}", arguments)
+        return _parse(commands[name], f"{prog} {name}", rest)
     except SystemExit as end:
         if end.code:
             options = {verb: [each.name for each in fields_of(commands[verb])] for verb in commands}
-            print(*hints(arguments, name, options), sep="\n", file=sys.stderr)
+            print(*hints(rest, name, options), sep="\n", file=sys.stderr)
         raise
 
 

@@ -187,9 +187,7 @@ class Loader:
         reasons = [reason for future in pending.futures for reason in future.result()]
         self.waited_s += time.perf_counter() - started_at
         pixels, indices = pending.slots, pending.planned.indices
-        rejected = {
-            int(index): reason for index, reason in zip(indices, reasons, strict=True) if reason is not None
-        }
+        rejected = {int(index): why for index, why in zip(indices, reasons, strict=True) if why is not None}
         if rejected:
             good = np.flatnonzero([reason is None for reason in reasons])
             pixels, indices = pixels[torch.from_numpy(good)], indices[good]

@@ -128,13 +128,11 @@ class Preparation:
     colours: Colours
     """As in `Framing`."""
 
-    def __call__(
-        self, request: ImageRequest, remember: CachedDecode, decode: Decode = decode_pixels
-    ) -> Pixels:
+    def __call__(self, request: ImageRequest, cached: CachedDecode, decode: Decode = decode_pixels) -> Pixels:
         def whole() -> Pixels:
             return reduce(decode(Path(request.file), self.short_side, self.colours), self.short_side)
 
-        pixels = remember(request.number, whole, self._frame)
+        pixels = cached(request.number, whole, self._frame)
         return pixels if self.augment is None else self.augment(pixels, Random(request.seed))
 
     def is_mirrored(self, seed: int) -> bool:

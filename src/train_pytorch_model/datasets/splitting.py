@@ -122,10 +122,8 @@ def _group_names(images: ImageDirectory, group_by: str) -> list[str]:
         expression = re.compile(group_by)
     except re.error as error:
         raise ParameterError(f"--group-by {group_by!r} is not a regular expression: {error}.") from error
-    matches = (expression.search(name) for name in names)
-    return [
-        "\0".join(each or "" for each in match.groups()) or match[0] if match else "" for match in matches
-    ]
+    found = (expression.search(name) for name in names)
+    return ["\0".join(each or "" for each in match.groups()) or match[0] if match else "" for match in found]
 
 
 def split(

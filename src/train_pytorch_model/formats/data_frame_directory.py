@@ -221,12 +221,10 @@ def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     raise MalformedFileError(f"column {name!r} starts as {kind} but has {stranger!r} later.")
 
 
-def write_embeddings(
-    row_groups: RowGroups, file_names: Sequence[str], features: np.ndarray, dtype: str
-) -> None:
+def write_embeddings(groups: RowGroups, file_names: Sequence[str], features: np.ndarray, dtype: str) -> None:
     """Write (B, F), float32, clipped to the range of the dtype; invalid UTF-8 in names becomes U+FFFD."""
     names = [name.encode(errors="surrogateescape").decode(errors="replace") for name in file_names]
     largest = np.finfo(dtype).max
     values = pa.array(features.clip(-largest, largest).astype(dtype).ravel())
     embeddings = pa.FixedSizeListArray.from_arrays(values, features.shape[1])
-    row_groups.write(pa.table({"file_name": names, "embedding": embeddings}))
+    groups.write(pa.table({"file_name": names, "embedding": embeddings}))

@@ -250,16 +250,11 @@ def remove_error_info() -> None:
 
 def _tell(path: Path, error: UserError, by_rank: int, **more: object) -> None:
     """Write a record if possible. All ranks report the same error; rank 0's record takes precedence."""
-    cause = {
-        "class": type(error).__name__,
-        "code": error.code,
-        "message": str(error),
-        "exit_status": error.exit_status,
-    }
+    cause = {"class": type(error).__name__, "code": error.code, "message": str(error)}
     with suppress(OSError):
         if by_rank == 0 or not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(cause | more, indent=2))
+            path.write_text(json.dumps(cause | {"exit_status": error.exit_status} | more, indent=2))
 
 
 def is_azure_job() -> bool:
@@ -267,18 +262,14 @@ def is_azure_job() -> bool:
     return "AZUREML_RUN_ID" in os.environ
 
 
-def differing_options(
-    fingerprint: Mapping[str, str], other: Mapping[str, str]
-) -> Iterator[tuple[str, str, str]]:
+def differing_options(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield the options that differ, with both values: empty for a directory, whose content differs."""
     for name in other:
-        before, after = fingerprint.get(name, ""), other[name]
+        before, after = one.get(name, ""), other[name]
         if name in ("parameters", "recipe"):
             words = before.split(), after.split()
             was, now = (dict(zip(each[::2], each[1::2], strict=False)) for each in words)
-            yield from (
-                (flag, was.get(flag, "not set"), now[flag]) for flag in now if was.get(flag) != now[flag]
-            )
+            yield from ((key, was.get(key, "not set"), now[key]) for key in now if was.get(key) != now[key])
         elif before != after:
             yield f"--{name.replace('_', '-')}", "", ""
 

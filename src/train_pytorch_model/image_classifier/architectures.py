@@ -78,9 +78,7 @@ FAMILIES = (
     Family("SwinTransformer", "head", _names("swin_", "t s b v2_t v2_s v2_b"), is_convolutional=False),
 )
 
-FAMILY_OF: Mapping[str, Family] = {
-    architecture: family for family in FAMILIES for architecture in family.architectures
-}
+FAMILY_OF: Mapping[str, Family] = {name: family for family in FAMILIES for name in family.architectures}
 """Architecture → its family: every name that can be built without timm."""
 
 TIMM = "timm:"
@@ -182,7 +180,6 @@ def _build_with_timm(architecture: str, num_classes: int) -> nn.Module:
         raise UnsupportedArchitectureError(f"timm {timm.__version__}: {error}") from error
     head = network.get_classifier()  # type: ignore[operator]
     if not isinstance(head, nn.Linear) or head.bias is None:
-        raise UnsupportedArchitectureError(
-            "it does not end in one linear layer with biases, as is needed here."
-        )
+        reason = "it does not end in one linear layer with biases, as is needed here."
+        raise UnsupportedArchitectureError(reason)
     return network

@@ -85,15 +85,13 @@ class ImageClassifier:
             probabilities, energies = self.predict(pixels)
         return features[0].numpy(force=True), probabilities, energies
 
-    def classify(
-        self, images: Iterable[Image.Image | str]
-    ) -> tuple[np.ndarray, np.ndarray, list[str | None]]:
+    def classify(self, given: Iterable[Image.Image | str]) -> tuple[np.ndarray, np.ndarray, list[str | None]]:
         """Predict N RGB images of any size, of which at most a batch is in memory.
 
         A text in place of an image is the reason why it cannot be read. Returns probabilities (N, categories)
         and energies (N,), as `predict` does, NaN for what cannot be read; and the reasons, None for an image.
         """
-        rest, reasons, num_categories = iter(images), [], len(self.spec.categories)
+        rest, reasons, num_categories = iter(given), [], len(self.spec.categories)
         probabilities, energies = [np.empty((0, num_categories))], [np.empty(0)]
         while batch := list(islice(rest, BATCH_SIZE)):
             reasons += [image if isinstance(image, str) else None for image in batch]

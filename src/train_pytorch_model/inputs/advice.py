@@ -16,12 +16,10 @@ FEW_SMALL_IMAGES = 100  # the same for digits, letters and icons; 126 digits of 
 SMALL_SIDE = 32  # px
 
 
-def learning_warnings(
-    counts: np.ndarray, model: ModelDirectory, image_size: tuple[int, int]
-) -> Iterator[str]:
+def learning_warnings(counts: np.ndarray, model: ModelDirectory, size: tuple[int, int]) -> Iterator[str]:
     """Yield warnings about training data that limits how well the model can learn.
 
-    `counts` (number of categories,) holds the number of training images of each; `image_size` is the model's
+    `counts` (number of categories,) holds the number of training images of each; `size` is the model's
     (height, width) in px.
     """
     present = counts[counts > 0]
@@ -33,7 +31,7 @@ def learning_warnings(
         )
     if model.is_pretrained or model.is_trained:
         return
-    few = FEW_SMALL_IMAGES if max(image_size) <= SMALL_SIDE else FEW_PHOTOGRAPHS
+    few = FEW_SMALL_IMAGES if max(size) <= SMALL_SIDE else FEW_PHOTOGRAPHS
     if model.recipe.freeze_backbone:
         yield (
             "Only the last layer is trained, and the weights before it are random. Start from pretrained"

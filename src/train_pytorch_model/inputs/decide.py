@@ -89,7 +89,7 @@ def decide(
         "training_size": training_size,
         "early_size": _early_size(model, training_size, augmentation, epochs),
         "crop_fraction": recipe.crop_fraction or (1.0 if is_common else DEFAULT_CROP_FRACTION),
-        "framing": _framing(model, sizes, size),
+        "framing": _mode(model, sizes, size),
         "augmentation": augmentation,
         "horizontal_flip": False if not_by_name else recipe.horizontal_flip,
         "label_smoothing": smoothing,
@@ -123,9 +123,7 @@ def _image_size(
     return common_size, "the size of the images"
 
 
-def _framing(
-    model: ModelDirectory, sizes: Mapping[tuple[int, int], int], size: tuple[int, int]
-) -> FramingMode:
+def _mode(model: ModelDirectory, sizes: Mapping[tuple[int, int], int], size: tuple[int, int]) -> FramingMode:
     """How images are brought to `size`; a model that says nothing was trained on crops."""
     if model.recipe.framing != "auto":
         return model.recipe.framing

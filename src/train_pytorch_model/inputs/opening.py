@@ -227,11 +227,8 @@ def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 
 def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Sequence[str]]:
     """Open an image, or folders of any depth; return warnings, too. Raises `InvalidDatasetError`."""
-    if (
-        path.is_file()
-        and listing.suffix_of(path.name) in listing.SUFFIXES
-        and not (path.parent / META).exists()
-    ):
+    is_image = listing.suffix_of(path.name) in listing.SUFFIXES and path.is_file()
+    if is_image and not (path.parent / META).exists():
         return images_of(listing.list_unlabelled([path.name], {}), path.parent, port), ()
     categories: Sequence[str] = ()
     try:
@@ -240,9 +237,8 @@ def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Seq
             return images, ()
         categories = images.categories
     except InvalidDatasetError:
-        if not path.is_dir() or any(
-            (path / name).exists() for name in (META, INCOMPLETE, image_directory.IMAGE_LIST)
-        ):
+        markers = (META, INCOMPLETE, image_directory.IMAGE_LIST)
+        if not path.is_dir() or any((path / name).exists() for name in markers):
             raise
     try:
         nested = images_of(listing.read_images_at_any_depth(path), path, port)

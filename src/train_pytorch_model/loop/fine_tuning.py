@@ -26,6 +26,7 @@ from train_pytorch_model.data.loader import start_decoders
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.image_classifier.architectures import head_of
+from train_pytorch_model.image_classifier.classifier import recording_inputs
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Pixels, view
 from train_pytorch_model.inputs.opening import TrainingInputs
@@ -122,13 +123,7 @@ def sample_images(inputs: TrainingInputs, count: int, world: World) -> Tensor:
 @torch.no_grad()
 def mean_squared_norm(model: nn.Module, head: nn.Module, images: Tensor) -> float:
     """The mean squared norm of the head's input features in training, for images (B, 3, H, W), uint8."""
-    squares: list[Tensor] = []
-    hook = head.register_forward_pre_hook(
-        lambda _, given: squares.append(given[0].float().square().sum(dim=1).mean())
-    )
     batch_norms.set_training_mode(model)
-    try:
+    with recording_inputs(head) as features:
         model(images)
-    finally:
-        hook.remove()
-    return float(squares[0])
+    return float(features[0].float().square().sum(dim=1).mean())

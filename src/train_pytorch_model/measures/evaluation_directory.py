@@ -181,9 +181,7 @@ def confused_rows(evaluation: Evaluation, categories: Sequence[str], limit: int)
     confusion, support = evaluation.confusion, evaluation.per_class.support
     wrong = np.flatnonzero(confusion.targets != confusion.predicted)
     cells = wrong[np.argsort(-confusion.images[wrong], kind="stable")][:limit]
-    columns = (
-        values[cells].tolist() for values in (confusion.targets, confusion.predicted, confusion.images)
-    )
+    columns = (each[cells].tolist() for each in (confusion.targets, confusion.predicted, confusion.images))
     return [
         ConfusedRow(categories[target], categories[predicted], images, images / int(support[target]))
         for target, predicted, images in zip(*columns, strict=True)
@@ -226,9 +224,9 @@ def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
     baseline, guess = evaluation.baseline, describe_baseline(evaluation, categories)
     accuracy = f"{evaluation.accuracy:.1%}, {evaluation.correct:,} of {evaluation.images:,}"
     if not evaluation.is_better_than_guessing:
-        is_or_may_be = "is" if evaluation.accuracy <= baseline else "may be"
+        may_be = "is" if evaluation.accuracy <= baseline else "may be"
         sentences = [
-            f"The model {is_or_may_be} no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
+            f"The model {may_be} no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
         ]
     else:
         start = f"Good: {accuracy}"

@@ -93,7 +93,7 @@ def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
     With a stride of 2, only the middle of a 3 x 3 filter meets a 1 x 1 feature map, which a ResNet has for
     images of 16 px. oneDNN's bfloat16 leaves the other gradients uninitialized: 1e30, or NaN.
     """
-    for convolution, size in _inputs_of_convolutions(network, height, width):
+    for convolution, size in _convolutions(network, height, width):
         if max(convolution.stride) > 1:
             rows, columns = (_seen(convolution, axis, length) for axis, length in enumerate(size))
             if not (seen := rows[:, None] & columns).all():
@@ -102,9 +102,7 @@ def keep_unseen_weights(network: nn.Module, height: int, width: int) -> None:
                 )
 
 
-def _inputs_of_convolutions(
-    network: nn.Module, height: int, width: int
-) -> list[tuple[nn.Conv2d, tuple[int, int]]]:
+def _convolutions(network: nn.Module, height: int, width: int) -> list[tuple[nn.Conv2d, tuple[int, int]]]:
     """The trainable convolutions, each with the height and width of its input."""
     sizes: list[tuple[nn.Conv2d, tuple[int, int]]] = []
 

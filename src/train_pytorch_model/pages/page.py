@@ -242,11 +242,9 @@ def suspects_gallery(
     return [Gallery("suspects", "Look at these first", text, cards)] if cards else []
 
 
-def twins_gallery(
-    rows: Sequence[TwinRow], data_sets: Sequence[ImageDirectory], colours: Colours
-) -> list[Gallery]:
+def twins_gallery(rows: Sequence[TwinRow], both: Sequence[ImageDirectory], colours: Colours) -> list[Gallery]:
     """The first pairs of images that look alike; no gallery if there is none."""
-    roots = {images.port: images.root for images in data_sets}
+    roots = {images.port: images.root for images in both}
     cards = [
         Card(
             [
@@ -269,24 +267,22 @@ def twins_gallery(
 def render_explained(
     spec: ClassifierSpec,
     images: ImageDirectory,
-    candidates: Sequence[Candidate],
+    shown: Sequence[Candidate],
     heats: Sequence[Heat | None],
 ) -> str:
     """Render a page of the least certain predictions of unlabelled images, with the heat of each."""
-    originals = images.original_names(np.array([each.index for each in candidates], np.int64))
+    originals = images.original_names(np.array([each.index for each in shown], np.int64))
     cards = [
         Card(
             [thumbnail(images.path(each.index), spec.framing.colours)],
             [
-                Fact(label, spec.categories[index], f"{probability:.1%}")
-                for label, index, probability in zip(
-                    ("predicted", "or"), each.top, each.probabilities, strict=True
-                )
+                Fact(label, spec.categories[index], f"{share:.1%}")
+                for label, index, share in zip(("predicted", "or"), each.top, each.probabilities, strict=True)
             ],
             [original or images.file_names[each.index]],
             heat,
         )
-        for each, original, heat in zip(candidates, originals, heats, strict=True)
+        for each, original, heat in zip(shown, originals, heats, strict=True)
     ]
     text = f"The images of which the first two categories are the closest, the closest first. {HEAT_NOTE}"
     return render_page(

@@ -124,11 +124,10 @@ def _reduce(
     if reduction.precision == "int8":
         reduced, seen = export_check.quantize(exported, reduction.images, spec)
     else:
-        program = nn.Sequential(
-            Normalize(spec.mean, spec.std), export_check.Float16(network), nn.Softmax(dim=1)
-        )
+        halved = export_check.Float16(network)
+        program = nn.Sequential(Normalize(spec.mean, spec.std), halved, nn.Softmax(dim=1))
         reduced = _to_onnx(program.eval(), spec)
-    cost = export_check.measure(exported, reduced, reduction, seen, spec)
+    cost = export_check.measure((exported, reduced), reduction, seen, spec)
     logger.info(f"In {cost}")
     lost_points = 100 * (cost.accuracy_before - cost.accuracy)
     if lost_points > reduction.max_lost_points:
@@ -219,9 +218,8 @@ def _to_onnx(program: nn.Module, spec: ClassifierSpec) -> "onnx.ModelProto":
 
 
 def _write_torch(program: nn.Module, spec: ClassifierSpec, path: Path) -> Predict:
-    exported = torch.export.export(
-        program, (_images(2, spec),), dynamic_shapes=({0: torch.export.Dim("batch")},)
-    )
+    shapes = ({0: torch.export.Dim("batch")},)
+    exported = torch.export.export(program, (_images(2, spec),), dynamic_shapes=shapes)
     buffer = io.BytesIO()  # writing to a full disk, PyTorch aborts the process
     torch.export.save(exported, buffer, extra_files={"metadata.json": json.dumps(metadata(spec))})
     path.write_bytes(buffer.getbuffer())

@@ -200,15 +200,11 @@ def quantize(
 
 
 def measure(
-    before: "onnx.ModelProto",
-    after: "onnx.ModelProto",
-    reduction: Reduction,
-    seen: np.ndarray,
-    spec: ClassifierSpec,
+    programs: Sequence["onnx.ModelProto"], reduction: Reduction, seen: np.ndarray, spec: ClassifierSpec
 ) -> Cost:
-    """Run both on all framed images but those `seen`, or a single one. Raises `ParameterError` for none."""
+    """Run two on all framed images but those `seen`, or a single one. Raises `ParameterError` for none."""
     others = np.setdiff1d(np.arange(len(reduction.images)), seen)
-    answers, correct, spent_s, count = [run_onnx(before), run_onnx(after)], [0, 0], [0.0, 0.0], 0
+    answers, correct, spent_s, count = list(map(run_onnx, programs)), [0, 0], [0.0, 0.0], 0
     for target, frame in _frames(reduction.images, others if len(others) else seen, spec):
         count += 1
         for number, answer in enumerate(answers):
@@ -216,7 +212,7 @@ def measure(
             probabilities = answer(frame)
             spent_s[number] += time.perf_counter() - started_at
             correct[number] += int(probabilities.argmax() == target)
-    mib = [program.ByteSize() / (1 << 20) for program in (before, after)]
+    mib = [program.ByteSize() / (1 << 20) for program in programs]
     accuracies, speeds = [hits / count for hits in correct], [count / each_s for each_s in spent_s]
     num_seen = len(seen) if len(others) else 0
     return Cost(reduction.precision, num_seen, count, *accuracies, *mib, *speeds)

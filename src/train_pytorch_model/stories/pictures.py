@@ -114,16 +114,11 @@ def training_gallery(plan: Plan, images: ImageDirectory) -> Gallery:
         )
         batch = with_cutmix(batch, len(images.categories), 1.0, seed)
     shown = batch.images.permute(0, 2, 3, 1).numpy()  # (B, H, W, 3)
-    originals = images.original_names(batch.indices)
+    originals = zip(batch.indices.tolist(), images.original_names(batch.indices), strict=True)
+    names = [original or images.file_names[index] for index, original in originals]
     cards = [
-        Card(
-            [small_picture(Image.fromarray(each))],
-            _facts(target, images),
-            [original or images.file_names[index]],
-        )
-        for each, target, index, original in zip(
-            shown, batch.targets.numpy(), batch.indices.tolist(), originals, strict=True
-        )
+        Card([small_picture(Image.fromarray(each))], _facts(target, images), [name])
+        for each, target, name in zip(shown, batch.targets.numpy(), names, strict=True)
     ]
     return Gallery("batch", BATCH_TITLE, text, cards)
 

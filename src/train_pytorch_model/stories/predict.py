@@ -72,7 +72,7 @@ def predict_and_write(
     title: str,
     world: World,
     write: Callable[[Iterator[Predicted]], T],
-    hashed: bool = False,
+    hashed: bool,
 ) -> T | None:
     """Predict all images on all processes, and `write` what the main one gets; the others return None.
 
@@ -212,7 +212,7 @@ def score(inputs: ScoringInputs, output: Path, options: ScoreOptions, world: Wor
             " category that the model knows. Give images without one."
         )
     write = functools.partial(_write_scores, inputs, targets, output, options, world.device)
-    return predict_and_write(inputs, "Scoring", world, write)
+    return predict_and_write(inputs, "Scoring", world, write, hashed=False)
 
 
 def _write_scores(

@@ -125,13 +125,11 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     rows = np.concatenate([inputs.training.rows, cache.num_training + inputs.validation.rows])
     known = [hashes for hashes in hashes_of_all if len(hashes)]
     hashes = np.maximum.reduce(known)[rows] if known else np.zeros((len(rows), NUM_BYTES), np.uint8)
-    twins, is_seen = data_quality.find_twins(
-        inputs.training, inputs.validation, inputs.identical.pairs, hashes
-    )
-    familiar = Familiar.of(is_seen, outcomes.target_ranks[~is_seen[indices]] == 0)
+    twins, seen = data_quality.find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
+    familiar = Familiar.of(seen, outcomes.target_ranks[~seen[indices]] == 0)
     if text := familiar.describe_validation(evaluated.accuracy):
         # A few of many change nothing, and in tiny images may be chance.
-        (logger.warning if is_seen.mean() >= WORTH_A_WARNING else paragraph)(text)
+        (logger.warning if seen.mean() >= WORTH_A_WARNING else paragraph)(text)
     return Examined(
         outcomes=outcomes,
         evaluation=evaluated,

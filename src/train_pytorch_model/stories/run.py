@@ -184,9 +184,7 @@ def _local_folder(run: Run, state: State) -> Path:
     return run.folder.root
 
 
-def _build(
-    root: Path, plan: Plan, state: State, examined: Examined | None, report: str
-) -> Mapping[str, object]:
+def _build(root: Path, plan: Plan, state: State, examined: Examined | None, report: str) -> dict[str, Any]:
     """Write all files but the manifest and `_meta.yaml`; returns the content of that. Raises `OSError`."""
     inputs = plan.inputs
     model, decided, categories = inputs.model, inputs.recipe, inputs.categories

@@ -144,7 +144,7 @@ def check_nodes(service: Service, wanted: Submission, cluster: Cluster | None) -
         raise ParameterError(text)
 
 
-def follow(service: Service, job: Job, wait_limit_min: int | None) -> None:
+def follow(service: Service, job: Job, limit_min: int | None) -> None:
     """Report the phases of a job and show its log, until it is complete.
 
     Tolerates minutes without a network. Raises `JobFailedError`, and `ServiceError` if the job can no longer
@@ -179,10 +179,8 @@ def follow(service: Service, job: Job, wait_limit_min: int | None) -> None:
             log.warn_of_problem(within_s=LAST_LINES_S if is_over else 0.0)
             if is_over:
                 break
-        if wait_limit_min is not None and now - started_at >= 60 * wait_limit_min:
-            raise ServiceError(
-                f"Job {job.name} was not complete after {wait_limit_min} minutes. It continues."
-            )
+        if limit_min is not None and now - started_at >= 60 * limit_min:
+            raise ServiceError(f"Job {job.name} was not complete after {limit_min} minutes. It continues.")
         time.sleep(POLL_S)
     if status != "Completed":
         why = f": {log.failure}" if log.failure else ""

@@ -103,11 +103,9 @@ def transform(
                 f"{images.title}: the annotations in column {column['name']!r} are copied unchanged, not"
                 " transformed"
             )
-    if (white_level := find_white_level(images)) != decoding.MAX_WHITE:
-        logger.info(
-            f"16-bit images: 0 to {white_level:,} become black to white, the range that a sample uses"
-        )
-    colours, threads = decoding.Colours(white_level), usable_cores()
+    if (white := find_white_level(images)) != decoding.MAX_WHITE:
+        logger.info(f"16-bit images: 0 to {white:,} become black to white, the range that a sample uses")
+    colours, threads = decoding.Colours(white), usable_cores()
 
     def png(index: int) -> bytes | Exception:
         """Return the transformed image as a PNG file, or why there is none."""

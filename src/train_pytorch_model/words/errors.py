@@ -124,10 +124,8 @@ class ModuleOutOfMemoryError(TrainingError):
 
     code = "0138"
 
-    def __init__(self, details: str, images_at_once: int) -> None:
-        super().__init__(
-            f"Memory has been exhausted, unable to complete running of module. Details: {details}"
-        )
+    def __init__(self, what: str, images_at_once: int) -> None:
+        super().__init__(f"Memory has been exhausted, unable to complete running of module. Details: {what}")
         self.images_at_once = images_at_once
         """The micro-batch that the next start should try."""
 

@@ -193,9 +193,7 @@ class Recipe:
     def sizes_other_than(self, size: int | tuple[int, int] | None) -> dict[str, int | tuple[int, int]]:
         """The image sizes that the recipe names, by their entries, but for `size`."""
         named = {name: getattr(self, name) for name in ("image_size", "training_size", "early_size")}
-        return {
-            name: side for name, side in named.items() if side and (not size or sides(side) != sides(size))
-        }
+        return {name: px for name, px in named.items() if px and (not size or sides(px) != sides(size))}
 
     def as_mapping(self) -> dict[str, Any]:
         """What a model directory stores: the entries that differ from their defaults, as plain values."""
