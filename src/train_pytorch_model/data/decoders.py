@@ -120,15 +120,13 @@ class Decoders:
         """Like `decode_pixels`. Raises `UnreadableImageError`, also for a crash."""
         return self.prepare_one(Draft(short_side, colours), ImageRequest(os.fspath(file)))
 
-    def prepare(
-        self, prepare: Prepare, requests: Sequence[ImageRequest], slots: np.ndarray
-    ) -> list[str | None]:
+    def prepare(self, how: Prepare, requests: Sequence[ImageRequest], slots: np.ndarray) -> list[str | None]:
         """Fill slots (N, H, W, 3) with N images; return for each why it cannot be read, or None."""
         decoder = self._decoder() if len(requests) > 1 else None
         reasons: list[str | None] = []
         if decoder is not None:
             try:
-                for slot, answer in zip(slots, decoder.answer(prepare, requests), strict=True):
+                for slot, answer in zip(slots, decoder.answer(how, requests), strict=True):
                     reasons.append(answer if isinstance(answer, str) else None)
                     if not isinstance(answer, str):
                         slot[:] = answer
@@ -138,7 +136,7 @@ class Decoders:
                 self._forget(decoder)
         for slot, request in zip(slots, requests, strict=True):
             try:
-                slot[:] = self.prepare_one(prepare, request)
+                slot[:] = self.prepare_one(how, request)
                 reasons.append(None)
             except UnreadableImageError as error:
                 reasons.append(str(error))

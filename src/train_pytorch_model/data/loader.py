@@ -162,10 +162,8 @@ class Loader:
         shape = (len(indices), current.framing.height, current.framing.width, 3)
         slots = torch.empty(shape, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
         parts = [slice(start, start + group) for start in range(0, len(indices), group)]
-        futures = [
-            self._pool.submit(self._fill, slots[part].numpy(), indices[part], current.read) for part in parts
-        ]
-        return _PendingBatch(planned, slots, current.class_indices, futures)
+        tasks = [self._pool.submit(self._fill, slots[at].numpy(), indices[at], current.read) for at in parts]
+        return _PendingBatch(planned, slots, current.class_indices, tasks)
 
     def _fill(self, slots: np.ndarray, indices: np.ndarray, read: Read) -> list[str | None]:
         """Fill slots (N, H, W, 3) with N images; return for each why it cannot be read, or None."""

@@ -265,9 +265,8 @@ def writing_image_directory(
             writer = ImageDirectoryWriter(root, schema_content, lines)
             yield writer
         write_json(root / image_list.SCHEMA, schema_content)
-        write_json(
-            root / image_list.SAMPLES, image_list.image_samples(writer.first_rows, writer.image_column)
-        )
+        samples = image_list.image_samples(writer.first_rows, writer.image_column)
+        write_json(root / image_list.SAMPLES, samples)
 
 
 class ImageDirectoryWriter:
@@ -296,12 +295,10 @@ class ImageDirectoryWriter:
             self.first_rows.append((self.place(row), shown))
 
 
-def image_row(
-    file_name: str, index: int, category: str | None, original: str | None = None
-) -> dict[str, Any]:
+def image_row(file_name: str, item: int, category: str | None, original: str | None = None) -> dict[str, Any]:
     """Return a row of `images.lst`; `original` is the file's previous name, if it was different."""
     reference = {"file_name": file_name}
     if original is not None:  # undecodable bytes are escaped, so that any reader accepts them
         reference[ORIGINAL] = original.encode(errors="backslashreplace").decode()
     label = {} if category is None else {image_list.CATEGORY_COLUMN: category}
-    return {image_list.IMAGE_REFERENCE: reference, **label, "id": index}
+    return {image_list.IMAGE_REFERENCE: reference, **label, "id": item}

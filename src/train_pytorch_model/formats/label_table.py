@@ -225,16 +225,14 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             raise MalformedFileError(f"{path.name}:{number} is not a JSON object: {error}.") from error
 
 
-def _column(
-    path: Path, row: Mapping[str, Any], given: str, usual: Sequence[str], name: str, place: int
-) -> str:
-    """Return the column that is `given`, or has a `usual` name, or is at this `place` of two."""
+def _column(path: Path, row: Mapping[str, Any], given: str, usual: Sequence[str], name: str, nth: int) -> str:
+    """Return the column that is `given`, or has a `usual` name, or is at this `nth` of two."""
     by_name = {column.strip().lower().replace(" ", "_"): column for column in row}
     wanted = [given.strip().lower().replace(" ", "_")] if given else usual
     if found := next((by_name[each] for each in wanted if each in by_name), None):
         return found
     if not given and len(row) == 2:
-        return list(row)[place]
+        return list(row)[nth]
     columns = ", ".join(map(repr, row))
     raise MalformedFileError(
         f"{path.name} has no column {given!r}; it has {columns}."

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import nn
 
-_DESIGNER = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification"
+_DL = "azureml.designer.modules.dl.pytorch.initialize_models.vision.classification"
 _OURS = "train_pytorch_model"  # in files, the module of families that the designer does not have
 
 
@@ -49,15 +49,11 @@ FAMILIES = (
         "fc",
         _names("resnet", "18 34 50 101 152")
         + _names("", "resnext50_32x4d resnext101_32x8d wide_resnet50_2 wide_resnet101_2"),
-        f"{_DESIGNER}.resnet",
+        f"{_DL}.resnet",
         "zero_init_residual",
     ),
     Family(
-        "DenseNet",
-        "classifier",
-        _names("densenet", "121 161 169 201"),
-        f"{_DESIGNER}.densenet",
-        "memory_efficient",
+        "DenseNet", "classifier", _names("densenet", "121 161 169 201"), f"{_DL}.densenet", "memory_efficient"
     ),
     Family("EfficientNet", "classifier.1", _names("efficientnet_", "b0 b1 b2 b3 b4 b5 b6 b7 v2_s v2_m v2_l")),
     Family("ConvNeXt", "classifier.2", _names("convnext_", "tiny small base large")),

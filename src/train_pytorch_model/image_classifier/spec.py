@@ -114,15 +114,9 @@ class ClassifierSpec:
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> "ClassifierSpec":
-        framing = Framing(
-            values["height"],
-            values["width"],
-            values["crop_fraction"],
-            values.get("framing", "crop"),
-            Colours(
-                values.get("white_level", AS_USUAL.white_level),
-                tuple(values.get("background", AS_USUAL.background)),
-            ),
-        )
+        white_level = values.get("white_level", AS_USUAL.white_level)
+        colours = Colours(white_level, tuple(values.get("background", AS_USUAL.background)))
+        size, mode = (values["height"], values["width"]), values.get("framing", "crop")
+        framing = Framing(*size, values["crop_fraction"], mode, colours)
         categories, mean, std = (tuple(values[name]) for name in ("categories", "mean", "std"))
         return cls(values["architecture"], values["option"], categories, framing, mean, std)

@@ -72,27 +72,25 @@ def read_headers(directory: ImageDirectory) -> Headers:
     return Headers(common[0] if common else None, sizes, bad)
 
 
-def without_bad_images(
-    directory: ImageDirectory, bad: dict[int, str]
-) -> tuple[ImageDirectory, list[BadImage]]:
+def without_bad_images(given: ImageDirectory, bad: dict[int, str]) -> tuple[ImageDirectory, list[BadImage]]:
     """The readable images, and a record of each other one. Raises `InvalidDatasetError` for too many."""
-    kept, records = readable_images(directory, bad)
+    kept, records = readable_images(given, bad)
     problem = ""
-    if len(bad) >= MIN_BAD_IMAGES and len(bad) > MAX_BAD_SHARE * len(directory):
-        problem = f"{len(bad)} of {len(directory)} images cannot be read."
-    if bad and directory.categories:
-        before = directory.class_counts()
+    if len(bad) >= MIN_BAD_IMAGES and len(bad) > MAX_BAD_SHARE * len(given):
+        problem = f"{len(bad)} of {len(given)} images cannot be read."
+    if bad and given.categories:
+        before = given.class_counts()
         lost = before - kept.class_counts()
 
         def names(mask: np.ndarray) -> str:
-            return ", ".join(repr(directory.categories[index]) for index in np.flatnonzero(mask))
+            return ", ".join(repr(given.categories[index]) for index in np.flatnonzero(mask))
 
         if emptied := names((before > 0) & (lost == before)):
             problem = f"no image can be read of category {emptied}."
         elif damaged := names((lost >= MIN_BAD_IMAGES) & (lost > MAX_BAD_SHARE * before)):
             problem = f"more than {MAX_BAD_SHARE:.0%} of the images of category {damaged} cannot be read."
     if problem:
-        raise InvalidDatasetError(directory.title, problem, _hint(records))
+        raise InvalidDatasetError(given.title, problem, _hint(records))
     return kept, records
 
 

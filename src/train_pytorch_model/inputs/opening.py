@@ -160,12 +160,10 @@ def training_inputs(
     )
 
 
-def open_training_datasets(
-    training_dataset: Path, validation_dataset: Path
-) -> tuple[ImageDirectory, ImageDirectory]:
+def open_training_datasets(training_dataset: Path, validation: Path) -> tuple[ImageDirectory, ImageDirectory]:
     """Open both, as `with_same_categories` returns and checks them. Raises `InvalidDatasetError`."""
     training = open_image_directory(training_dataset, TRAINING_DATASET)
-    return with_same_categories(training, open_image_directory(validation_dataset, VALIDATION_DATASET))
+    return with_same_categories(training, open_image_directory(validation, VALIDATION_DATASET))
 
 
 def with_same_categories(

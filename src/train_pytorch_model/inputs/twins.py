@@ -79,11 +79,8 @@ class IdenticalFiles:
 def find_identical(training: ImageDirectory, validation: ImageDirectory) -> IdenticalFiles:
     """Compare the files of both, or of a fixed sample of each."""
     samples = [evenly_spaced(len(images), MAX_COMPARED) for images in (training, validation)]
-    files = [
-        images.path(index)
-        for images, sample in zip((training, validation), samples, strict=True)
-        for index in sample.tolist()
-    ]
+    both = zip((training, validation), samples, strict=True)
+    files = [images.path(index) for images, sample in both for index in sample.tolist()]
     numbers = np.concatenate([samples[0], len(training) + samples[1]])
     is_sample = len(files) < len(training) + len(validation)
     return IdenticalFiles(numbers[identical_pairs(files)], len(training), len(validation), is_sample)

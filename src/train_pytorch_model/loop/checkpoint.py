@@ -123,12 +123,10 @@ def tensor_file(tensors: Mapping[str, Tensor]) -> list[memoryview]:
     return [memoryview(len(text).to_bytes(8, "little") + text), *pieces]
 
 
-def load_checkpoint(
-    folder: Path, accept: Callable[[Checkpoint], None]
-) -> tuple[Checkpoint | None, list[str]]:
+def load_checkpoint(folder: Path, admit: Callable[[Checkpoint], None]) -> tuple[Checkpoint | None, list[str]]:
     """The newest intact checkpoint, None if there is no manifest at all; and why newer ones were skipped.
 
-    `accept` raises `DamagedCheckpointError` for one that does not fit the run. Raises `CheckpointError` if
+    `admit` raises `DamagedCheckpointError` for one that does not fit the run. Raises `CheckpointError` if
     there are checkpoints but none is intact: a run never silently starts over.
     """
     problems: list[str] = []
@@ -139,7 +137,7 @@ def load_checkpoint(
     for _, manifest in manifests:
         try:
             checkpoint = _read(manifest)
-            accept(checkpoint)
+            admit(checkpoint)
         except (DamagedCheckpointError, MalformedFileError) as error:
             problems.append(f"{manifest.name}: {error}")
             continue

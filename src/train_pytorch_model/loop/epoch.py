@@ -76,12 +76,10 @@ class Batches:
 
         return self._read(self._validation_pass(state), following)
 
-    def _read(self, current: Pass, following: Callable[[], Pass | None]) -> Reading:
+    def _read(self, current: Pass, then: Callable[[], Pass | None]) -> Reading:
         kept = self._kept
-        to_read = kept.to_compute if kept else lambda given: given
-        batches = self._loader.batches(
-            to_read(current), lambda: to_read(after) if (after := following()) else None
-        )
+        part = kept.to_compute if kept else lambda given: given
+        batches = self._loader.batches(part(current), lambda: part(after) if (after := then()) else None)
         batches = loading.on_device(batches, self._plan.world.device)
         return Reading(len(current.plan), kept.batches(current, batches) if kept else batches, self._loader)
 

@@ -224,10 +224,8 @@ def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
     baseline, guess = evaluation.baseline, describe_baseline(evaluation, categories)
     accuracy = f"{evaluation.accuracy:.1%}, {evaluation.correct:,} of {evaluation.images:,}"
     if not evaluation.is_better_than_guessing:
-        may_be = "is" if evaluation.accuracy <= baseline else "may be"
-        sentences = [
-            f"The model {may_be} no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."
-        ]
+        verb = "is" if evaluation.accuracy <= baseline else "may be"
+        sentences = [f"The model {verb} no better than guessing: {accuracy}; {guess}, gives {baseline:.1%}."]
     else:
         start = f"Good: {accuracy}"
         if min(evaluation.accuracy, evaluation.balanced_accuracy) < GOOD:
@@ -248,10 +246,9 @@ def verdict(evaluation: Evaluation, categories: Sequence[str]) -> str:
         )
     low, high = evaluation.accuracy_interval
     if high - low > MAX_WIDTH:
-        images = counted(evaluation.images, "image", "images")
+        few = counted(evaluation.images, "image", "images")
         sentences.append(
-            f"On {images} this says next to nothing: the accuracy may be anything from {low:.0%} to"
-            f" {high:.0%}."
+            f"On {few} this says next to nothing: the accuracy may be anything from {low:.0%} to {high:.0%}."
         )
     return " ".join(sentences)
 

@@ -80,9 +80,5 @@ def set_running_statistics(network: nn.Module, values: Tensor) -> None:
 
 
 def _statistics(network: nn.Module) -> list[Tensor]:
-    return [
-        buffer
-        for norm in batch_norms(network)
-        for buffer in (norm.running_mean, norm.running_var)
-        if buffer is not None
-    ]
+    buffers = (each for norm in batch_norms(network) for each in (norm.running_mean, norm.running_var))
+    return [buffer for buffer in buffers if buffer is not None]

@@ -200,11 +200,8 @@ class Report:
 def render_report(report: Report) -> str:
     """Render the page. Names of files and categories may contain anything."""
     categories, evaluation, recipe = report.spec.categories, report.evaluation, report.recipe
-    smoothed = {
-        "label smoothing": recipe.label_smoothing,
-        "CutMix": recipe.cutmix,
-        "class balancing": recipe.balance_classes,
-    }
+    smoothed = {"label smoothing": recipe.label_smoothing, "CutMix": recipe.cutmix}
+    smoothed["class balancing"] = recipe.balance_classes
     training, validation = report.training.class_counts(), report.validation.class_counts()
     return render_page(
         "report.html",
@@ -301,12 +298,10 @@ def _charts(report: Report) -> list[Chart]:
     def values(key: str) -> list[float]:
         return [record[key] for record in report.history]
 
+    accuracies = [1 - error for error in values("Train error")]
     charts = {
         "Loss": {"validation": values("Valid loss"), "training": values("Train loss")},
-        "Accuracy": {
-            "validation": values("Top 1 accuracy"),
-            "training": [1 - error for error in values("Train error")],
-        },
+        "Accuracy": {"validation": values("Top 1 accuracy"), "training": accuracies},
         "Learning rate": {"at the end of the epoch": values("Learning rate")},
         "Images per second": {"in training": values("Train images per second")},
     }

@@ -104,9 +104,8 @@ def run_onnx(model: "onnx.ModelProto") -> Answer:
         import onnxruntime_extensions
 
         options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    program, providers = model.SerializeToString(), ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(program, options, providers=providers)
     (taken,) = session.get_inputs()
 
     def answer(value: np.ndarray) -> np.ndarray:
@@ -218,18 +217,16 @@ def measure(
     return Cost(reduction.precision, num_seen, count, *accuracies, *mib, *speeds)
 
 
-def _frames(
-    images: ImageDirectory, indices: np.ndarray, spec: ClassifierSpec
-) -> Iterator[tuple[int, np.ndarray]]:
+def _frames(images: ImageDirectory, at: np.ndarray, spec: ClassifierSpec) -> Iterator[tuple[int, np.ndarray]]:
     """Class index and framed image (1, 3, H, W) of those that can be read, or `ParameterError` for none."""
     is_empty = True
-    for index in indices:
+    for index in at:
         with suppress(UnreadableImageError):
             frame = question(images.path(index).read_bytes(), "tensor", spec)
             is_empty = False
             yield int(images.class_indices[index]), frame
     if is_empty:
         raise ParameterError(
-            f"{parameter('calibration')} {images.root}: none of the {len(indices):,} images that were"
+            f"{parameter('calibration')} {images.root}: none of the {len(at):,} images that were"
             " tried can be read. Give others."
         )

@@ -53,10 +53,8 @@ class Apply:
         for number, (operation, step) in enumerate(self._steps):
             height, width = operation.bound(image.height, image.width)
             try:
-                if height * width > decoding.MAX_PIXELS:
-                    raise ValueError(
-                        f"{width:,} x {height:,} pixels would be more than {decoding.MAX_PIXELS:,}"
-                    )
+                if height * width > (limit := decoding.MAX_PIXELS):
+                    raise ValueError(f"{width:,} x {height:,} pixels would be more than {limit:,}")
                 with _drawing:
                     torch.default_generator.manual_seed(derive_seed(self._seed, "transform", index, number))
                     if hasattr(step, "p") and torch.rand(1) >= step.p:

@@ -18,9 +18,8 @@ def _load_pyfunc(path: str, model_config: dict[str, Any]) -> Any:
     sources = b"".join(file.read_bytes() for file in sorted(folder.glob("*.py")))
     name = f"image_classifier_{hashlib.sha256(sources).hexdigest()[:16]}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
+        package, folders = folder / "__init__.py", [str(folder)]
+        spec = importlib.util.spec_from_file_location(name, package, submodule_search_locations=folders)
         assert spec
         assert spec.loader
         sys.modules[name] = importlib.util.module_from_spec(spec)
