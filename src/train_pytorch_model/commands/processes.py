@@ -33,11 +33,7 @@ def run_in_processes(
     arguments: Sequence[str],
     options: Mapping[str, str],
 ) -> None:
-    """Open the inputs, and run a story on them in this process or in one worker per GPU.
-
-    `arguments` is the command line, starting with the verb; `options` must be the same for all processes.
-    There is nothing to do if the inputs are None. Raises `LaunchError`, and what the two functions raise.
-    """
+    """Open inputs and run a story on them, here or in a worker per GPU; all need the same `options`."""
     opened, began = None, CoreTimes.now()
     if is_alone(os.environ) and (opened := open_inputs()) is None:
         return

@@ -111,11 +111,7 @@ def _parse_verb(name: str, commands: Mapping[str, type[Command]], prog: str, res
 
 
 def without_boolean_values(arguments: Sequence[str], command: type) -> list[str]:
-    """Rewrite `--pretrained True` as `--pretrained` and drop `--pretrained False`, ignoring case.
-
-    Azure ML passes a boolean input only as a value, which `az ml job create --set` leaves as typed. `False`
-    for an option that is on by default becomes `--no-…`.
-    """
+    """Rewrite `--pretrained True`, as Azure ML passes a boolean, and `False`, which may become `--no-…`."""
     defaults = {each.name: each.default for each in fields_of(command) if isinstance(each.default, bool)}
     rewritten, rest = [], list(arguments)
     while rest:

@@ -136,11 +136,7 @@ def activation_commands() -> Iterator[str]:
 def is_unfinished(
     output: Path, inputs: OpenedInputs, parameters: TrainConfig, fresh: bool, name: str = TRAINED_MODEL
 ) -> bool:
-    """Check that the run can resume and write its output, which the parameter `name` names.
-
-    If this same command has completed the output, remove what is left of its run, and return False. Raises
-    `OutputDirectoryError`.
-    """
+    """Check that a run can go on; False, cleared, if it is complete. Raises `OutputDirectoryError`."""
     is_main, run = rank_of(os.environ) == 0, RunFolder.beside(output)
     if run_folder.published_fingerprint(output) == inputs.fingerprint(parameters):
         logger.info(f"{output} is already complete, from this same command.")

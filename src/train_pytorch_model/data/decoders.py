@@ -83,11 +83,7 @@ def highest_value_as_pixel(request: ImageRequest, _: object) -> np.ndarray:
 
 
 class Decoders:
-    """A process for each calling thread, started with its first image.
-
-    Where there can be none (macOS, Windows, a limit on processes), or where one cannot decode even an image
-    that is known to be good, the thread does the work itself.
-    """
+    """A process for each calling thread; the thread itself where there can be none, or none that works."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         """The server of the processes imports `modules`, in the background, unless it runs already."""

@@ -129,11 +129,7 @@ class World:
 
     @functools.cached_property
     def failures(self) -> Mapping[int, str]:
-        """Return rank → why that process does not respond, as far as this one can tell.
-
-        Determined once, as soon as a collective has failed: the other survivors exit one after the other. A
-        process whose connections are closed may not have exited yet.
-        """
+        """Rank → why it does not respond, determined once a collective has failed: survivors exit, too."""
         deadline = time.monotonic() + EXIT_TIMEOUT_S
         is_only_one_here = sum(peer.host == socket.gethostname() for peer in self.peers) == 1
         while True:

@@ -133,11 +133,7 @@ def list_labelled(
 
 
 def read_table(path: Path, images: Path, file_column: str = "", label_column: str = "") -> Listing:
-    """Return the images below the folder `images` that the table names, with paths relative to the folder.
-
-    Columns that are not given are found by their names. Rows without a file, and files without a row, are
-    counted in `Listing.ignored`. Raises `MalformedFileError`.
-    """
+    """The images below `images` by a table; columns are found by name. Raises `MalformedFileError`."""
     files = _ImageFiles(images)
     numbered = _json_rows(path) if listing.suffix_of(path.name) == ".jsonl" else _csv_rows(path, files)
     first = next(numbered, None)

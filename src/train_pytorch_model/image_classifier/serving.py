@@ -75,11 +75,7 @@ def _read(value: object, framing: Framing) -> Image.Image | str:
 
 
 def _file_of(value: object) -> bytes:
-    """The image file in a value: bytes as they are, or base64 as people send it.
-
-    That is with line breaks, as a data URL, in the URL-safe alphabet or without padding. Raises
-    `UnreadableImageError`.
-    """
+    """A value's file: bytes, or base64 in any of its forms. Raises `UnreadableImageError`."""
     file = value
     if isinstance(value, str):
         text = value.strip()
@@ -120,11 +116,7 @@ def _table(
 
 
 def _refuse(reason: str) -> Any:
-    """Have the client receive the status 400 and the reason.
-
-    MLflow's server does so for this exception. Azure's would answer 500 without the reason, but passes on a
-    response.
-    """
+    """Answer with status 400 and the reason: MLflow's server by an exception, Azure's by a response."""
     if azure := sys.modules.get(_AZURE_RESPONSE):
         return azure.AMLResponse({"message": reason}, 400, json_str=True)
     from mlflow.exceptions import MlflowException

@@ -17,11 +17,7 @@ SMALL_SIDE = 32  # px
 
 
 def learning_warnings(counts: np.ndarray, model: ModelDirectory, size: tuple[int, int]) -> Iterator[str]:
-    """Yield warnings about training data that limits how well the model can learn.
-
-    `counts` (number of categories,) holds the number of training images of each; `size` is the model's
-    (height, width) in px.
-    """
+    """Yield what limits learning, from training images (C,) and the model's (height, width) in px."""
     present = counts[counts > 0]
     ratio = present.max() / present.min() if len(present) else 1.0
     if ratio >= IMBALANCE and not model.recipe.balance_classes:

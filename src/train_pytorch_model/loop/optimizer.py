@@ -168,11 +168,7 @@ class Precision:
         return nullcontext() if is_exact else torch.autocast(device.type, dtype=self.dtype)
 
     def scaler(self, device: torch.device) -> GradScaler:
-        """A loss scaler, which keeps small gradients from underflowing in float16; disabled otherwise.
-
-        A step whose gradients overflow is skipped and the scale halved. Nothing waits for the device, because
-        the fused optimizer skips the step itself.
-        """
+        """A loss scaler against underflow in float16, else disabled; never waits for the device."""
         return GradScaler(device.type, enabled=self.dtype == torch.float16)
 
     @property

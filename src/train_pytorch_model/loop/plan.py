@@ -62,11 +62,7 @@ class Plan:
     """Images that fit into memory at once; None if a whole batch does."""
 
     def learning_rate(self, epoch: int, step: int, rollback_factor: float) -> float:
-        """The learning rate of a step: schedule x number of processes x rollback factor.
-
-        `epoch` is counted from 1, `step` from 0 in each epoch. The number of processes is in the schedule's
-        peak; the optimizer multiplies the rate by each parameter group's factor.
-        """
+        """The rate of a step, from 0, of an epoch, from 1: the schedule's times the rollback factor."""
         return self.schedule((epoch - 1) * self.steps_per_epoch + step) * rollback_factor
 
     @property

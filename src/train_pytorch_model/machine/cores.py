@@ -136,11 +136,7 @@ def _affinity() -> set[int]:
 
 
 def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float:
-    """Return how many processors the container may use; infinite without a limit (cgroup v2, then v1).
-
-    Of v2, each group around this process's own may have a limit. In a container its own is the root; a
-    service or a job of a scheduler sees all of them.
-    """
+    """The processors that the cgroup may use, of v2 with those around it, or v1; infinite without a limit."""
     own = re.search("^0::/(.*)$", membership.read_text() if membership.exists() else "", re.MULTILINE)
     group = root / (own[1] if own else "")
     groups = [each for each in (group, *group.parents) if each.is_relative_to(root)]

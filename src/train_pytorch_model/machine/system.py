@@ -22,23 +22,14 @@ def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cg
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep freed memory for the next step, which needs as much again.
-
-    By default it returns large blocks to the system at once, and gets them back page by page, cleared: 80 to
-    200 ms of a step of 16 images on a CPU, 7 % of it on one core, more where the rest is faster. Peak usage
-    stays the same. With a C library other than glibc nothing happens.
-    """
+    """Have glibc keep freed memory for the next step: returning it costs 7 % of a step on one core."""
     if mallopt := _of_glibc("mallopt"):
         mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
         mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 def release_freed_memory() -> None:
-    """Have the C library return to the system what it keeps. Takes 20 ms.
-
-    For long runs: up to version 2.37, glibc does not reuse a freed aligned block, as PyTorch's are, where
-    others lie around it. Scoring images of 48 x 64 px, it kept 28 kB more for each.
-    """
+    """Have the C library return what it keeps, in 20 ms: up to 2.37, glibc cannot reuse PyTorch's blocks."""
     if malloc_trim := _of_glibc("malloc_trim"):
         malloc_trim(0)
 

@@ -1,37 +1,18 @@
 """EvaluationDirectory: the metrics of a model on labelled images; and what they mean, in words.
 
-    _meta.yaml             type: EvaluationDirectory
-                           extension: {}
-    metrics.json           one JSON object; fractions are from 0 to 1:
-                             images, left_out                   images evaluated; images that cannot be read
-                             images_like_training_images        null if the model does not know its own
-                             accuracy_without_them              on the other images; null without any
-                             accuracy, top5_accuracy, balanced_accuracy
-                             accuracy_interval                  [lower, upper] bound of the 95 % interval
-                             baseline_accuracy                  of always guessing the largest category
-                             loss                               mean cross entropy, in nats
-                             macro_precision, macro_recall, macro_f1
-                             weighted_precision, weighted_recall, weighted_f1
-                             mean_confidence, expected_calibration_error
-                             absent_categories                  the names of categories without images
-                             per_class                          the rows of per_class.csv
-                             calibration                        the rows of calibration.csv
-                             coverage                           the rows of coverage.csv
-                             most_confused                      at most 100 {category, predicted, images,
-                                                                share}, the off-diagonal cells of the
-                                                                confusion matrix, largest first; share is
-                                                                the fraction of the category's images
-    per_class.csv          category,precision,recall,f1,support,predicted
-                             by class index; support counts the images of the category, predicted those that
-                             were assigned to it
+    _meta.yaml             type: EvaluationDirectory, extension: {}
+    metrics.json           what `write_numbers` lists; fractions are from 0 to 1, the loss is in nats:
+                             images_like_training_images   null if the model does not know its own
+                             accuracy_without_them         on the other images; null without any
+                             baseline_accuracy             of always guessing the largest category
+                             per_class, calibration, coverage   the rows of these tables
+                             most_confused                 at most 100 off-diagonal cells of the matrix, the
+                                                           largest first, as `ConfusedRow`
+    per_class.csv          `CategoryRow`, by class index: images of the category, those predicted as it
     confusion_matrix.csv   category,<each category>: a row per true category, a column per predicted one
-    calibration.csv        lower,upper,images,confidence,accuracy: a row per bin (lower, upper] of
-                             confidence, with means over its images
-    coverage.csv           threshold,images,share,accuracy: the images with at least that confidence, their
-                             share of all images, and how many of them are right
-    mistakes.csv           file_name,category,predicted,confidence,category_probability,original
-                             every wrong prediction, the most confident first; original is the file's name
-                             before it was copied, empty if unknown
+    calibration.csv        `CalibrationBin`: confidences in (lower, upper], with means over their images
+    coverage.csv           `Answered`: images of at least a confidence, and how many of them are right
+    mistakes.csv           `Prediction`: every wrong one, the most confident first
     evaluation.html        the same as a web page
     bad_images.csv         the images that were left out, if any
 

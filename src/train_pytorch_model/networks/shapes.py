@@ -15,11 +15,7 @@ from train_pytorch_model.words.errors import ParameterError, parameter
 
 
 class WithoutMemory(TorchFunctionMode):
-    """Within it, layers get parameters and buffers on the meta device.
-
-    They have shapes but no values, and no random number is drawn. Unlike `torch.device("meta")`, it leaves
-    other tensors alone: RegNet computes its widths with some.
-    """
+    """Within it, layers get parameters on the meta device, without values; RegNet's other tensors stay."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_storage = func in (torch.empty, torch.ones, torch.zeros)

@@ -265,10 +265,7 @@ def twins_gallery(rows: Sequence[TwinRow], both: Sequence[ImageDirectory], colou
 
 
 def render_explained(
-    spec: ClassifierSpec,
-    images: ImageDirectory,
-    shown: Sequence[Candidate],
-    heats: Sequence[Heat | None],
+    spec: ClassifierSpec, images: ImageDirectory, shown: Sequence[Candidate], heats: Sequence[Heat | None]
 ) -> str:
     """Render a page of the least certain predictions of unlabelled images, with the heat of each."""
     originals = images.original_names(np.array([each.index for each in shown], np.int64))

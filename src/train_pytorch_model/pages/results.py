@@ -91,11 +91,7 @@ def without_images(counts: np.ndarray, categories: Sequence[str]) -> list[str]:
 
 
 def files_of_cells(outcomes: Outcomes, images: ImageDirectory, indices: np.ndarray) -> dict[str, list[str]]:
-    """Names of files in the cells of the matrix: `true,predicted` → names, the most confident first.
-
-    At most `MAX_CELL_FILES` of a cell, from the `MAX_FILES` most confident mistakes and as many right
-    predictions. `indices` (N,) are those of the images of the outcomes.
-    """
+    """Names of files in cells, `true,predicted` → names, the most confident; `indices` (N,) of outcomes."""
     order = np.argsort(-outcomes.confidences, kind="stable")
     is_hit = outcomes.target_ranks[order] == 0
     rows = np.concatenate([order[~is_hit][:MAX_FILES], order[is_hit][:MAX_FILES]])

@@ -139,11 +139,7 @@ def complete_recipe(recipe: Recipe, architecture: str, network: nn.Module) -> Re
 
 
 def fetch_from_hub(network: nn.Module, is_shown: bool) -> Path:
-    """Return the file of the network's weights in the hub's cache, downloaded unless it is there.
-
-    `is_shown` prints the progress of a download. Raises `FailedToDownloadFilesError`, and
-    `ParameterError` if timm names no such file.
-    """
+    """The file in the hub's cache, or a download. Raises `FailedToDownloadFilesError`, `ParameterError`."""
     import huggingface_hub
 
     config: Any = network.pretrained_cfg

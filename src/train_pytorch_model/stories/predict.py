@@ -68,11 +68,7 @@ class Predicted:
 
 
 def predict_and_write(
-    inputs: ScoringInputs,
-    title: str,
-    world: World,
-    write: Callable[[Iterator[Predicted]], T],
-    hashed: bool,
+    inputs: ScoringInputs, title: str, world: World, write: Callable[[Iterator[Predicted]], T], hashed: bool
 ) -> T | None:
     """Predict all images on all processes, and `write` what the main one gets; the others return None.
 
@@ -153,11 +149,7 @@ def _predict_local_images(
 
 
 def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path) -> int:
-    """Warn about the images that were left out, and list them in `bad_images.csv`; returns their number.
-
-    `rejected` images were found while predicting, and are added to those found before. Raises
-    `InvalidDatasetError` if they are too many.
-    """
+    """Warn of images left out before and now, list and count them. May raise `InvalidDatasetError`."""
     _, late = inputs.leave_out(inputs.images, rejected)
     bad_images = [*inputs.bad_images, *late]
     list_left_out(root, bad_images)

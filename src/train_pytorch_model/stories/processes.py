@@ -84,11 +84,7 @@ def run_story(
 
 
 def open_together(open_inputs: Callable[[], T | None], options: Mapping[str, str], world: World) -> T | None:
-    """Return the inputs that rank 0 finds, on all ranks; the first rank of each host opens them.
-
-    Images that are missing on another host are rejected when they are read. A `UserError` that a rank raises
-    is raised on all, as is `TrainingError` if the `options` of their commands, or their models, differ.
-    """
+    """The inputs of rank 0, on all; each host's first opens them. Raises any rank's, `TrainingError`."""
     # In a thread, as it may take longer than the timeout of a collective: no rank waits in a single one for
     # another.
     opened: Future[T | None] = in_thread(open_inputs if world.local_rank == 0 else lambda: None)

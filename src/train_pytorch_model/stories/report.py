@@ -193,11 +193,7 @@ def stopped_early(plan: Plan, state: State) -> str:
 
 
 def report_on(engine: Engine, state: State, output: Path, examined: Examined) -> dict[str, str]:
-    """Make the report and the tables of a finished run: file name → content; empty if there is no report.
-
-    They show the best epoch's validation; the engine's network gets the weights of that epoch. Every failure
-    is just a warning, because the model is trained.
-    """
+    """The report and tables of a finished run: name → content; without a report, a warning and nothing."""
     categories = engine.plan.inputs.categories
     try:
         files = {REPORT: render_report(_report(engine, state, output, examined))}

@@ -203,11 +203,7 @@ def download(service: Service, job: Job, target: Path) -> None:
 
 
 def describe_model(service: Service, job: Job, name: str, model: Path | None) -> None:
-    """Give the registered model the card and tags of the trained one; a failure is a warning.
-
-    They are read from `model` if it was downloaded, or else from a download of the whole output: Azure ML
-    does not look into one that it registers.
-    """
+    """Give the registered model the card and tags of the trained one; a failure is a warning."""
     try:
         with tempfile.TemporaryDirectory() as scratch:
             made = read_yaml((model or service.download(job, TRAINED_MODEL, Path(scratch))) / AZUREML_MODEL)

@@ -138,11 +138,7 @@ def fit(
     fresh: bool,
     stops: Callable[[], AbstractContextManager[StopRequests]],
 ) -> Evaluation | None:
-    """Train like `train`, unless that is done, and write the evaluation of the test images into the model.
-
-    Called on all processes; the main one alone evaluates, and returns the evaluation. Raises what `train` and
-    `evaluate` raise.
-    """
+    """Train, unless done, and evaluate the test images into the model; on the main process, return that."""
     if not (output / META).exists():
         train(config, inputs, output, world, fresh, stops)
     if not world.is_main or inputs.test is None:

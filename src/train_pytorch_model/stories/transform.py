@@ -138,11 +138,7 @@ def transform(
 
 
 def _transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
-    """Yield the images' rows with new, unique file names; everything else is kept, except for sizes.
-
-    `image/1_134.jpg` becomes `image/1_134.png`. An image whose name would be repeated or invalid is named by
-    its place in the list, `image/<row>.png`.
-    """
+    """Yield rows without sizes, and with new file names: `image/1_134.png`, or `image/<row>.png`."""
     _, reference = image_list.image_column(images.read_schema())
     taken: set[int] = set()
     for place, row in zip(images.rows.tolist(), images.read_listed_rows(), strict=True):

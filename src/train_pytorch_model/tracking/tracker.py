@@ -50,11 +50,7 @@ class RunDescription:
 
 
 class MlflowTracker:
-    """Logs to an MLflow run from a thread of its own, one batch per epoch.
-
-    What cannot be sent is retried once, at the end. `run_id_path` keeps the run's id for a resumed training,
-    which logs all its epochs again; those that the run already has are not sent twice.
-    """
+    """Logs to an MLflow run, a batch per epoch, in a thread; failures are retried once, at the end."""
 
     def __init__(self, description: RunDescription, run_id_path: Path) -> None:
         self._description, self._run_id_path, self._started_ns = description, run_id_path, time.time_ns()
