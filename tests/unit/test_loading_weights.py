@@ -21,7 +21,7 @@ from train_pytorch_model.image_classifier.weights import (
 from train_pytorch_model.networks.models import build_model, load_weights
 from train_pytorch_model.stories.init_model import initialize
 from train_pytorch_model.words.errors import InvalidModelDirectoryError, ParameterError
-from train_pytorch_model.words.settings import Recipe
+from train_pytorch_model.words.settings import ModelOptions
 
 LIMIT = 1 << 30
 
@@ -90,7 +90,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, state: dict[str
     with pytest.raises(
         ParameterError, match=r"weights cannot be used: it holds numbers that are not finite\."
     ):
-        initialize("resnet18", False, None, path, 1, Recipe(), tmp_path / "model")
+        initialize(ModelOptions(weights_file=path), 1, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 

@@ -13,7 +13,7 @@ import tyro
 
 from train_pytorch_model import __version__
 from train_pytorch_model.commands import train
-from train_pytorch_model.commands.init_model import InitModel, ModelOptions
+from train_pytorch_model.commands.init_model import InitModel, check
 from train_pytorch_model.commands.predict import Score, show
 from train_pytorch_model.commands.processes import options_of, run_in_processes
 from train_pytorch_model.datasets.conversion import convert, is_archive, keep_unpacked, open_source
@@ -29,7 +29,7 @@ from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.measures.evaluation_directory import PAGE
 from train_pytorch_model.words.errors import FailedToDownloadFilesError
-from train_pytorch_model.words.settings import OptionalPath, Switch, TrainConfig
+from train_pytorch_model.words.settings import ModelOptions, OptionalPath, Switch, TrainConfig
 
 if TYPE_CHECKING:
     from train_pytorch_model.distributed.world import World
@@ -72,7 +72,7 @@ class Fit(ModelOptions):
         rank = rank_of(os.environ)
         set_up(rank == 0, self.quiet)
         logger.info(f"Train PyTorch Model {__version__}")
-        self.check()
+        check(self)
         check_apart(self.model, OUTPUT, self.folder, "folder")
         parameters = [*options_of(self.parameters)]
         arguments = ["fit", str(self.folder), "--output", str(self.model), *parameters]
@@ -134,9 +134,11 @@ class Fit(ModelOptions):
         path, seed = run.root / f"{UNTRAINED}{made_by[:16]}", self.parameters.random_seed
         if (path / META).exists():
             return path
+        from train_pytorch_model.stories.init_model import initialize
+
         is_chosen = self.from_scratch or self.pretrained or self.weights or self.weights_file
         try:
-            replace(self, pretrained=self.pretrained or not is_chosen).write(path, seed, not self.quiet)
+            initialize(replace(self, pretrained=self.pretrained or not is_chosen), seed, path, not self.quiet)
         except FailedToDownloadFilesError:
             if is_chosen:
                 raise
@@ -144,7 +146,7 @@ class Fit(ModelOptions):
                 "Pretrained weights are not here and cannot be downloaded; training from scratch, which takes"
                 " many more images and epochs. --weights-file names weights downloaded elsewhere."
             )
-            self.write(path, seed, shows_download=False)
+            initialize(self, seed, path, shows_download=False)
         return path
 
 

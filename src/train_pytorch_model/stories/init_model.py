@@ -24,7 +24,7 @@ from train_pytorch_model.image_classifier.weights import WeightsError, write_sta
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.networks.models import load_weights
 from train_pytorch_model.words.errors import FailedToDownloadFilesError, ParameterError, parameter
-from train_pytorch_model.words.settings import Recipe, derive_seed
+from train_pytorch_model.words.settings import ModelOptions, Recipe, derive_seed
 
 NUM_CLASSES = 1000  # of an untrained directory, as in the designer; training replaces the head
 SHA256_START = re.compile(r"-([0-9a-f]{8,})\.pth$")  # in the name of every torchvision file
@@ -32,21 +32,15 @@ HUB_WEIGHTS = "model.safetensors"  # in a repository of the hub
 SILENCE_S = 60.0  # of a server before a download fails; by default Python waits for ever
 
 
-def initialize(
-    architecture: str,
-    option: bool,
-    weights_name: str | None,
-    weights_file: Path | None,
-    seed: int,
-    recipe: Recipe,
-    output: Path,
-    shows_download: bool = True,
-) -> None:
+def initialize(options: ModelOptions, seed: int, output: Path, shows_download: bool = True) -> None:
     """Write the untrained model directory; `shows_download` prints the progress of a download.
 
     Raises `FailedToDownloadFilesError`, `ParameterError` for a weights file that does not fit,
     `OutputDirectoryError`.
     """
+    architecture, recipe = options.architecture, options.recipe
+    option = options.zero_init_residual or options.memory_efficient  # as checked, the architecture's own
+    weights_name = "DEFAULT" if options.pretrained else options.weights
     torch.manual_seed(derive_seed(seed, "weights"))
     try:
         network = architectures.build(architecture, option, NUM_CLASSES)
@@ -55,7 +49,7 @@ def initialize(
     is_of_timm = architectures.is_of_timm(architecture)
     if is_of_timm:
         recipe = complete_recipe(recipe, architecture, network)
-    file, title = weights_file, f"{parameter('weights_file')} {weights_file}"
+    file, title = options.weights_file, f"{parameter('weights_file')} {options.weights_file}"
     if file is None and weights_name is not None and is_of_timm:
         file = fetch_from_hub(network, shows_download)
         title = f"{file}, from the hub,"

@@ -1,14 +1,13 @@
 """Predict every image of a directory, batch by batch, to write what is predicted or how good that is."""
 
-import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -31,7 +30,7 @@ from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.machine.system import release_freed_memory
 from train_pytorch_model.measures import data_quality, evaluation
 from train_pytorch_model.measures import evaluation_directory as directory
-from train_pytorch_model.measures.data_quality import Candidate, MostUncertain
+from train_pytorch_model.measures.data_quality import MostUncertain
 from train_pytorch_model.measures.evaluation import Evaluation, Outcomes, outcomes_of
 from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.networks.models import build_model
@@ -45,8 +44,6 @@ RELEASE_EVERY = 64  # batches: 1 % of the time at 2,000 images/s, less where ima
 
 UNKNOWN = -1  # the target of an image without a category that the model knows
 NUM_SHOWN = 10
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,27 +64,15 @@ class Predicted:
     """(B, 16), uint8: the perceptual hashes of the images; zeros if they are not wanted."""
 
 
-def predict_and_write(
-    inputs: ScoringInputs, title: str, world: World, write: Callable[[Iterator[Predicted]], T], hashed: bool
-) -> T | None:
-    """Predict all images on all processes, and `write` what the main one gets; the others return None.
+def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool) -> Iterator[Predicted]:
+    """Predict all images on all processes; yield all batches, in image order, on the main one, else none.
 
     `title` says what for, such as `Scoring`; `hashed` computes perceptual hashes, too. Raises
     `InvalidModelDirectoryError` if weights do not fit, or probabilities are not finite.
     """
-    predictions = _predict(inputs, title, world, hashed)
-    if world.is_main:
-        for warning in inputs.warnings:
-            logger.warning(warning)
-        return write(predictions)
-    for _ in predictions:
-        raise AssertionError("only the main process gets batches")
-    return None
-
-
-def _predict(inputs: ScoringInputs, title: str, world: World, hashed: bool) -> Iterator[Predicted]:
-    """Yield the batches of all processes, in image order; on others than the main one, none."""
     images, spec = inputs.images, inputs.spec
+    for warning in inputs.warnings if world.is_main else ():
+        logger.warning(warning)
     classifier = ImageClassifier(spec, build_model(inputs.model, spec.categories), world.device)
     size = f"{spec.framing.height} x {spec.framing.width} px ({inputs.size_reason})"
     logger.info(
@@ -203,8 +188,11 @@ def score(inputs: ScoringInputs, output: Path, options: ScoreOptions, world: Wor
             f"{parameter('rank_by')} proposes images to label, but every image of {inputs.images.root} has a"
             " category that the model knows. Give images without one."
         )
-    write = functools.partial(_write_scores, inputs, targets, output, options, world.device)
-    return predict_and_write(inputs, "Scoring", world, write, hashed=False)
+    batches = predict(inputs, "Scoring", world, hashed=False)
+    if not world.is_main:
+        next(batches, None)  # predict with the main process, which alone gets them
+        return None
+    return _write_scores(inputs, targets, output, options, world.device, batches)
 
 
 def _write_scores(
@@ -213,7 +201,7 @@ def _write_scores(
     output: Path,
     options: ScoreOptions,
     device: torch.device,
-    predictions: Iterator[Predicted],
+    batches: Iterator[Predicted],
 ) -> Scored:
     images, categories = inputs.images, inputs.spec.categories
     rows = enumerate(images.read_rows())
@@ -226,7 +214,7 @@ def _write_scores(
         tables.writing_scores(root, images.columns, categories, options.top_k, has_originals) as writer,
         tables.RowGroups(root / tables.EMBEDDINGS, tables.EMBEDDINGS_GROUP_BYTES) as embeddings,
     ):
-        for batch in predictions:
+        for batch in batches:
             rejected |= batch.rejected
             if len(batch.indices) == 0:
                 continue
@@ -260,7 +248,10 @@ def _write_scores(
         if options.num_to_label:
             data_quality.write_to_label(root, list(uncertain.ranked()), images, categories)
         if options.num_to_explain:
-            page = _explained_page(inputs, to_explain.by_margin(), device)
+            network, shown = build_model(inputs.model, categories).to(device), to_explain.by_margin()
+            indices = np.array([each.index for each in shown], np.int64)
+            heats = explain(network, inputs.spec, images, indices)
+            page = render_explained(inputs.spec, images, shown, heats)
             (root / EXPLAINED).write_text(page, encoding="utf-8")
     is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
     is_foreign[list(rejected)] = False
@@ -269,30 +260,21 @@ def _write_scores(
     return scored
 
 
-def _explained_page(inputs: ScoringInputs, shown: Sequence[Candidate], device: torch.device) -> str:
-    network, indices = build_model(inputs.model, inputs.spec.categories), [each.index for each in shown]
-    heats = explain(network.to(device), inputs.spec, inputs.images, np.array(indices, np.int64))
-    return render_explained(inputs.spec, inputs.images, shown, heats)
-
-
 def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | None:
     """Write the evaluation of all readable images, which have the categories of the model.
 
     Called on all processes; the main one writes. Raises `InvalidModelDirectoryError` for weights that do not
     fit, `InvalidDatasetError` if too many images turn out to be unreadable, `OutputDirectoryError`.
     """
-    write = functools.partial(_write_evaluation, inputs, output, world.device)
-    return predict_and_write(inputs, "Evaluating", world, write, hashed=True)
-
-
-def _write_evaluation(
-    inputs: ScoringInputs, output: Path, device: torch.device, predictions: Iterator[Predicted]
-) -> Evaluation:
+    batches = predict(inputs, "Evaluating", world, hashed=True)
+    if not world.is_main:
+        next(batches, None)  # predict with the main process, which alone gets them
+        return None
     spec, images = inputs.spec, inputs.images
     rejected: dict[int, str] = {}
     parts: list[tuple[Outcomes, np.ndarray, np.ndarray]] = []
     with writing_directory(output, directory.META_CONTENT, "output") as root:
-        for batch in predictions:
+        for batch in batches:
             targets = images.class_indices[batch.indices]
             parts.append((outcomes_of(targets, batch.probabilities), batch.indices, batch.hashes))
             rejected |= batch.rejected
@@ -307,8 +289,8 @@ def _write_evaluation(
             logger.warning(seen)
         mistakes = directory.prediction_rows(outcomes, evaluated.mistakes, images, indices)
         directory.write_numbers(root, evaluated, spec.categories, mistakes, left_out, familiar)
-        network = build_model(inputs.model, spec.categories).to(device)
-        heats = functools.partial(explain, network, spec, images)
+        network = build_model(inputs.model, spec.categories).to(world.device)
+        heats = partial(explain, network, spec, images)
         rest, colours = f"; all are in {directory.MISTAKES}", spec.framing.colours
         galleries = galleries_of(evaluated, outcomes, images, indices, colours, heats, rest)
         files = files_of_cells(outcomes, images, indices)

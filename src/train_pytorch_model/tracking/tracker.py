@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from train_pytorch_model.distributed.world import in_thread
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.words.errors import reason_of
@@ -157,17 +158,17 @@ class EarlierStart:
         run_id = os.environ.get("MLFLOW_RUN_ID", "")
         if not run_id:
             return None
-        answers: list[int] = []
-        # A daemon: a server that is unreachable blocks the client for minutes.
-        thread = threading.Thread(target=lambda: answers.extend(_num_epochs(run_id)), daemon=True)
-        thread.start()
-        thread.join(ANSWER_S)
-        if not answers:
-            logger.warning(
-                "MLflow does not say whether an earlier start of this job has trained. If one has, its"
-                " epochs are trained again."
-            )
-        return cls(run_id, answers[0]) if any(answers) else None
+        try:  # in a thread: a server that is unreachable blocks the client for minutes
+            num_epochs = in_thread(lambda: _num_epochs(run_id)).result(ANSWER_S)
+            return cls(run_id, num_epochs) if num_epochs else None
+        except Exception as error:  # likewise
+            # What a store may answer about a metric that it does not have.
+            if getattr(error, "error_code", "") != "RESOURCE_DOES_NOT_EXIST":
+                logger.warning(
+                    "MLflow does not say whether an earlier start of this job has trained. If one has, its"
+                    " epochs are trained again."
+                )
+            return None
 
     def download(self, folder: Path, scratch: Path) -> Iterator[Path]:
         """Yield copies of `folder`, of outputs/, from retry_002/, retry_001/, … and the first start."""
@@ -185,14 +186,9 @@ class EarlierStart:
             return
 
 
-def _num_epochs(run_id: str) -> list[int]:
-    """The number of epochs that a run has; empty if that is unknown."""
-    try:
-        import mlflow
+def _num_epochs(run_id: str) -> int:
+    import mlflow
 
-        from train_pytorch_model.tracking.mlflow_run import LAST_METRIC
+    from train_pytorch_model.tracking.mlflow_run import LAST_METRIC
 
-        return [len(mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC))]
-    except Exception as error:  # likewise
-        # What a store may answer about a metric that it does not have.
-        return [0] if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST" else []
+    return len(mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC))

@@ -28,7 +28,7 @@ from tests.benchmarks.timing import machine
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.stories.init_model import initialize
-from train_pytorch_model.words.settings import Recipe, TrainConfig
+from train_pytorch_model.words.settings import ModelOptions, Recipe, TrainConfig
 
 assert tiny.NAMES  # networks that timm knows now
 Keep = Literal["last", "lowest loss", "highest top-1"]
@@ -61,15 +61,13 @@ class Setting:
 
     def open(self, recipe: Recipe, zero_init: bool = False) -> OpenedInputs:
         """Return the training inputs for a recipe, with the initial weights that all contenders share."""
-        initialize(
-            self.architecture,
-            option=zero_init,
-            weights_name=None,
+        options = ModelOptions(
+            architecture=self.architecture,
             weights_file=self.weights,
-            seed=self.config.random_seed,
+            zero_init_residual=zero_init,
             recipe=recipe,
-            output=self.untrained,
         )
+        initialize(options, self.config.random_seed, self.untrained)
         training, held_out = self.images.training, self.images.held_out
         return open_training_inputs(self.untrained, training, held_out, self.config.epochs)
 

@@ -18,7 +18,7 @@ from train_pytorch_model.measures.calibration import calibrate
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
 from train_pytorch_model.stories.init_model import initialize
 from train_pytorch_model.stories.train import train
-from train_pytorch_model.words.settings import Recipe, TrainConfig
+from train_pytorch_model.words.settings import ModelOptions, Recipe, TrainConfig
 
 Images = Sequence[tuple[Path, str]]
 """Files and their categories."""
@@ -60,9 +60,10 @@ def train_model(setting: Setting, folder: Path, training: Images, validation: Im
             (folder / part / category).mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / part / category / f"{file.parent.name}--{file.name}")
     untrained = folder / "untrained"
-    initialize(
-        setting.architecture, False, None, setting.weights, setting.seed, setting.recipe, untrained, False
+    options = ModelOptions(
+        architecture=setting.architecture, weights_file=setting.weights, recipe=setting.recipe
     )
+    initialize(options, setting.seed, untrained, shows_download=False)
     config = TrainConfig(
         epochs=setting.epochs, batch_size=32, learning_rate=setting.learning_rate, random_seed=setting.seed
     )
