@@ -14,6 +14,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,7 @@ def write_job_folder(submission: Submission, folder: Path) -> None:
     """Fill an empty folder. Raises `UnfinishedOutputError`."""
     try:
         copy_project(submission, folder)
-        make_job = _command_job if submission.untrained_model else _pipeline
-        _write(folder / JOB, make_job(submission, read_yaml(folder / COMPONENT)))
+        _write(folder / JOB, _job(submission, read_yaml(folder / COMPONENT)))
     except OSError as error:
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # the first file's
         raise UnfinishedOutputError(f"The job cannot be written to {folder}: {reason}.") from error
@@ -114,83 +114,60 @@ def _given(**entries: Any) -> dict[str, Any]:
     return {name: value for name, value in entries.items() if value}
 
 
-def _command_job(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
-    # Unlike the component's port, a custom_model takes a registered model too.
-    model = {"type": "custom_model", "path": str(submission.data()["untrained_model"])}
-    return {
-        "$schema": f"{SCHEMAS}/commandJob.schema.json",
-        "type": "command",
-        **_titles(submission, component),
-        **_context(submission),
-        "inputs": {"untrained_model": model, **_datasets(submission), **submission.parameters.as_params()},
-        "outputs": _outputs(submission),
-        **({} if submission.is_serverless else {"compute": f"azureml:{submission.compute}"}),
-        **_running(submission, component),
-        "code": f"./{SOURCE}",
-        "environment": component["environment"],
-        "command": component["command"],
-    }
-
-
-def _pipeline(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
-    datasets = _datasets(submission)
-    return {
-        "$schema": f"{SCHEMAS}/pipelineJob.schema.json",
-        "type": "pipeline",
-        **_titles(submission, component),
-        "settings": {"default_compute": f"azureml:{submission.compute}"},
-        "inputs": datasets,
-        "outputs": _outputs(submission),
-        "jobs": {
-            "init_model": {
-                "type": "command",
-                "component": f"./{INIT_MODEL}",
-                **_context(submission),
-                "inputs": {"architecture": submission.architecture, "pretrained": submission.pretrained},
-            },
-            "train": {
-                "type": "command",
-                "component": f"./{COMPONENT}",
-                **_context(submission),
-                **_running(submission, component),
-                "inputs": {
-                    "untrained_model": "${{parent.jobs.init_model.outputs.untrained_model}}",
-                    **{name: f"${{{{parent.inputs.{name}}}}}" for name in datasets},
-                    **submission.parameters.as_params(),
-                },
-                "outputs": {TRAINED_MODEL: f"${{{{parent.outputs.{TRAINED_MODEL}}}}}"},
-            },
-        },
-    }
-
-
-def _titles(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
-    return _given(
-        display_name=submission.display_name or component["display_name"],
-        description=component["description"],
-        experiment_name=submission.experiment_name,
-        tags=parse_assignments(submission.tags, "tags"),
-    )
-
-
-def _context(submission: Submission) -> dict[str, Any]:
-    """What a job, or each step of a pipeline, runs with, whatever it does."""
-    return _given(
-        environment_variables=parse_assignments(submission.environment_variables, "environment_variables"),
-        identity=submission.identity and {"type": IDENTITIES[submission.identity]},
-    )
-
-
-def _datasets(submission: Submission) -> dict[str, Any]:
-    return {
+def _job(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
+    """The command job on a given model, or the pipeline that makes one first."""
+    is_single, parameters = bool(submission.untrained_model), submission.parameters.as_params()
+    datasets = {
         name: {"type": "uri_folder", "path": str(place), "mode": submission.data_mode}
         for name, place in submission.data().items()
         if name != "untrained_model"
     }
-
-
-def _outputs(submission: Submission) -> dict[str, Any]:
-    return {TRAINED_MODEL: _given(type="mlflow_model", name=submission.register)}
+    context = _given(  # what a job, or each step of a pipeline, runs with, whatever it does
+        environment_variables=parse_assignments(submission.environment_variables, "environment_variables"),
+        identity=submission.identity and {"type": IDENTITIES[submission.identity]},
+    )
+    head = {
+        "$schema": f"{SCHEMAS}/{'command' if is_single else 'pipeline'}Job.schema.json",
+        "type": "command" if is_single else "pipeline",
+        **_given(
+            display_name=submission.display_name or component["display_name"],
+            description=component["description"],
+            experiment_name=submission.experiment_name,
+            tags=parse_assignments(submission.tags, "tags"),
+        ),
+    }
+    outputs = {TRAINED_MODEL: _given(type="mlflow_model", name=submission.register)}
+    compute, running = f"azureml:{submission.compute}", _running(submission, component)
+    if is_single:
+        # Unlike the component's port, a custom_model takes a registered model too.
+        model = {"type": "custom_model", "path": str(submission.data()["untrained_model"])}
+        return {
+            **(head | context),
+            "inputs": {"untrained_model": model, **datasets, **parameters},
+            "outputs": outputs,
+            **({} if submission.is_serverless else {"compute": compute}),
+            **running,
+            "code": f"./{SOURCE}",
+            "environment": component["environment"],
+            "command": component["command"],
+        }
+    make = {"architecture": submission.architecture, "pretrained": submission.pretrained}
+    taken = {
+        "untrained_model": "${{parent.jobs.init_model.outputs.untrained_model}}",
+        **{name: f"${{{{parent.inputs.{name}}}}}" for name in datasets},
+    }
+    made = {TRAINED_MODEL: f"${{{{parent.outputs.{TRAINED_MODEL}}}}}"}
+    repeated = deepcopy(context)  # the file would only refer to the same one
+    first = {"type": "command", "component": f"./{INIT_MODEL}", **repeated, "inputs": make}
+    second = {"type": "command", "component": f"./{COMPONENT}", **context, **running}
+    second |= {"inputs": taken | parameters, "outputs": made}
+    return {
+        **head,
+        "settings": {"default_compute": compute},
+        "inputs": datasets,
+        "outputs": outputs,
+        "jobs": {"init_model": first, "train": second},
+    }
 
 
 def _running(submission: Submission, component: dict[str, Any]) -> dict[str, Any]:
