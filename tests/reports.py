@@ -114,7 +114,7 @@ def make_report(
         training=data_set("Training dataset", "training", counts, ignored or {}),
         validation=data_set("Validation dataset", "validation", np.maximum(counts // 8, 10)),
         bad_images=bad_images,
-        budget=budget_of([EpochTimes(30.0, 10.0, 5.0)] * len(losses), 35.0 * len(losses) + 12.0),
+        budget=budget_of([EpochTimes(30.0, 10.0, 5.0, 1)] * len(losses), 35.0 * len(losses) + 12.0),
         versions={"Python": "3.11.7", "torch": "2.10.0"},
         command=["python -m train_pytorch_model train", "--epochs 4"],
         fingerprint={"parameters": "--epochs 4", "untrained_model": "0" * 64},

@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from train_pytorch_model.data.cache import NO_CACHES
 from train_pytorch_model.data.loader import Loader
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.loop.engine import Engine, start_engine
-from train_pytorch_model.loop.epoch import Batches, StepDone, train_epoch, validate
+from train_pytorch_model.loop.epoch import Batches, train_epoch, validate
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.plan import Plan, make_plan
 from train_pytorch_model.loop.state import State, StepReport
@@ -31,10 +32,10 @@ class Training:
     def plan(self) -> Plan:
         return self.engine.plan
 
-    def train(self, batches: Batches, after_step: Callable[[StepDone], None] = lambda _: None) -> StepReport:
+    def train(self, batches: Batches, after_step: Callable[[Tensor], None] = lambda _: None) -> StepReport:
         """Train on the rest of the open epoch."""
-        for done in train_epoch(self.engine, self.state, batches.training(self.state)):
-            after_step(done)
+        for loss_sum, _ in train_epoch(self.engine, self.state, batches.training(self.state)):
+            after_step(loss_sum)
         assert self.state.trained
         return self.state.trained
 

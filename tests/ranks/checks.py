@@ -266,7 +266,7 @@ def diverge(inputs: TrainingInputs, world: World) -> dict[str, Any]:
         Saver(Path("nowhere"), 1e9, training.engine, training.state, StopRequests(), print) as saver,
     ):
         try:
-            training.train(batches, lambda done: saver.after_step(done.loss_sum))
+            training.train(batches, saver.after_step)
         except NotFiniteError as error:
             return {"message": str(error), "step": training.state.progress.steps_done}
     return {}

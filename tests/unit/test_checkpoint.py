@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.checkpoints import accept, checkpoint_of, loaded_step
 
+from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.loop.checkpoint import (
     Checkpoint,
-    DamagedCheckpointError,
     load_checkpoint,
     save_checkpoint,
 )
@@ -182,7 +182,7 @@ def test_if_all_are_damaged_the_error_names_them_and_they_stay(folder: Path) -> 
 def test_a_checkpoint_that_does_not_fit_the_run_is_skipped(folder: Path) -> None:
     def accept_the_first(checkpoint: Checkpoint) -> None:
         if checkpoint.values["step"] == 2:
-            raise DamagedCheckpointError("it is of another network.")
+            raise MalformedFileError("it is of another network.")
 
     checkpoint, problems = load_checkpoint(folder, accept_the_first)
     assert checkpoint is not None

@@ -19,7 +19,7 @@ def sums_of(*batches: tuple[torch.Tensor, torch.Tensor]) -> Metrics:
     sums = Sums(CPU)
     for logits, targets in batches:
         sums.add(F.cross_entropy(logits, targets, reduction="sum"), logits, targets)
-    return sums.reduce(ALONE)
+    return sums.reduce_later(ALONE)()
 
 
 def test_means_are_over_images_and_not_over_batches() -> None:
@@ -84,7 +84,7 @@ def test_an_empty_batch_adds_nothing() -> None:
 
 
 def test_the_loss_over_no_images_is_nan() -> None:
-    metrics = Sums(CPU).reduce(ALONE)
+    metrics = Sums(CPU).reduce_later(ALONE)()
     assert math.isnan(metrics.loss)
     assert (metrics.top1, metrics.top5, metrics.images) == (0.0, 0.0, 0)
 
@@ -101,7 +101,7 @@ def test_sums_do_not_drift_over_many_batches() -> None:
     loss = torch.tensor(0.1)
     for _ in range(5_000):
         sums.add(loss, logits, targets)
-    metrics = sums.reduce(ALONE)
+    metrics = sums.reduce_later(ALONE)()
     assert metrics.loss == pytest.approx(loss.item(), rel=1e-12)
     assert (metrics.top1, metrics.images) == (1.0, 5_000)
 
@@ -110,7 +110,7 @@ def test_adding_keeps_no_autograd_graph() -> None:
     weight = torch.ones(1, requires_grad=True)
     sums = Sums(CPU)
     sums.add((weight * 2).sum(), torch.tensor([[2.0, 1.0]]) * weight, torch.tensor([0]))
-    assert sums.reduce(ALONE) == Metrics(2.0, 1.0, 1.0, 1)
+    assert sums.reduce_later(ALONE)() == Metrics(2.0, 1.0, 1.0, 1)
     assert weight.grad is None
 
 
@@ -119,7 +119,7 @@ def test_bfloat16_losses_are_summed_in_double_precision() -> None:
     sums = Sums(CPU)
     for _ in range(1000):
         sums.add(torch.tensor(1.0, dtype=torch.bfloat16), logits, torch.tensor([0]))
-    assert sums.reduce(ALONE).loss == 1.0
+    assert sums.reduce_later(ALONE)().loss == 1.0
 
 
 def test_rows_are_the_outcomes_of_all_batches_even_with_tied_logits() -> None:

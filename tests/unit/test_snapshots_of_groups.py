@@ -9,7 +9,7 @@ from tests.snapshots import CPU, snapshot_of, start, through_a_file, trained
 from tests.trainings import ALONE, Training
 
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.loop.checkpoint import Checkpoint, check, gather, restore, scatter
+from train_pytorch_model.loop.checkpoint import Checkpoint, gather, restore, scatter
 from train_pytorch_model.loop.metrics import merge
 
 T = TypeVar("T")
@@ -94,18 +94,6 @@ def test_any_number_of_processes_continues_with_the_same_margins(size: int) -> N
     before, after = (merge([each.state.margins.values for each in of]) for of in (trainings, resumed))
     assert before[0].count_nonzero() == 6
     assert torch.equal(before, after)
-
-
-def test_a_checkpoint_from_before_margins_resumes_without_them() -> None:
-    checkpoint = gathered([trained()])
-    tensors = {name: value for name, value in checkpoint.tensors.items() if name != "margins"}
-    old = Checkpoint(tensors, {**checkpoint.values, "version": 1})
-    training = trained()
-    check(training.engine, old)
-    snapshot = scatter(old, ALONE)
-    assert snapshot is not None
-    restore(training.engine, training.state, snapshot)
-    assert not training.state.margins.values.any()
 
 
 def test_without_a_checkpoint_no_process_gets_a_snapshot() -> None:

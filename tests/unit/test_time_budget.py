@@ -6,7 +6,7 @@ from train_pytorch_model.measures.time_budget import EpochTimes, budget_of, dura
 
 
 def test_parts_add_up_to_the_total() -> None:
-    budget = budget_of([EpochTimes(10.0, 4.0, 2.0), EpochTimes(20.0, 5.0, 3.0)], 50.0)
+    budget = budget_of([EpochTimes(10.0, 4.0, 2.0, 1), EpochTimes(20.0, 5.0, 3.0, 1)], 50.0)
     assert (budget.computing_s, budget.waiting_s, budget.validation_s) == (21.0, 9.0, 5.0)
     assert budget.rest_s == 15.0
     assert budget.total_s == 50.0
@@ -14,7 +14,7 @@ def test_parts_add_up_to_the_total() -> None:
 
 
 def test_times_are_never_negative() -> None:
-    budget = budget_of([EpochTimes(1.0, 1.5, 0.5)], 1.0)
+    budget = budget_of([EpochTimes(1.0, 1.5, 0.5, 1)], 1.0)
     assert (budget.computing_s, budget.rest_s) == (0.0, 0.0)
 
 
@@ -29,7 +29,7 @@ def test_times_are_never_negative() -> None:
     ],
 )
 def test_the_verdict_names_the_bottleneck(waiting_s: float, verdict: str) -> None:
-    assert budget_of([EpochTimes(10.0, waiting_s, 1.0)], 11.0).verdict.startswith(verdict)
+    assert budget_of([EpochTimes(10.0, waiting_s, 1.0, 1)], 11.0).verdict.startswith(verdict)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import torch
 from tests.logs import warnings_in
 
 from train_pytorch_model.loop import view
-from train_pytorch_model.loop.epoch import StepDone
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.state import StepReport
 from train_pytorch_model.loop.view import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, rest_s
@@ -55,7 +54,7 @@ def after_ten_steps(
     for step in range(1, STEPS_TO_JUDGE + 1):
         progress.steps_done += 1
         progress.waited_s += waited_s if step > 1 else 0.0
-        shown.show(StepDone(torch.zeros(()), REPORT if step == STEPS_TO_JUDGE else None))
+        shown.show(REPORT if step == STEPS_TO_JUDGE else None)
     return FACTS
 
 

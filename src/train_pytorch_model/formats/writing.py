@@ -2,13 +2,14 @@
 
 import csv
 import errno
+import hashlib
 import io
 import json
 import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, fields
@@ -77,39 +78,32 @@ def table_of(row_type: type, rows: Iterable[Any]) -> Iterator[Iterable[object]]:
     yield from map(astuple, rows)
 
 
-def write_durably(path: Path, *pieces: bytes | memoryview) -> None:
-    """Write a file whole or not at all; it survives a power loss after `sync_folder`. Raises `OSError`."""
-    part = path.with_name(path.name + ".part")
+def write_durably(path: Path, *pieces: bytes | memoryview) -> str:
+    """Write a file whole or not at all, and return its sha256. Raises `OSError`.
+
+    It survives a power loss after `sync_folder`.
+    """
+    part, digest = path.with_name(path.name + ".part"), hashlib.sha256()
     try:
         with part.open("wb") as file:
-            file.writelines(pieces)
+            for piece in pieces:
+                file.write(piece)
+                digest.update(piece)
             file.flush()
             os.fsync(file.fileno())
-        if not _holds(part, pieces):  # some mounts report failed writes only later, or never
-            raise OSError(errno.EIO, "the file reads back differently from what was written", str(path))
+        # Some mounts report failed writes only later, or never.
+        read_back(part, digest.hexdigest(), pauses_s=[0.0])
         part.replace(path)
     except BaseException:
         with suppress(OSError):
             part.unlink(missing_ok=True)
         raise
+    return digest.hexdigest()
 
 
-def _holds(path: Path, pieces: Iterable[bytes | memoryview]) -> bool:
-    """Whether a file consists of these pieces. Read in parts: a second copy might not fit in memory."""
-    found = bytearray(CHUNK_BYTES)  # compares with a memoryview by memcmp, where `bytes` is slower
-    with path.open("rb") as file:
-        for piece in pieces:
-            for start in range(0, len(piece), CHUNK_BYTES):
-                expected = memoryview(piece)[start : start + CHUNK_BYTES]
-                size = file.readinto(memoryview(found)[: len(expected)])
-                if found[:size] != expected:
-                    return False
-        return not file.read(1)
-
-
-def read_back(path: Path, sha256: str) -> None:
+def read_back(path: Path, sha256: str, pauses_s: Sequence[float] = READ_BACK_AFTER_S) -> None:
     """Wait until a file reads back as written; a mount may show it late. Raises `OSError` otherwise."""
-    for pause_s in READ_BACK_AFTER_S:
+    for pause_s in pauses_s:
         time.sleep(pause_s)
         with suppress(FileNotFoundError):
             if sha256_of(path) == sha256:

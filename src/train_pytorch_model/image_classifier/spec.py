@@ -114,9 +114,8 @@ class ClassifierSpec:
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> "ClassifierSpec":
-        white_level = values.get("white_level", AS_USUAL.white_level)
-        colours = Colours(white_level, tuple(values.get("background", AS_USUAL.background)))
-        size, mode = (values["height"], values["width"]), values.get("framing", "crop")
-        framing = Framing(*size, values["crop_fraction"], mode, colours)
+        colours = Colours(values["white_level"], tuple(values["background"]))
+        size, fraction = (values["height"], values["width"]), values["crop_fraction"]
+        framing = Framing(*size, fraction, values["framing"], colours)
         categories, mean, std = (tuple(values[name]) for name in ("categories", "mean", "std"))
         return cls(values["architecture"], values["option"], categories, framing, mean, std)

@@ -12,7 +12,7 @@ from train_pytorch_model.formats.label_table import open_labelled
 from train_pytorch_model.formats.model_directory import SPEC, ModelDirectory, open_model_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META, MalformedFileError
 from train_pytorch_model.image_classifier.architectures import family_of
-from train_pytorch_model.image_classifier.decoding import AS_USUAL, MAX_WHITE, Colours
+from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs import advice
 from train_pytorch_model.inputs.bad_images import BadImage, read_headers, readable_images, without_bad_images
@@ -28,8 +28,6 @@ VALIDATION_DATASET = "Validation dataset"
 TRAINED_MODEL = "Trained model"
 DATASET = "Dataset"
 
-# Entries that say what every run of earlier versions did: its fingerprint must stay the same.
-AS_EVER = (("framing", "crop"), ("background", AS_USUAL.background), ("optimizer", "auto"))
 TRAINED_HINT = (
     "Name a directory that `train`, `fit` or the designer has written; weights alone have no categories."
 )
@@ -89,7 +87,7 @@ class OpenedInputs:
         recipe = {
             settings.flag(name): ",".join(map(str, value)) if isinstance(value, tuple) else value
             for name, value in asdict(self.recipe).items()
-            if name not in ("horizontal_flip", "white_level") and (name, value) not in AS_EVER
+            if name not in ("horizontal_flip", "white_level")
         }
         return {
             "parameters": " ".join(f"{name} {value}" for name, value in config.as_flags().items()),

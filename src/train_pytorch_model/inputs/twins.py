@@ -65,7 +65,6 @@ class IdenticalFiles:
     """(P, 2), int64: the first of identical files and each other one. Validation images are numbered on after
     the training images, so that the first one is a training image if any is."""
     num_training: int
-    num_validation: int
     is_sample: bool
     """Whether not all files were compared."""
 
@@ -83,7 +82,7 @@ def find_identical(training: ImageDirectory, validation: ImageDirectory) -> Iden
     files = [images.path(index) for images, sample in both for index in sample.tolist()]
     numbers = np.concatenate([samples[0], len(training) + samples[1]])
     is_sample = len(files) < len(training) + len(validation)
-    return IdenticalFiles(numbers[identical_pairs(files)], len(training), len(validation), is_sample)
+    return IdenticalFiles(numbers[identical_pairs(files)], len(training), is_sample)
 
 
 def read_image_hashes(model: Path) -> np.ndarray:
@@ -170,11 +169,8 @@ def find_pairs(hashes: np.ndarray, num_known: int = 0) -> Pairs:
     within the first `num_known` images are left out.
     """
     words = np.ascontiguousarray(hashes).view(np.uint64)  # (N, 2)
-    by_hash = np.lexsort(words.T)
-    is_new = np.append(True, (words[by_hash[1:]] != words[by_hash[:-1]]).any(axis=1))[: len(words)]
-    firsts = np.empty(len(words), np.int64)
-    firsts[by_hash] = by_hash[np.maximum.accumulate(np.where(is_new, np.arange(len(words)), 0))]
-
+    _, places, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
+    firsts = places[inverse.ravel()]
     is_hash, is_first = words.any(axis=1), firsts == np.arange(len(words))
     copies = np.flatnonzero(is_hash & ~is_first & (np.arange(len(words)) >= num_known))
     distinct = np.flatnonzero(is_hash & is_first)

@@ -72,10 +72,6 @@ _DTYPES = {
 _MANIFEST_NAME = re.compile(r"(\d{6,})-[0-9a-f]{8}\.json")
 
 
-class DamagedCheckpointError(Exception):
-    """The checkpoint cannot be used; the text is the reason, without the file's name."""
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """What a run needs to resume."""
@@ -90,12 +86,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     # Not the step: a run may return to an earlier one and then diverge.
     number = 1 + max((number for number, _ in _manifests(folder)), default=0)
     name = f"{number:06}-{secrets.token_hex(4)}"
-    pieces, sha256 = tensor_file(checkpoint.tensors), hashlib.sha256()
-    for piece in pieces:
-        sha256.update(piece)
-    size = sum(map(len, pieces))
-    content = {"size": size, "sha256": sha256.hexdigest(), "values": checkpoint.values}
-    write_durably(folder / f"{name}.safetensors", *pieces)
+    pieces = tensor_file(checkpoint.tensors)
+    sha256 = write_durably(folder / f"{name}.safetensors", *pieces)
+    content = {"size": sum(map(len, pieces)), "sha256": sha256, "values": checkpoint.values}
     manifest = {"content": content, "sha256": _sha256_of(content)}
     write_durably(folder / f"{name}.json", json.dumps(manifest).encode("ascii"))
     sync_folder(folder)
@@ -126,8 +119,8 @@ def tensor_file(tensors: Mapping[str, Tensor]) -> list[memoryview]:
 def load_checkpoint(folder: Path, admit: Callable[[Checkpoint], None]) -> tuple[Checkpoint | None, list[str]]:
     """The newest intact checkpoint, None if there is no manifest at all; and why newer ones were skipped.
 
-    `admit` raises `DamagedCheckpointError` for one that does not fit the run. Raises `CheckpointError` if
-    there are checkpoints but none is intact: a run never silently starts over.
+    `admit` raises `MalformedFileError` for one that does not fit the run. Raises `CheckpointError` if there
+    are checkpoints but none is intact: a run never silently starts over.
     """
     problems: list[str] = []
     try:
@@ -138,7 +131,7 @@ def load_checkpoint(folder: Path, admit: Callable[[Checkpoint], None]) -> tuple[
         try:
             checkpoint = _read(manifest)
             admit(checkpoint)
-        except (DamagedCheckpointError, MalformedFileError) as error:
+        except MalformedFileError as error:
             problems.append(f"{manifest.name}: {error}")
             continue
         for _, damaged in manifests[: len(problems)]:  # which do not count among the newest, which are kept
@@ -160,19 +153,19 @@ def _read(manifest: Path) -> Checkpoint:
         size, sha256 = int(content["size"]), str(content["sha256"])
         is_whole = document["sha256"] == _sha256_of(content)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise DamagedCheckpointError("it is not a valid manifest.") from error
+        raise MalformedFileError("it is not a valid manifest.") from error
     if not is_whole:
-        raise DamagedCheckpointError("its own sha256 does not match.")
+        raise MalformedFileError("its own sha256 does not match.")
     file = manifest.with_suffix(".safetensors")
     data = read_bounded(file, size)
     if len(data) != size:
-        raise DamagedCheckpointError(f"{file.name} has {len(data):,} bytes of {size:,}.")
+        raise MalformedFileError(f"{file.name} has {len(data):,} bytes of {size:,}.")
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise DamagedCheckpointError(f"the sha256 of {file.name} does not match.")
+        raise MalformedFileError(f"the sha256 of {file.name} does not match.")
     try:
         return Checkpoint(safetensors.torch.load(data), content["values"])
     except (safetensors.SafetensorError, KeyError) as error:
-        raise DamagedCheckpointError(f"{file.name} holds no tensors: {error}.") from error
+        raise MalformedFileError(f"{file.name} holds no tensors: {error}.") from error
 
 
 def _manifests(folder: Path) -> list[tuple[int, Path]]:
@@ -229,26 +222,24 @@ def restore(engine: Engine, state: State, snapshot: Snapshot, rolls_back: bool =
 
 
 def check(engine: Engine, checkpoint: Checkpoint) -> None:
-    """Raise `DamagedCheckpointError` unless a checkpoint fits this engine."""
-    if checkpoint.values.get("version", 1) not in (1, VERSION):
-        raise DamagedCheckpointError("it is of another version of this program.")
+    """Raise `MalformedFileError` unless a checkpoint fits this engine."""
+    if checkpoint.values.get("version") != VERSION:
+        raise MalformedFileError("it is of another version of this program.")
     try:
         msgspec.convert(checkpoint.values["position"], Progress, str_keys=True)
         Metrics(**checkpoint.values["best"]["metrics"])
     except (msgspec.ValidationError, KeyError, TypeError) as error:
-        raise DamagedCheckpointError(f"its values are not those of a run: {error}.") from error
+        raise MalformedFileError(f"its values are not those of a run: {error}.") from error
     network, momentum = engine.network.state_dict(), momentum_of(engine.optimizer, engine.network)
-    needed = _prefixed("network.", network) | _prefixed("momentum.", momentum)
+    margins = {"margins": torch.empty(3, len(engine.plan.inputs.training), dtype=torch.int32)}
+    needed = _prefixed("network.", network) | _prefixed("momentum.", momentum) | margins
     known = needed | _prefixed("best.", network)
     for name, tensor in checkpoint.tensors.items():
         own = known.get(name, torch.empty(0))
-        if name.startswith(SHARED) and (own.shape, own.dtype) != (tensor.shape, tensor.dtype):
-            raise DamagedCheckpointError(f"{name} does not fit the network.")
-    shape = (3, len(engine.plan.inputs.training))
-    if checkpoint.tensors.get("margins", torch.empty(shape)).shape != shape:
-        raise DamagedCheckpointError("its margins are not those of the training images.")
+        if name.startswith((*SHARED, *margins)) and (own.shape, own.dtype) != (tensor.shape, tensor.dtype):
+            raise MalformedFileError(f"{name} does not fit the run.")
     if not checkpoint.tensors.keys() >= needed.keys():
-        raise DamagedCheckpointError("a tensor of the network is missing.")
+        raise MalformedFileError("a tensor of the network is missing.")
 
 
 def gather(snapshot: Snapshot, world: World) -> Checkpoint | None:
@@ -282,8 +273,7 @@ def scatter(checkpoint: Checkpoint | None, world: World) -> Snapshot | None:
     hashes = [each for each in _by_rank(tensors, "hashes.") if len(each)]  # of each machine
     none = torch.empty(0, NUM_BYTES, dtype=torch.uint8)
     local["hashes"] = torch.stack(hashes).amax(dim=0) if hashes else none
-    if world.is_main and "margins" in tensors:
-        local["margins"] = tensors["margins"]
+    local["margins"] = tensors["margins"] if world.is_main else torch.zeros_like(tensors["margins"])
     shared = {name: each for name, each in tensors.items() if name.startswith(SHARED)}
     return Snapshot(checkpoint.values, shared, local)
 

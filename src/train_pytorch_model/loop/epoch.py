@@ -116,28 +116,19 @@ def open_batches(
             yield Batches(plan, loader, caches, max_steps, features)
 
 
-@dataclass(frozen=True)
-class StepDone:
-    """A step that has been taken."""
-
-    loss_sum: Tensor
-    """The sum of this process's losses, detached, on the device."""
-    report: StepReport | None
-    """If one is due; on a GPU, that of the step before, which is read without waiting for the device."""
-
-
 def report_every(print_frequency: int, steps_per_epoch: int) -> int:
     """Steps between two reports: at least ten an epoch, and one with each line of a log."""
     most = min(print_frequency, max(1, steps_per_epoch // 10))
     return next(steps for steps in range(most, 0, -1) if print_frequency % steps == 0)
 
 
-def train_epoch(engine: Engine, state: State, left: Reading) -> Iterator[StepDone]:
-    """Train on the batches that are left in the open epoch; yield after each step.
+def train_epoch(engine: Engine, state: State, left: Reading) -> Iterator[tuple[Tensor, StepReport | None]]:
+    """Train on the batches that are left in the open epoch; after each step yield a sum and a report.
 
-    At the end, `state.trained` is set. The state is complete whenever this yields: the caller may save it, or
-    abandon the epoch. Raises `InvalidDatasetError` if too many images cannot be read,
-    `ModuleOutOfMemoryError`.
+    That is the sum of this process's losses, detached, on the device, and a report if one is due; on a GPU,
+    that of the step before, which is read without waiting for the device. The state is complete then: the
+    caller may save it, or abandon the epoch. At the end, `state.trained` is set. Raises `InvalidDatasetError`
+    if too many images cannot be read, `ModuleOutOfMemoryError`.
     """
     plan, progress, world = engine.plan, state.progress, engine.world
     every = report_every(plan.config.print_frequency, plan.steps_per_epoch)
@@ -163,7 +154,7 @@ def train_epoch(engine: Engine, state: State, left: Reading) -> Iterator[StepDon
                 due = _report_later(engine, state, lr, started_at)
                 if world.device.type != "cuda":
                     report, due = due(), None
-            yield StepDone(output.loss_sum, report)
+            yield output.loss_sum, report
     state.trained = _report_later(engine, state, lr, started_at)()
     progress.elapsed_s = max(time.perf_counter() - started_at, 1e-9)  # includes the device's time
     state.leave_out("training", progress.rejected)
@@ -181,7 +172,7 @@ def validate(engine: Engine, state: State, left: Reading) -> Iterator[None]:
     sums, results = yield from _predict(engine, state, left)
     state.results[state.progress.epoch] = replace(results, rejected={})
     state.leave_out("validation", results.rejected)
-    state.validated = sums.reduce(engine.world)
+    state.validated = sums.reduce_later(engine.world)()
     state.progress.validation_s = time.perf_counter() - started_at
 
 

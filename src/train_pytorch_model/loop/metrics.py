@@ -74,12 +74,11 @@ class Sums:
         sums = loss_sum, (ranks == 0).sum(), (ranks < TOP_K).sum(), count
         self.values += torch.stack([each.to(device).double() for each in sums])
 
-    def reduce(self, world: World) -> Metrics:
-        """The means over all processes. Waits for the device, and communicates if there are several."""
-        return self.reduce_later(world)()
-
     def reduce_later(self, world: World) -> Callable[[], Metrics]:
-        """`reduce` for the current sums; called a step later, the result does not wait for the device."""
+        """The means over all processes for the current sums; communicates if there are several.
+
+        Called a step later, the result does not wait for the device.
+        """
         read = read_later(world.sum(self.values))
 
         def means() -> Metrics:
@@ -167,10 +166,10 @@ class Margins:
             self._added.clear()
         return self._values
 
-    def restore(self, values: Tensor | None) -> None:
-        """Return to earlier values; None for none."""
+    def restore(self, values: Tensor) -> None:
+        """Return to earlier values."""
         self._added.clear()
-        self._values.copy_(torch.zeros_like(self._values) if values is None else values)
+        self._values.copy_(values)
 
     def reduce(self, world: World) -> tuple[np.ndarray, np.ndarray]:
         """Mean margins (N,), float64, NaN for none, and best other categories (N,), of all processes."""

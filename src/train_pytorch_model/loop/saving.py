@@ -145,7 +145,7 @@ class Saver:
         checkpoints.restore(self._engine, self._state, snapshot)
         self._good = checkpoints.take_snapshot(self._engine, self._state)
         before = snapshot.values["environment"]
-        threads = int(before.get("threads", 0))
+        threads = int(before["threads"])
         if self._world.use_threads(threads) and threads != self._world.threads.count:
             logger.info(f"It goes on with {counted(threads, 'thread', 'threads')}, as when it was stopped.")
         for name, value in self._engine.plan.bit_context().items():

@@ -25,7 +25,7 @@ from train_pytorch_model.measures.evaluation import Outcomes
 from train_pytorch_model.measures.time_budget import EpochTimes, TimeBudget, budget_of
 
 VERSION = 2
-"""Of `State.values`. Version 1, also of checkpoints that name none, had no margins."""
+"""Of `State.values`."""
 
 
 @dataclass
@@ -243,7 +243,7 @@ class State:
             # Discarded steps have taken their time.
             self.progress.run_s, self._timed_at = run_s, time.perf_counter()
         self.sums.values.copy_(local["sums"])
-        self.margins.restore(local.get("margins"))
+        self.margins.restore(local["margins"])
         hashes = local["hashes"].numpy()
         if len(self.hashes) == len(hashes):  # other images of them are zeros
             np.maximum(self.hashes, hashes, out=self.hashes)

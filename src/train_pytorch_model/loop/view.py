@@ -4,9 +4,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from train_pytorch_model.loop.epoch import StepDone
 from train_pytorch_model.loop.plan import Plan
-from train_pytorch_model.loop.state import State
+from train_pytorch_model.loop.state import State, StepReport
 from train_pytorch_model.machine.console import Bar, logger, progress_bar
 from train_pytorch_model.measures.time_budget import duration
 from train_pytorch_model.words.errors import parameter
@@ -34,11 +33,11 @@ class EpochView:
         self._num_steps, self._steps = num_steps, 0
         self._start = self._first_step = time.perf_counter(), state.progress.waited_s
 
-    def show(self, done: StepDone) -> None:
+    def show(self, report: StepReport | None) -> None:
         """Count a step, and show a report that is due."""
         self._bar.advance()
         self._steps += 1
-        progress, report = self._state.progress, done.report
+        progress = self._state.progress
         if self._steps == 1:
             self._first_step = time.perf_counter(), progress.waited_s
         elif self._steps == STEPS_TO_JUDGE:

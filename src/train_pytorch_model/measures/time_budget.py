@@ -15,8 +15,8 @@ class EpochTimes:
     waiting_s: float
     """The part of it spent waiting for images to be read and decoded."""
     validation_s: float
-    threads: int = 0
-    """With how many PyTorch computed at its end; 0 if an earlier version has not recorded it."""
+    threads: int
+    """With how many PyTorch computed at its end."""
 
 
 @dataclass(frozen=True)

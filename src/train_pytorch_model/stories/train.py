@@ -98,9 +98,9 @@ def train_epochs(
             try:
                 left = batches.training(state)
                 with epoch_view(plan, state, left.num_batches) as view:
-                    for done in train_epoch(engine, state, left):
-                        saver.after_step(done.loss_sum)
-                        view.show(done)
+                    for loss_sum, report in train_epoch(engine, state, left):
+                        saver.after_step(loss_sum)
+                        view.show(report)
                         threads.after_step()
                 saver.after_training()
                 left = batches.validation(state)
@@ -176,8 +176,8 @@ def dry_run(config: TrainConfig, inputs: OpenedInputs, world: World) -> None:
     ):
         left = batches.training(state)
         with epoch_view(plan, state, left.num_batches) as view:
-            for done in train_epoch(engine, state, left):
-                view.show(done)
+            for _, report in train_epoch(engine, state, left):
+                view.show(report)
         for _ in validate(engine, state, batches.validation(state, is_last=True)):
             pass
     steps = counted(state.progress.steps_done, "step", "steps")
