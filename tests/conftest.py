@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.machine.cores import OPENMP
+from train_pytorch_model.machine.system import OPENMP
 from train_pytorch_model.words.errors import name_parameters
 from train_pytorch_model.words.settings import flag
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.benchmarks.timing import arguments, count_images, measure_in_turn, paint_photos, run_json, show
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.machine.cores import FIXED_BY
+from train_pytorch_model.machine.system import FIXED_BY
 from train_pytorch_model.words.settings import Recipe
 
 OURS = Path(__file__).with_name("contenders") / "ours.py"

@@ -13,13 +13,11 @@ from tests.recipes import decided_recipe
 from train_pytorch_model.data import preparation
 from train_pytorch_model.data.cache import open_caches, plan_cache
 from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.data.loader import Loader, Pass, read_for_training
-from train_pytorch_model.data.plan import plan_training
+from train_pytorch_model.data.loader import Loader, Pass, plan_training, read_for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.spec import Framing
-from train_pytorch_model.machine.cores import short_switch_interval, usable_cores
-from train_pytorch_model.machine.system import keep_freed_memory
+from train_pytorch_model.machine.system import keep_freed_memory, short_switch_interval, usable_cores
 
 FRAMING = Framing(224, 224, 0.875)
 CROPS = decided_recipe(augmentation="random-resized-crop", crop_area=0.08, horizontal_flip=True)

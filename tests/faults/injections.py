@@ -30,7 +30,7 @@ from train_pytorch_model.loop.metrics import Sums
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.step import StepOutput, TrainStep
-from train_pytorch_model.machine import cores
+from train_pytorch_model.machine import system as cores
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.stories import run as running
 from train_pytorch_model.stories import train as training

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import torch
 
 from train_pytorch_model.__main__ import main
-from train_pytorch_model.machine import cores
+from train_pytorch_model.machine import system as cores
 from train_pytorch_model.tracking import tracker as tracking
 
 THREADS = {"OMP_NUM_THREADS": "2"}  # for the same bits on any machine, however busy

@@ -20,8 +20,14 @@ from torch.optim import SGD
 from tests.trainings import start_training, uncached
 from train_pytorch_model.data.cache import NO_CACHES
 from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference
-from train_pytorch_model.data.plan import PlannedBatch, plan_training
+from train_pytorch_model.data.loader import (
+    Batch,
+    Loader,
+    Pass,
+    PlannedBatch,
+    plan_training,
+    read_for_inference,
+)
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.decoding import Colours

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.machine import cores
-from train_pytorch_model.machine.cores import SWITCH_S, _cgroup_quota, short_switch_interval, usable_cores
+from train_pytorch_model.machine import system as cores
+from train_pytorch_model.machine.system import SWITCH_S, _cgroup_quota, short_switch_interval, usable_cores
 
 
 def cgroup(root: Path, **files: str) -> Path:

@@ -15,12 +15,13 @@ from train_pytorch_model.data.loader import (
     Batch,
     Loader,
     Pass,
+    PlannedBatch,
     Read,
     on_device,
+    plan_validation,
     read_for_inference,
     read_for_training,
 )
-from train_pytorch_model.data.plan import PlannedBatch, plan_validation
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError

@@ -16,8 +16,7 @@ from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.data import cache
 from train_pytorch_model.data.cache import Views
 from train_pytorch_model.data.features import KeptFeatures
-from train_pytorch_model.data.loader import Batch, Pass, read_for_training
-from train_pytorch_model.data.plan import PlannedBatch
+from train_pytorch_model.data.loader import Batch, Pass, PlannedBatch, read_for_training
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.image_classifier.architectures import FAMILIES, Family, build

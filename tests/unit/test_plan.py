@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train_pytorch_model.data.plan import PlannedBatch, num_training_steps, plan_training, plan_validation
+from train_pytorch_model.data.loader import PlannedBatch, num_training_steps, plan_training, plan_validation
 
 sizes = st.integers(1, 200)
 batch_sizes = st.integers(2, 33)  # training refuses a batch size below the minimum share

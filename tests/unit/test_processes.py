@@ -16,8 +16,8 @@ from train_pytorch_model.commands.predict import Score
 from train_pytorch_model.commands.processes import options_of, run_in_processes
 from train_pytorch_model.commands.train import Train
 from train_pytorch_model.distributed.world import World
-from train_pytorch_model.machine.cores import SWITCH_S
 from train_pytorch_model.machine.launch import LAUNCHER, Agent, LaunchError
+from train_pytorch_model.machine.system import SWITCH_S
 from train_pytorch_model.stories import processes as launcher
 from train_pytorch_model.stories import processes as stories
 from train_pytorch_model.words.errors import InvalidDatasetError

@@ -19,8 +19,14 @@ from tests.recipes import decided_recipe
 from train_pytorch_model.data import decoders, preparation
 from train_pytorch_model.data.cache import NO_CACHES, CachePlan, Caches, DecodeCache, open_caches
 from train_pytorch_model.data.decoders import Decoders
-from train_pytorch_model.data.loader import Batch, Loader, Pass, read_for_inference, read_for_training
-from train_pytorch_model.data.plan import plan_training
+from train_pytorch_model.data.loader import (
+    Batch,
+    Loader,
+    Pass,
+    plan_training,
+    read_for_inference,
+    read_for_training,
+)
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory, open_image_directory

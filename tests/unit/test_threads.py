@@ -11,8 +11,8 @@ import torch
 from train_pytorch_model.distributed.world import World, join_world
 from train_pytorch_model.loop import epoch
 from train_pytorch_model.loop.epoch import ThreadWatch
-from train_pytorch_model.machine import cores
-from train_pytorch_model.machine.cores import ONE_THREAD, CoreTimes, Threads, choose_threads, fixed_threads
+from train_pytorch_model.machine import system as cores
+from train_pytorch_model.machine.system import ONE_THREAD, CoreTimes, Threads, choose_threads, fixed_threads
 
 BEFORE = CoreTimes(at_s=100.0, total_s=1000.0, free_s=505.0)
 
@@ -99,7 +99,7 @@ def test_the_user_may_fix_the_number(text: str, expected: int | None) -> None:
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of two cores, whose threads nobody has fixed."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("train_pytorch_model.machine.cores.usable_cores", lambda: 2)
+    monkeypatch.setattr("train_pytorch_model.machine.system.usable_cores", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", set_threads)
     monkeypatch.setattr(torch, "get_num_threads", lambda: set_threads.count)
 

@@ -22,9 +22,9 @@ from train_pytorch_model import __version__
 from train_pytorch_model.commands.mistakes import hints, missing_verb
 from train_pytorch_model.formats.run_folder import is_azure_job, leave_error_info, remove_error_info
 from train_pytorch_model.machine.console import fit_to_stderr, write_what_the_console_can
-from train_pytorch_model.machine.cores import OPENMP
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StoppedError, leave_terminal
+from train_pytorch_model.machine.system import OPENMP
 from train_pytorch_model.words import errors
 from train_pytorch_model.words.errors import ParameterError, UserError
 from train_pytorch_model.words.settings import flag

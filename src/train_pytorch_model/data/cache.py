@@ -57,9 +57,7 @@ class Views:
     per_image: int
     """2 where training images may be mirrored, otherwise 1."""
     width: int
-    """Features of a view."""
     itemsize: int
-    """Bytes of a feature."""
 
     @property
     def num_bytes(self) -> int:
@@ -72,16 +70,13 @@ class CachePlan:
     """How many bytes of decoded images are cached."""
 
     num_training: int
-    """Rows of the training dataset."""
     num_validation: int
     budget: int
     """Bytes, for all processes of the machine; 0 without a cache."""
     summary: str
-    """Human-readable."""
     readers: int = 0
     """Reader processes per training process; 0 if it reads images itself."""
     views: Views | None = None
-    """None if no features are kept."""
 
     @property
     def num_images(self) -> int:
@@ -175,7 +170,6 @@ class DecodeCache:
         hashes = np.frombuffer(self._memory, np.uint8, NUM_BYTES * count * plan.is_hashed, offset=16 * count)
         self.hashes = hashes.reshape(-1, NUM_BYTES)  # (images, 16)
         self.features = memoryview(self._memory)[plan.features.start : plan.features.stop]
-        """Written by `features`."""
         self._lock = threading.Lock()
         num_writers = max(1, plan.readers)
         size = plan.budget // (num_writers * shared.num_processes) if writer < num_writers else 0
@@ -229,7 +223,6 @@ class Caches:
     """(N, 16), uint8: the perceptual hashes of all images by number, as far as they have been decoded on this
     machine; empty if there are none, or if another process of the machine has them."""
     features: memoryview | None = None
-    """Where features are kept; None if they are not."""
 
 
 NO_CACHES = Caches()

@@ -58,7 +58,6 @@ class ImageRequest(NamedTuple):
     number: int = 0
     """Its number in the decode cache."""
     seed: int = 0
-    """The seed of its augmentation."""
 
 
 Prepare = Callable[[ImageRequest, CachedDecode], np.ndarray]

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from train_pytorch_model.data.cache import Views
-from train_pytorch_model.data.loader import Batch, ImageRead, Pass
-from train_pytorch_model.data.plan import PlannedBatch
+from train_pytorch_model.data.loader import Batch, ImageRead, Pass, PlannedBatch
 
 Compute = Callable[[Tensor], Tensor]
 """uint8 images (B, 3, H, W), on the device → their features (B, D)."""

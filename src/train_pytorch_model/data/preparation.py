@@ -126,7 +126,6 @@ class Preparation:
     augment: Augment | None
     """Random augmentation applied after that; None for validation and scoring."""
     colours: Colours
-    """As in `Framing`."""
 
     def __call__(self, request: ImageRequest, cached: CachedDecode, decode: Decode = decode_pixels) -> Pixels:
         def whole() -> Pixels:

@@ -54,7 +54,6 @@ class Labels:
     file_column: str = ""
     """The table's column of file names; found by its name if empty."""
     label_column: str = ""
-    """The table's column of categories; found by its name if empty."""
 
 
 BY_DEFAULT = Labels()

@@ -21,7 +21,7 @@ from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, 
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.inputs.twins import NUM_BYTES, find_pairs, identical_pairs, perceptual_hash
 from train_pytorch_model.machine.console import Bar, progress_bar
-from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.machine.system import usable_cores
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
 from train_pytorch_model.words.settings import derive_seed
 

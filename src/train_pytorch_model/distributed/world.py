@@ -23,7 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from train_pytorch_model.image_classifier.classifier import best_device
-from train_pytorch_model.machine import cores as processors
+from train_pytorch_model.machine import system as processors
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.machine.system import PROCESSES, is_stopped, start_of
 from train_pytorch_model.words.errors import LostRankError

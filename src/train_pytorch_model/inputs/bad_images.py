@@ -12,7 +12,7 @@ from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.writing import table_of, write_csv
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.machine.cores import in_threads
+from train_pytorch_model.machine.system import in_threads
 from train_pytorch_model.words.errors import InvalidDatasetError, bulleted, counted
 
 BAD_IMAGES = "bad_images.csv"

@@ -45,7 +45,6 @@ class OpenedInputs:
     validation: ImageDirectory
     recipe: settings.OpenRecipe
     spec: ClassifierSpec
-    """Describes the trained model."""
     size_reason: str
     bad_images: tuple[BadImage, ...]
     identical: IdenticalFiles

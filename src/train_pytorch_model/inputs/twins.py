@@ -21,7 +21,7 @@ from PIL import Image
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.reading import MalformedFileError, read_bounded, sha256_of
-from train_pytorch_model.machine.cores import in_threads
+from train_pytorch_model.machine.system import in_threads
 
 IMAGE_HASHES = "image_hashes.bin"
 """In a trained directory: the perceptual hashes of the training images, one after the other."""

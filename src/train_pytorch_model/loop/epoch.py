@@ -14,8 +14,7 @@ from train_pytorch_model.data import loader as loading
 from train_pytorch_model.data.cache import Caches, open_caches
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.features import Compute, KeptFeatures
-from train_pytorch_model.data.loader import Batch, Loader, Pass
-from train_pytorch_model.data.plan import plan_training, plan_validation
+from train_pytorch_model.data.loader import Batch, Loader, Pass, plan_training, plan_validation
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.loop.engine import Engine, is_out_of_memory, nothing_fits
@@ -23,7 +22,7 @@ from train_pytorch_model.loop.metrics import OutcomeRows, Sums
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.state import ImageResults, State, StepReport
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.machine.cores import CoreTimes, choose_threads
+from train_pytorch_model.machine.system import CoreTimes, choose_threads
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError, counted, parameter
 
 MAX_LOGITS = 1 << 26  # of all validation images, 256 MiB: 67,000 images of 1,000 categories
@@ -54,7 +53,6 @@ class Batches:
         """`max_steps` ends passes early; `features`, if there is room, stand in batches for images."""
         self._plan, self._loader, self._caches, self._max_steps = plan, loader, caches, max_steps
         self.hashes = caches.hashes
-        """The perceptual hashes of the images that have been decoded, as in `Caches`."""
         self._kept = None
         if features and caches.features is not None and plan.cache.views:
             dtype, at_once = plan.precision.dtype, plan.features_at_once

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from train_pytorch_model.data.cache import CachePlan, Views, memory_text, plan_cache
-from train_pytorch_model.data.loader import num_readers
-from train_pytorch_model.data.plan import num_training_steps
+from train_pytorch_model.data.loader import num_readers, num_training_steps
 from train_pytorch_model.data.preparation import for_inference, for_training
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.image_classifier.architectures import head_of
@@ -40,7 +39,6 @@ class Plan:
     inputs: TrainingInputs
     world: World
     fingerprint: Mapping[str, str]
-    """The run's identity, see `TrainingInputs.fingerprint`."""
     head: str
     """The path of the last layer within the network."""
     framings: tuple[Framing, ...]

@@ -75,9 +75,7 @@ class CalibrationBin:
     """The upper edge, inclusive."""
     images: int
     confidence: float | None
-    """Mean confidence of the images."""
     accuracy: float | None
-    """Fraction of the images that are predicted correctly."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,6 @@ class Coverage:
     """
 
     rows: Sequence[Answered]
-    """For several thresholds."""
     accuracies: Sequence[float]
     """(100,): the accuracy of the most confident 1, 2, … 100 % of the images."""
 

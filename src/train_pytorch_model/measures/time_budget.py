@@ -26,7 +26,6 @@ class TimeBudget:
     computing_s: float
     """Training batches, excluding waiting."""
     waiting_s: float
-    """Waiting for training images."""
     validation_s: float
     rest_s: float
     """Start-up, checkpoints and the report."""

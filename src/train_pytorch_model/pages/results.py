@@ -160,7 +160,6 @@ class Report:
     evaluation: Evaluation
     galleries: Sequence[Gallery]
     files: Mapping[str, Sequence[str]]
-    """As from `evaluation_page.files_of_cells`."""
     calibrated: str
     """What has been done about the probabilities, as a sentence."""
     seen: str
@@ -178,7 +177,6 @@ class Report:
     advice: Sequence[str]
     """Sentences on what would improve the model, with options in backticks; shown if it is not good."""
     rollbacks: int
-    """How often the loss was not finite and the learning rate was halved."""
     training: ImageDirectory
     validation: ImageDirectory
     """Without the images that were left out."""
@@ -188,9 +186,7 @@ class Report:
     command: Sequence[str]
     """The command line, one option per line, with folders but not their paths."""
     fingerprint: Mapping[str, str]
-    """The identity of the run, as in `TrainingInputs.fingerprint`."""
     ended: str
-    """When the run ended, for display."""
 
 
 def render_report(report: Report) -> str:

@@ -23,8 +23,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from train_pytorch_model.data.loader import Batch, read_for_training, with_cutmix
-from train_pytorch_model.data.plan import plan_training
+from train_pytorch_model.data.loader import Batch, plan_training, read_for_training, with_cutmix
 from train_pytorch_model.data.preparation import for_training
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.image_classifier.classifier import Normalize

@@ -13,8 +13,14 @@ import numpy as np
 import torch
 
 from train_pytorch_model.data.cache import NO_CACHES, CachePlan, Caches, open_caches
-from train_pytorch_model.data.loader import Loader, Pass, num_readers, read_for_inference, start_readers
-from train_pytorch_model.data.plan import plan_validation
+from train_pytorch_model.data.loader import (
+    Loader,
+    Pass,
+    num_readers,
+    plan_validation,
+    read_for_inference,
+    start_readers,
+)
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats import data_frame_directory as tables
 from train_pytorch_model.formats.image_directory import ImageDirectory

@@ -29,9 +29,8 @@ from train_pytorch_model.distributed.world import (
 from train_pytorch_model.formats.run_folder import differing_options
 from train_pytorch_model.inputs.opening import OpenedInputs, ScoringInputs
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.machine.cores import CoreTimes, short_switch_interval
 from train_pytorch_model.machine.launch import LAUNCHER, PROGRAM, Agent, LaunchError, Worker, decide
-from train_pytorch_model.machine.system import keep_freed_memory
+from train_pytorch_model.machine.system import CoreTimes, keep_freed_memory, short_switch_interval
 from train_pytorch_model.words.errors import TrainingError, UserError, bulleted
 
 T = TypeVar("T", OpenedInputs, ScoringInputs)

@@ -47,7 +47,6 @@ class Examined:
     outcomes: Outcomes
     """Of all validation images, in their order, by the model as it is published."""
     evaluation: Evaluation
-    """Of these outcomes."""
     indices: np.ndarray
     """(N,), int64: the indices of these images in the given validation dataset."""
     rejected: dict[int, str]
@@ -55,13 +54,11 @@ class Examined:
     temperature: calibration.Temperature
     twins: Sequence[TwinRow]
     familiar: Familiar
-    """The validation images that look like a training image."""
     training_hashes: np.ndarray
     """(N, 16), uint8: perceptual hashes of the given training images; zeros for those without."""
     energies: np.ndarray
     """(N,), float64: how unlike the training images the validation images are; (0,) without logits."""
     suspects: Sequence[Suspect]
-    """Images whose category is probably wrong, the most suspicious first."""
 
     @property
     def tables(self) -> dict[str, str]:

@@ -23,7 +23,7 @@ from train_pytorch_model.image_classifier import decoding
 from train_pytorch_model.inputs import bad_images as damaged
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.machine.console import logger, progress_bar
-from train_pytorch_model.machine.cores import usable_cores
+from train_pytorch_model.machine.system import usable_cores
 from train_pytorch_model.words import errors
 from train_pytorch_model.words.settings import derive_seed
 

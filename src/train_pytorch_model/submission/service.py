@@ -45,7 +45,6 @@ class ServiceError(UserError):
     def __init__(self, text: str, is_transient: bool = False) -> None:
         super().__init__(text)
         self.is_transient = is_transient
-        """Whether the error is transient, so that a retry may succeed."""
 
 
 def load_valid_job(path: Path) -> Job:

@@ -53,7 +53,7 @@ def train(untrained: Path, images: Path, output: Path, batch_size: int, epochs: 
 
 def synthetic_rates(untrained: Path, images: Path, batch_size: int, epochs: int) -> list[float]:
     """Return images per second of epochs that repeat one batch per image size, made beforehand."""
-    from train_pytorch_model.machine.cores import OPENMP, short_switch_interval
+    from train_pytorch_model.machine.system import OPENMP, short_switch_interval
 
     for name, value in OPENMP.items():  # as the program does
         os.environ.setdefault(name, value)
