@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.formats.archive import Limits, Unpacked, unpack
+from train_pytorch_model.datasets.conversion import list_unpacked
+from train_pytorch_model.formats.archive import Limits, Unpacked, extract
 from train_pytorch_model.formats.listing import Listing
 from train_pytorch_model.formats.reading import MalformedFileError
 
@@ -46,7 +47,8 @@ def pack(path: Path, members: Members, kind: str = "zip") -> Path:
 def unpack_archive(path: Path, **limits: int) -> tuple[Unpacked, Listing]:
     """Unpack an archive into a new folder beside it."""
     root = Path(tempfile.mkdtemp(prefix=f"{path.name}-", dir=path.parent))
-    return unpack(path, root, Limits(**limits))
+    content = extract(path, root, Limits(**limits))
+    return content, list_unpacked(content)
 
 
 def listed(path: Path, **limits: int) -> Listing:

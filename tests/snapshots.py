@@ -80,8 +80,6 @@ def trained(rank: int = 0, is_scaled: bool = False, optimizer_name: OptimizerNam
     train(training, 2, rank)
     state = training.state
     state.best.observe(1, Metrics(0.25, 0.5, 1.0, 7), training.engine.network)
-    state.patience.observe(0.25)
-    state.patience.observe(0.5)
     state.progress.rejected = {3 + rank: "torn"}
     state.progress.history = [{"epoch": 1, "Valid loss": 0.1 + 0.2}]
     state.progress.left_out["training"] = [4]
@@ -108,7 +106,6 @@ def everything(training: Training) -> dict[str, Any]:
             state.best.metrics,
             [(n, v.tolist()) for n, v in state.best.weights.items()],
         ),
-        "patience": (state.patience.spent, state.patience.previous_loss),
         "progress": {**asdict(state.progress), "run_s": 0.0},
         "sums": state.sums.values.tolist(),
         "margins": state.margins.values.tolist(),

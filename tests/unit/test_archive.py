@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.archives import KINDS, Members, contents, listed, pack, refused, unpack_archive
 
-from train_pytorch_model.formats.archive import unpack
+from train_pytorch_model.datasets.conversion import list_unpacked
+from train_pytorch_model.formats.archive import extract
 from train_pytorch_model.formats.listing import NESTED, UNLABELLED
 
 TAR = tarfile.TarInfo("a.png").tobuf() + bytes(2 * tarfile.BLOCKSIZE)
@@ -75,7 +76,8 @@ def test_outer_folders_around_everything_are_skipped(
 ) -> None:
     path = pack(tmp_path / "archive", {name: name.encode() for name in names}, kind)
     (tmp_path / "root").mkdir()
-    unpacked, listing = unpack(path, tmp_path / "root")
+    unpacked = extract(path, tmp_path / "root")
+    listing = list_unpacked(unpacked)
     assert unpacked.folder == tmp_path / "root" / around
     assert list(listing.file_names) == taken
     assert sorted(contents(path).values()) == sorted(name.encode() for name in names)
@@ -145,7 +147,7 @@ def test_a_name_may_have_255_bytes(tmp_path: Path, kind: str) -> None:
 def test_only_the_images_are_unpacked(tmp_path: Path, kind: str) -> None:
     members = {"a/1.png": b"image", "a/1.txt": b"text", ".cache": b"x", "a/b/2.png": b"nested"}
     (tmp_path / "root").mkdir()
-    unpack(pack(tmp_path / "archive", members, kind), tmp_path / "root")
+    extract(pack(tmp_path / "archive", members, kind), tmp_path / "root")
     found = {path.relative_to(tmp_path / "root").as_posix(): path for path in (tmp_path / "root").rglob("*")}
     assert {name: path.read_bytes() for name, path in found.items() if path.is_file()} == {
         "a/1.png": b"image",

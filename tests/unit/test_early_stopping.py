@@ -4,19 +4,14 @@ import math
 
 import pytest
 
-from train_pytorch_model.loop.state import Patience
+from train_pytorch_model.loop.state import patience_spent
 
 NAN, INF = math.nan, math.inf
 
 
 def stops_after(patience: int, losses: list[float]) -> int | None:
     """The epoch, counted from 1, after which patience is exhausted; None if it never is."""
-    state = Patience(patience)
-    for epoch, loss in enumerate(losses, 1):
-        state.observe(loss)
-        if state.is_exhausted:
-            return epoch
-    return None
+    return next((n for n in range(len(losses) + 1) if patience_spent(losses[:n]) >= patience), None)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +51,5 @@ def test_nan_and_infinity_count_towards_patience(
 
 
 def test_a_lower_loss_resets_the_count() -> None:
-    patience = Patience(3)
-    for loss in (1.0, 2.0, 3.0):
-        patience.observe(loss)
-    assert patience.spent == 2
-    patience.observe(2.5)
-    assert patience.spent == 0
+    assert patience_spent([1.0, 2.0, 3.0]) == 2
+    assert patience_spent([1.0, 2.0, 3.0, 2.5]) == 0

@@ -1,5 +1,6 @@
 """Epochs: image sizes, resuming, and the validation results of the best one."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,9 +104,10 @@ def test_a_run_resumes_exactly_where_images_become_larger(tmp_path: Path) -> Non
     with open_batches(whole.plan, None) as batches:
         whole.train_and_validate(batches)
         between = take_snapshot(whole.engine, whole.state)
-        whole.state.patience.spent = whole.plan.config.patience
+        whole.state.progress.history[0]["Valid loss"] = math.inf
+        impatient = replace(whole.plan, config=replace(whole.plan.config, patience=1))
         assert ", and images would have become 96 x 96 px; a larger --patience" in stopped_early(
-            whole.plan, whole.state
+            impatient, whole.state
         )
         restore(whole.engine, whole.state, between)
         whole.train_and_validate(batches)

@@ -55,7 +55,6 @@ def test_a_state_without_a_best_epoch_is_restored_without_one() -> None:
     restore(engine, state, snapshot)
     assert not any(value.any() for value in momentum_of(engine.optimizer, engine.network).values())
     assert (state.best.epoch, state.best.weights) == (0, {})
-    assert state.patience.previous_loss == float("inf")
 
 
 def test_a_scaler_is_unchanged_if_either_run_has_none() -> None:

@@ -4,14 +4,14 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from train_pytorch_model.formats import image_directory, image_list, label_table
-from train_pytorch_model.formats.archive import KINDS, extract, unpack
+from train_pytorch_model.formats.archive import DIRECTORY_FILES, KINDS, Unpacked, extract
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
-from train_pytorch_model.formats.listing import Listing, NestedDataSetError
+from train_pytorch_model.formats.listing import Listing, NestedDataSetError, read_plain_folders
 from train_pytorch_model.formats.outputs import unfinished
 from train_pytorch_model.formats.reading import META, MalformedFileError, explain_missing
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
@@ -63,10 +63,6 @@ BY_DEFAULT = Labels()
 def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterator[Source]:
     """Open the input; an archive is unpacked. Raises `InvalidDatasetError`, `UnfinishedOutputError`."""
     title = f'{PORT} "{path}"'
-
-    def list_images(folder: Path) -> Listing:
-        return label_table.list_labelled(folder, labels.labels, labels.file_column, labels.label_column)
-
     try:
         if os.path.isdir(path):  # noqa: PTH112, False for a name too long, where Path raises
             yield _open_folder(path, labels)
@@ -81,8 +77,8 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
         else:
             with _folder_beside(output) as folder:
                 with _naming(output, OUTPUT):
-                    content, listing = unpack(path, folder, list_images=list_images)
-                images = images_of(listing, path, PORT)
+                    content = extract(path, folder)
+                images = images_of(list_unpacked(content, labels), path, PORT)
                 yield Source(images, content.folder, is_unpacked=True, damaged=content.damaged)
     except NestedDataSetError as error:
         raise InvalidDatasetError(
@@ -92,6 +88,18 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
         ) from error
     except MalformedFileError as error:
         raise InvalidDatasetError(title, str(error), HINT) from error
+
+
+def list_unpacked(content: Unpacked, labels: Labels = BY_DEFAULT) -> Listing:
+    """List the images of an archive, by a table or by their folders. Raises `MalformedFileError`."""
+    folder = content.folder
+    if any((folder / name).is_file() for name in DIRECTORY_FILES):
+        raise MalformedFileError("it already contains an ImageDirectory. Unpack it; no conversion is needed.")
+    if table := labels.labels or label_table.table_in(folder):
+        listing = label_table.read_table(table, folder, labels.file_column, labels.label_column)
+    else:
+        listing = read_plain_folders(folder)
+    return replace(listing, ignored={**content.ignored, **listing.ignored})
 
 
 def keep_unpacked(path: Path, output: Path) -> None:

@@ -19,15 +19,15 @@ import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
 
 from train_pytorch_model.formats import image_list
-from train_pytorch_model.formats.label_table import TABLES, list_labelled
-from train_pytorch_model.formats.listing import SUFFIXES, Listing, is_hidden, suffix_of
+from train_pytorch_model.formats.label_table import TABLES
+from train_pytorch_model.formats.listing import SUFFIXES, is_hidden, suffix_of
 from train_pytorch_model.formats.reading import META, MalformedFileError, is_inner_path, one_line
 from train_pytorch_model.machine.console import logger
 
@@ -80,19 +80,8 @@ class Limits:
 LIMITS = Limits()
 
 
-def unpack(
-    path: Path, root: Path, limits: Limits = LIMITS, list_images: Callable[[Path], Listing] = list_labelled
-) -> "tuple[Unpacked, Listing]":
-    """Unpack into the empty folder `root`, and list. Raises `MalformedFileError`, `OSError` of writing."""
-    content = extract(path, root, limits)
-    if any((content.folder / name).is_file() for name in DIRECTORY_FILES):
-        raise MalformedFileError("it already contains an ImageDirectory. Unpack it; no conversion is needed.")
-    listing = list_images(content.folder)
-    return content, replace(listing, ignored={**content.ignored, **listing.ignored})
-
-
 def extract(path: Path, root: Path, limits: Limits = LIMITS) -> "Unpacked":
-    """Like `unpack`, without listing the images."""
+    """Unpack into the empty folder `root`. Raises `MalformedFileError`, `OSError` of writing."""
     content = Unpacked(root, limits)
     try:
         with path.open("rb") as file:

@@ -122,16 +122,6 @@ def open_labelled(folder: Path, port: str, hint: str = "") -> ImageDirectory:
         raise InvalidDatasetError(f'{port} "{folder}"', str(error), hint) from error
 
 
-def list_labelled(
-    folder: Path, table: Path | None = None, file_column: str = "", label_column: str = ""
-) -> Listing:
-    """List images by a table, given or in the folder, else by its folders. Raises `MalformedFileError`."""
-    table = table or table_in(folder)
-    return (
-        read_table(table, folder, file_column, label_column) if table else listing.read_plain_folders(folder)
-    )
-
-
 def read_table(path: Path, images: Path, file_column: str = "", label_column: str = "") -> Listing:
     """The images below `images` by a table; columns are found by name. Raises `MalformedFileError`."""
     files = _ImageFiles(images)

@@ -137,11 +137,7 @@ def check_category_names(names: Sequence[str]) -> None:
 
 def is_utf8(name: str) -> bool:
     """Whether a name can be encoded: one with undecodable bytes, which the system escapes, cannot."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return name == name.encode(errors="replace").decode()
 
 
 def comparable(name: str) -> str:

@@ -6,7 +6,7 @@ function of seed, epoch, step and image.
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -107,40 +107,28 @@ def copy_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: copy.flatten().view(copy.shape) for name, copy in copies.items()}
 
 
-@dataclass
-class Patience:
-    """Counts consecutive epochs whose validation loss was not lower than the previous epoch's.
+def patience_spent(losses: Iterable[float]) -> int:
+    """How many epochs in a row, up to the last one, were not lower in validation loss than the one before.
 
-    Exactly as the component documents it: a lower loss resets the count. NaN and infinity are never lower,
-    and the next epoch is compared with the last finite loss. With patience 3 and losses 1.0, 0.9, 0.9, 0.95,
-    0.95 training stops after epoch 5: epochs 3, 4 and 5 were not lower than the one before.
+    Exactly as the component documents it. NaN and infinity are never lower, and the next epoch is compared
+    with the last finite loss. With patience 3 and losses 1.0, 0.9, 0.9, 0.95, 0.95 training stops after epoch
+    5: epochs 3, 4 and 5 were not lower than the one before.
     """
-
-    patience: int
-    spent: int = 0
-    previous_loss: float = math.inf
-
-    def observe(self, validation_loss: float) -> None:
-        """Record the loss of the epoch that has just been validated."""
-        improved = validation_loss < self.previous_loss  # False for NaN
-        self.spent = 0 if improved else self.spent + 1
-        if math.isfinite(validation_loss):
-            self.previous_loss = validation_loss
-
-    @property
-    def is_exhausted(self) -> bool:
-        return self.spent >= self.patience
+    spent, previous = 0, math.inf
+    for loss in losses:
+        spent = 0 if loss < previous else spent + 1  # NaN is not lower
+        previous = loss if math.isfinite(loss) else previous
+    return spent
 
 
 class State:
-    """Progress, sums of the open epoch, patience, best epoch, and the images that are left to use."""
+    """Progress, sums of the open epoch, best epoch, and the images that are left to use."""
 
     def __init__(self, plan: Plan, hashes: np.ndarray | None = None) -> None:
         """`hashes`, those of the decode cache, are filled in as images are decoded."""
         self._plan = plan
         self._timed_at = time.perf_counter()
         self.progress = Progress(bad_images=list(plan.inputs.bad_images))
-        self.patience = Patience(plan.config.patience)
         self.best = BestEpoch()
         self.sums = Sums(plan.world.device)
         """Of this process's training images in the open epoch."""
@@ -160,9 +148,14 @@ class State:
         """(N, 16), uint8: perceptual hashes by row, training images first; zeros if not known yet."""
 
     @property
+    def patience_spent(self) -> int:
+        return patience_spent(record["Valid loss"] for record in self.progress.history)
+
+    @property
     def is_over(self) -> bool:
         """Whether no epoch is left, or the patience is exhausted."""
-        return self.progress.epoch > self._plan.config.epochs or self.patience.is_exhausted
+        config = self._plan.config
+        return self.progress.epoch > config.epochs or self.patience_spent >= config.patience
 
     def add_margins(self, indices: np.ndarray, margins: Tensor) -> None:
         """Add the margins of the first images of a step, which are at these indices in `images`."""
@@ -188,7 +181,6 @@ class State:
         assert validated
         self.best.observe(progress.epoch, validated, network)
         self.results = {number: each for number, each in self.results.items() if number == self.best.epoch}
-        self.patience.observe(validated.loss)
         record = {  # under the component's documented names; fractions from 0 to 1
             "epoch": progress.epoch,
             "step": progress.epoch * self._plan.steps_per_epoch,
@@ -219,7 +211,6 @@ class State:
         return {
             "version": VERSION,
             "position": asdict(self.progress),
-            "patience": {"spent": self.patience.spent, "previous_loss": self.patience.previous_loss},
             "best": {"epoch": self.best.epoch, "metrics": asdict(self.best.metrics)},
         }
 
@@ -234,7 +225,6 @@ class State:
         """Return to earlier `values`, `tensors`, best weights; `is_undone` halves the learning rate."""
         now, run_s = self.progress, self._run_s()
         self.best = BestEpoch(values["best"]["epoch"], Metrics(**values["best"]["metrics"]), best)
-        self.patience = Patience(self._plan.config.patience, **values["patience"])
         self.progress = msgspec.convert(values["position"], Progress, str_keys=True)
         # A run that resumes with another number of processes continues at the same image.
         self.progress.steps_done = math.ceil(self.progress.images_done / self._plan.global_batch_size)

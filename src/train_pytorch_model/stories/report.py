@@ -175,10 +175,10 @@ def _best_results(engine: Engine, state: State, batches: Batches, saver: Saver) 
 def stopped_early(plan: Plan, state: State) -> str:
     """Why a run ended before its last epoch, and what it skipped; empty if it did not."""
     epochs, history = plan.config.epochs, state.progress.history
-    done = len(history)
-    if not state.patience.is_exhausted or done >= epochs:
+    done, spent = len(history), state.patience_spent
+    if spent < plan.config.patience or done >= epochs:
         return ""
-    lr, spent, last = history[-1]["Learning rate"], state.patience.spent, plan.framings[-1]
+    lr, last = history[-1]["Learning rate"], plan.framings[-1]
     is_small = plan.framings[done - 1] != last
     unseen = f", and images would have become {last.height} x {last.width} px" if is_small else ""
     return (

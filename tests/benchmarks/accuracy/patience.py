@@ -7,19 +7,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_pytorch_model.loop.state import Patience
+from train_pytorch_model.loop.state import patience_spent
 
 PATIENCES = (1, 2, 3, 4, 5)
 
 
 def stopping_epoch(losses: Sequence[float], patience: int) -> int:
     """Return the epoch after which training stops, counted from 1."""
-    watch = Patience(patience)
-    for epoch, loss in enumerate(losses, 1):
-        watch.observe(loss)
-        if watch.is_exhausted:
-            return epoch
-    return len(losses)
+    epochs = range(1, len(losses) + 1)
+    return next((n for n in epochs if patience_spent(losses[:n]) >= patience), len(losses))
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from train_pytorch_model.image_classifier.architectures import build, head_of
 from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.loop.state import Patience
+from train_pytorch_model.loop.state import patience_spent
 from train_pytorch_model.networks.models import load_weights
 from train_pytorch_model.words.settings import Recipe
 
@@ -102,7 +102,7 @@ def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
     model = model.to(memory_format=torch.channels_last)
     augment = framing.apply if peer.transform is None else peer.transform((framing.height, framing.width))
     optimizer = _optimizer(network, peer)
-    patience = Patience(config.patience if peer.stops_early else config.epochs + 1)
+    patience, losses = config.patience if peer.stops_early else config.epochs + 1, list[float]()
     for epoch in range(config.epochs):
         for group in optimizer.param_groups:
             group["lr"] = peer.rate(config.learning_rate, epoch, config.epochs)
@@ -121,8 +121,8 @@ def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
             optimizer.step()
         outcome = judged(model, pixels, targets)
         yield outcome
-        patience.observe(float(outcome.losses.mean()))
-        if patience.is_exhausted:
+        losses.append(float(outcome.losses.mean()))
+        if patience_spent(losses) >= patience:
             return
 
 
