@@ -98,9 +98,7 @@ def test_with_adamw_the_heads_learning_rate_does_not_depend_on_its_inputs(tmp_pa
     inputs = inputs_of(tmp_path)
     for scale in (1.0, 10.0):
         network = Mean(scale)
-        factors = prepare_fine_tuning(
-            model_of(network), inputs, TrainConfig(epochs=20), ALONE, optimizer="adamw"
-        )
+        factors = prepare_fine_tuning(model_of(network), inputs, TrainConfig(epochs=20), ALONE, "adamw")
         assert {factors[parameter] for parameter in network.fc.parameters()} == {5.0}
         assert {factors[parameter] for parameter in network.body.parameters()} == {0.5}
 

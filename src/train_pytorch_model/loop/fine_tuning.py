@@ -54,11 +54,7 @@ MAX_PIXELS = MAX_IMAGES << 18  # over all of them: a step split into micro-batch
 
 
 def prepare_fine_tuning(
-    model: nn.Module,
-    inputs: TrainingInputs,
-    config: TrainConfig,
-    world: World,
-    optimizer: OptimizerName = "sgd",
+    model: nn.Module, inputs: TrainingInputs, config: TrainConfig, world: World, kind: OptimizerName = "sgd"
 ) -> dict[nn.Parameter, float]:
     """Prepare batch norms and head; return learning rate factors: parameter → multiple of the schedule's.
 
@@ -80,24 +76,20 @@ def prepare_fine_tuning(
     square, shared = world.broadcast((square, batch_norms.running_statistics(model).cpu()))
     batch_norms.set_running_statistics(model, shared)
     peak_lr, slower = config.learning_rate * world.size, min(1.0, FULL_RATE_EPOCHS / config.epochs)
-    if optimizer == "adamw":  # whose steps do not depend on the norms of filters and features
+    if kind == "adamw":  # whose steps do not depend on the norms of filters and features
         factors = slower, slower * ADAMW_HEAD_FACTOR
     else:
         # Below the default learning rate, the head's falls in proportion; above it, or with many processes,
         # the head's stays constant.
         fast = HEAD_STEP / (square * max(peak_lr, TrainConfig.learning_rate)) if square > 0 else 1.0
-        factors = min(slower, _max_lr(model) / peak_lr), min(MAX_FACTOR, slower * fast)
+        filters = [module.weight.detach() for module in model.modules() if isinstance(module, nn.Conv2d)]
+        squares = [float(each.flatten(1).square().sum(dim=1).mean()) for each in filters]
+        has_norms = any(batch_norms.batch_norms(model))  # without, no statistics are frozen
+        max_lr = MAX_LR * statistics.median(squares) if has_norms else math.inf
+        factors = min(slower, max_lr / peak_lr), min(MAX_FACTOR, slower * fast)
     # Two digits: the last bits differ between machines, and a run may resume on another one.
     of_body, of_head = (float(f"{factor:.2g}") for factor in factors)
     return dict.fromkeys(model.parameters(), of_body) | dict.fromkeys(head.parameters(), of_head)
-
-
-def _max_lr(model: nn.Module) -> float:
-    """The highest learning rate with frozen batch norm statistics; infinite without batch norms."""
-    if not any(batch_norms.batch_norms(model)):
-        return math.inf
-    filters = (module.weight.detach() for module in model.modules() if isinstance(module, nn.Conv2d))
-    return MAX_LR * statistics.median(float(each.flatten(1).square().sum(dim=1).mean()) for each in filters)
 
 
 def num_sampled(inputs: TrainingInputs, batch_size: int) -> int:

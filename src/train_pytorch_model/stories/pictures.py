@@ -13,7 +13,6 @@ et al. 2017, Axiomatic Attribution for Deep Networks), again in places of severa
 `tests/benchmarks/data_quality/heat.py` measures both.
 """
 
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -137,10 +136,22 @@ def heat_map(network: nn.Module, image: Tensor) -> np.ndarray | None:
     than others. Costs a forward and a backward pass; for a transformer with patches of one size, nine.
     """
     stages = _heat_of_stages(network, image)
-    if len(stages) < 2:
-        heat = _heat_of_input(network, image)
+    if len(stages) < 2:  # integrated gradients
+        mean = image.mean(dim=(2, 3), keepdim=True)
+        shares = (torch.arange(NUM_STEPS, device=image.device) + 0.5) / NUM_STEPS
+        steps = (mean + shares.view(-1, 1, 1, 1) * (image - mean)).requires_grad_()
+        (gradients,) = torch.autograd.grad(_odds(network, steps, image), steps)
+        heat = (gradients.mean(dim=0) * (image - mean)).sum(dim=1)  # (1, H, W)
         stages = [F.avg_pool2d(heat, side, ceil_mode=True)[0] for side in PLACES]
-    return _multiply([stage.cpu() for stage in stages])
+    # The product of the maps, each as far as it is above its mean, at the size of the first, the largest.
+    product = torch.ones(stages[0].shape)
+    for stage in (each.cpu() for each in stages):
+        heat = F.relu(stage - stage.mean().clamp(min=0))
+        if heat.any():  # otherwise, of the smallest maps, nothing stands out
+            resized = F.interpolate(heat[None, None], product.shape, mode="bilinear")[0, 0]
+            product *= resized / heat.max()
+    highest = product.max()
+    return (product / highest).numpy() if highest > product.min() else None
 
 
 def _heat_of_stages(network: nn.Module, image: Tensor) -> list[Tensor]:
@@ -172,15 +183,6 @@ def _heat_of_stages(network: nn.Module, image: Tensor) -> list[Tensor]:
     return list(stages.values())
 
 
-def _heat_of_input(network: nn.Module, image: Tensor) -> Tensor:
-    """A map (1, H, W): integrated gradients."""
-    mean = image.mean(dim=(2, 3), keepdim=True)
-    shares = (torch.arange(NUM_STEPS, device=image.device) + 0.5) / NUM_STEPS
-    steps = (mean + shares.view(-1, 1, 1, 1) * (image - mean)).requires_grad_()
-    (gradients,) = torch.autograd.grad(_odds(network, steps, image), steps)
-    return (gradients.mean(dim=0) * (image - mean)).sum(dim=1)
-
-
 def _odds(network: nn.Module, images: Tensor, image: Tensor | None = None) -> Tensor:
     """The logarithm of the odds of what is predicted of an image, summed over images (B, 3, H, W)."""
     with torch.enable_grad():
@@ -189,15 +191,3 @@ def _odds(network: nn.Module, images: Tensor, image: Tensor | None = None) -> Te
             predicted = (logits if image is None else network(image))[0].argmax()
         is_predicted = torch.arange(logits.shape[1], device=logits.device) == predicted
         return (logits[:, is_predicted].squeeze(1) - logits[:, ~is_predicted].logsumexp(dim=1)).sum()
-
-
-def _multiply(stages: Sequence[Tensor]) -> np.ndarray | None:
-    """The product of maps, each as far as it is above its mean, at the size of the first, the largest."""
-    product = torch.ones(stages[0].shape)
-    for stage in stages:
-        heat = F.relu(stage - stage.mean().clamp(min=0))
-        if heat.any():  # otherwise, of the smallest maps, nothing stands out
-            resized = F.interpolate(heat[None, None], product.shape, mode="bilinear")[0, 0]
-            product *= resized / heat.max()
-    highest = product.max()
-    return (product / highest).numpy() if highest > product.min() else None
