@@ -1,6 +1,5 @@
 """`init-model`: write an untrained model directory."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from train_pytorch_model.formats.outputs import check_output
@@ -36,22 +35,18 @@ def check(options: ModelOptions) -> None:
         if not options.weights_file.exists():
             problem = f"cannot be used: {explain_missing(options.weights_file, 'file')}"
         raise ParameterError(f"--weights-file {options.weights_file} {problem}")
-    if problems := [*_size_problems(options)]:
-        raise ParameterError("\n".join(problems))
-
-
-def _size_problems(options: ModelOptions) -> Iterator[str]:
-    """Yield the image sizes that the architecture or the recipe rules out, each with the reason."""
-    fixed_side = architectures.family_of(options.architecture).image_size
-    for name, size in options.recipe.sizes_other_than(fixed_side).items():
-        given = f"{parameter(name)} {size}"
-        if fixed_side:
-            yield f"{given} does not fit: a {options.architecture} takes {fixed_side} px only."
-        elif not options.recipe.image_size and max(sides(size)) > MAX_COMMON_SIDE:
-            yield (
-                f"{given} needs an {parameter('image_size')} at least as large: without one, the model"
-                f" predicts at {MAX_COMMON_SIDE} px at most."
-            )
+    problem = ""
+    if fixed_side := architectures.family_of(options.architecture).image_size:
+        problem = f"does not fit: a {options.architecture} takes {fixed_side} px only."
+    elif not options.recipe.image_size:
+        problem = (
+            f"needs an {parameter('image_size')} at least as large: without one, the model predicts at"
+            f" {MAX_COMMON_SIDE} px at most."
+        )
+    sizes = options.recipe.sizes_other_than(fixed_side).items()
+    wrong = [(name, size) for name, size in sizes if fixed_side or max(sides(size)) > MAX_COMMON_SIDE]
+    if problem and wrong:
+        raise ParameterError("\n".join(f"{parameter(name)} {size} {problem}" for name, size in wrong))
 
 
 @dataclass(frozen=True, kw_only=True)

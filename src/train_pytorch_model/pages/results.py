@@ -116,17 +116,12 @@ def _confusion_view(evaluation: Evaluation, categories: Sequence[str]) -> dict[s
     order = np.argsort(-confusion.images, kind="stable")
     cells = np.stack([confusion.targets, confusion.predicted, confusion.images], axis=1)[order]
     per_pixel = math.ceil(len(names) / MAX_MAP_SIDE)  # categories
-    return (
-        view
-        | {
-            "picture": _picture(confusion, support, per_pixel),
-            "per_pixel": per_pixel,
-            "side": math.ceil(len(names) / per_pixel) * per_pixel,  # of the picture, in categories
-            "labelled": range(0, len(names), math.ceil(len(names) / MAX_LABELS)),
-            "cells": cells[:MAX_MAP_CELLS].tolist(),  # (true, predicted, images), to show on hover
-            "rest": max(cells[MAX_MAP_CELLS:, 2].tolist(), default=0),  # the largest count that is not shown
-        }
-    )
+    view["picture"], view["per_pixel"] = _picture(confusion, support, per_pixel), per_pixel
+    view["side"] = math.ceil(len(names) / per_pixel) * per_pixel  # of the picture, in categories
+    view["labelled"] = range(0, len(names), math.ceil(len(names) / MAX_LABELS))
+    view["cells"] = cells[:MAX_MAP_CELLS].tolist()  # (true, predicted, images), to show on hover
+    view["rest"] = max(cells[MAX_MAP_CELLS:, 2].tolist(), default=0)  # the largest count that is not shown
+    return view
 
 
 def _picture(confusion: Confusion, support: np.ndarray, per_pixel: int) -> str:
@@ -235,16 +230,12 @@ def balance_of(training: np.ndarray, validation: np.ndarray, categories: Sequenc
     }
     if len(rows) <= MAX_BALANCE:
         return view | {"rows": rows, "last_rows": [], "rest": 0, "profile": None}
+    ranks, counts = range(1, len(rows) + 1), {"training images": training[order].tolist()}
     return view | {
         "rows": rows[:MAX_ENDS],
         "last_rows": rows[-MAX_ENDS:],
         "rest": len(rows) - 2 * MAX_ENDS,
-        "profile": line_chart(
-            "Images per category",
-            range(1, len(rows) + 1),
-            {"training images": training[order].tolist()},
-            x_name="rank",
-        ),
+        "profile": line_chart("Images per category", ranks, counts, x_name="rank"),
     }
 
 

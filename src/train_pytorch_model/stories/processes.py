@@ -124,10 +124,8 @@ def open_together(open_inputs: Callable[[], T | None], options: Mapping[str, str
 def _sha256(inputs: OpenedInputs | ScoringInputs) -> str:
     """Return a hash of the images and of their rows: caches and results refer to rows."""
     given = [inputs.images] if isinstance(inputs, ScoringInputs) else [inputs.training, inputs.validation]
-    digest = hashlib.sha256()
-    for directory in given:
-        digest.update(directory.fingerprint().encode() + directory.rows.tobytes())
-    return digest.hexdigest()
+    content = b"".join(each.fingerprint().encode() + each.rows.tobytes() for each in given)
+    return hashlib.sha256(content).hexdigest()
 
 
 def start_workers(agent: Agent, arguments: Sequence[str]) -> int:

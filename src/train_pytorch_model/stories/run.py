@@ -28,7 +28,6 @@ from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableI
 from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
 from train_pytorch_model.inputs.bad_images import write_bad_images
-from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.inputs.twins import IMAGE_HASHES
 from train_pytorch_model.loop.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.plan import Plan
@@ -264,7 +263,14 @@ def _describe(root: Path, plan: Plan, state: State) -> None:
         **{name: fingerprint[name] for name in ("parameters", "recipe")},
         "version": __version__,
     }
-    save_model(root, inputs.spec, _example(inputs), facts)
+    framing = inputs.framing
+    image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
+    for index in range(len(inputs.validation)):
+        with suppress(UnreadableImageError):
+            image = decode(inputs.validation.path(index), framing.short_side, framing.colours)
+            break
+    example = base64.b64encode(small_jpeg(image, max(framing.height, framing.width))).decode()
+    save_model(root, inputs.spec, example, facts)
     card = _CARD.format(
         **facts,
         images=counted(metrics.images, "image", "images"),
@@ -272,8 +278,8 @@ def _describe(root: Path, plan: Plan, state: State) -> None:
         categories=", ".join("`{}`".format(name.replace("`", "'")) for name in inputs.categories),
         lowest=lowest,
         highest=highest,
-        height=inputs.framing.height,
-        width=inputs.framing.width,
+        height=framing.height,
+        width=framing.width,
     )
     (root / run_folder.MODEL_CARD).write_text(card, encoding="utf-8")
     write_yaml(root / run_folder.AZUREML_MODEL, registration(facts, card))
@@ -289,14 +295,3 @@ def registration(facts: Mapping[str, Any], card: str) -> dict[str, Any]:
         "description": card,
         "tags": {name: str(facts[name]) for name in _TAGS},
     }
-
-
-def _example(inputs: TrainingInputs) -> str:
-    """A validation image, no larger than the model's input, as a base64-encoded JPEG."""
-    framing = inputs.framing
-    image = Image.new("RGB", (framing.width, framing.height))  # black, if none can be read any more
-    for index in range(len(inputs.validation)):
-        with suppress(UnreadableImageError):
-            image = decode(inputs.validation.path(index), framing.short_side, framing.colours)
-            break
-    return base64.b64encode(small_jpeg(image, max(framing.height, framing.width))).decode()

@@ -128,7 +128,7 @@ class Submission:
         self.data()
         for name in ("environment_variables", "tags"):
             parse_assignments(getattr(self, name), name)
-        if problems := [*self._problems(), *self._problems_of_nodes(), *self.problems_of_environment()]:
+        if problems := [*self._problems(), *self.problems_of_environment()]:
             raise ParameterError("\n".join(problems))
 
     def _problems(self) -> Iterator[str]:
@@ -149,8 +149,6 @@ class Submission:
                 )
         if self.time_limit is not None and self.time_limit < 1:
             yield f"The time limit should be at least a minute: --time-limit is {self.time_limit}."
-
-    def _problems_of_nodes(self) -> Iterator[str]:
         if not _CLUSTER.fullmatch(self.compute) or self.compute.lower() == "local":
             yield (
                 f"--compute {self.compute!r} is not a cluster name: expected a letter, then letters, digits"

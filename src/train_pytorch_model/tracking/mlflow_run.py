@@ -6,7 +6,6 @@ Importing this module imports mlflow, which takes a second of computing: only th
 import json
 import logging
 import os
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -79,14 +78,12 @@ class MlflowRun:
     def log_epoch(self, number: int, ended_ms: int, metrics: Mapping[str, float]) -> None:
         """Log the metrics of an epoch, with its number as the step, unless the run has them."""
         if number not in self._epochs:
-            batch = [Metric(name, value, ended_ms, number) for name, value in metrics.items()]
-            self._client.log_batch(self._run_id, metrics=batch)
+            self.log_metrics(metrics, ended_ms, number)
             self._epochs.add(number)
 
-    def log_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Log metrics of the whole run; of those that it has, a value more."""
-        now_ms = time.time_ns() // 1_000_000
-        batch = [Metric(name, value, now_ms, 0) for name, value in metrics.items()]
+    def log_metrics(self, metrics: Mapping[str, float], at_ms: int, step: int = 0) -> None:
+        """Log metrics, by default of the whole run; of those that it has, a value more."""
+        batch = [Metric(name, value, at_ms, step) for name, value in metrics.items()]
         self._client.log_batch(self._run_id, metrics=batch)
 
     def attach(self, name: str, text: str) -> None:

@@ -99,7 +99,7 @@ class MlflowTracker:
                 self._try_to_send()
         try:
             run = self._send()
-            run.log_metrics(self._conclusions)
+            run.log_metrics(self._conclusions, time.time_ns() // 1_000_000)
             try:
                 for name, text in self._files.items():
                     run.attach(name, text)
