@@ -80,11 +80,17 @@ class Fit(ModelOptions):
         same = {"folder": str(self.folder), "parameters": " ".join(parameters)}
 
         def story(inputs: OpenedInputs, world: "World") -> None:
-            from train_pytorch_model.stories.train import fit
+            from train_pytorch_model.stories.predict import evaluate
+            from train_pytorch_model.stories.train import train as train_model
 
-            evaluation = fit(self.parameters, inputs, self.model, world, self.fresh, stops)
-            if evaluation is None:
+            if not (self.model / META).exists():
+                train_model(self.parameters, inputs, self.model, world, self.fresh, stops)
+            if not world.is_main or inputs.test is None:
                 return
+            tested = opening.evaluation_inputs(opening.open_trained(self.model), inputs.test)
+            alone = replace(world, size=1, local_size=1)  # the other processes are no longer needed
+            evaluation = evaluate(tested, self.model / EVALUATION, alone)
+            assert evaluation is not None  # on the main process
             logger.info(f"On {evaluation.images:,} test images, which training has not seen:")
             show(evaluation, inputs.categories, indent="  ")
             logger.info(f"The model is in {self.model}, with {REPORT} and {EVALUATION}/{PAGE}. Next:")

@@ -12,6 +12,7 @@ When many threads feed a GPU, these processes prepare the images completely, sev
 one Python process wait for each other so much that they prepare no more images than two.
 """
 
+import functools
 import itertools
 import json
 import mmap
@@ -21,7 +22,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import reduction
@@ -81,6 +82,18 @@ def highest_value_as_pixel(request: ImageRequest, _: object) -> np.ndarray:
     return np.array([[[high, low, 0]]], np.uint8)
 
 
+def fill(slots: np.ndarray, reads: "Iterable[Callable[[], Pixels]]") -> list[str | None]:
+    """Fill slots (N, H, W, 3) with N images; return for each why it cannot be read, or None."""
+    reasons: list[str | None] = []
+    for slot, read in zip(slots, reads, strict=True):
+        try:
+            slot[:] = read()
+            reasons.append(None)
+        except UnreadableImageError as error:
+            reasons.append(str(error))
+    return reasons
+
+
 class Decoders:
     """A process for each calling thread; the thread itself where there can be none, or none that works."""
 
@@ -116,10 +129,10 @@ class Decoders:
         return self.prepare_one(Draft(short_side, colours), ImageRequest(os.fspath(file)))
 
     def prepare(self, how: Prepare, requests: Sequence[ImageRequest], slots: np.ndarray) -> list[str | None]:
-        """Fill slots (N, H, W, 3) with N images; return for each why it cannot be read, or None."""
+        """Like `fill`, with what a process prepares."""
         decoder = self._decoder() if len(requests) > 1 else None
-        reasons: list[str | None] = []
         if decoder is not None:
+            reasons: list[str | None] = []
             try:
                 for slot, answer in zip(slots, decoder.answer(how, requests), strict=True):
                     reasons.append(answer if isinstance(answer, str) else None)
@@ -129,13 +142,7 @@ class Decoders:
                 return reasons
             except _DeadError:  # any of these images may be the cause: retry them one by one
                 self._forget(decoder)
-        for slot, request in zip(slots, requests, strict=True):
-            try:
-                slot[:] = self.prepare_one(how, request)
-                reasons.append(None)
-            except UnreadableImageError as error:
-                reasons.append(str(error))
-        return reasons
+        return fill(slots, (functools.partial(self.prepare_one, how, request) for request in requests))
 
     def prepare_one(self, prepare: Prepare, request: ImageRequest) -> "Pixels":
         """An image's pixels, writable. Raises `UnreadableImageError`, also if it ends its process."""

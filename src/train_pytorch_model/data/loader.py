@@ -18,11 +18,10 @@ from torch import Tensor
 
 from train_pytorch_model.data import preparation
 from train_pytorch_model.data.cache import NO_CACHE, Cache
-from train_pytorch_model.data.decoders import Decoders, ImageRequest
+from train_pytorch_model.data.decoders import Decoders, ImageRequest, fill
 from train_pytorch_model.data.preparation import Preparation, for_inference
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats.image_directory import ImageDirectory
-from train_pytorch_model.image_classifier.decoding import UnreadableImageError
 from train_pytorch_model.image_classifier.pixels import Decode, Pixels
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.words.settings import derive_seed
@@ -222,18 +221,11 @@ class Loader:
         return _PendingBatch(planned, slots, current.class_indices, tasks)
 
     def _fill(self, slots: np.ndarray, indices: np.ndarray, read: Read) -> list[str | None]:
-        """Fill slots (N, H, W, 3) with N images; return for each why it cannot be read, or None."""
+        """Like `fill`, with the images at N indices."""
         if self._readers and isinstance(read, ImageRead):
             requests = [read.request(int(index)) for index in indices]
             return self._readers.prepare(read.preparation, requests, slots)
-        reasons: list[str | None] = []
-        for slot, index in zip(slots, indices, strict=True):
-            try:
-                slot[:] = read(int(index), self._decoders.decode)
-                reasons.append(None)
-            except UnreadableImageError as error:
-                reasons.append(str(error))
-        return reasons
+        return fill(slots, (functools.partial(read, int(each), self._decoders.decode) for each in indices))
 
     def _finish(self, pending: "_PendingBatch") -> Batch:
         """Wait for the images, and leave out those that cannot be read."""

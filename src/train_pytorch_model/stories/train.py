@@ -10,9 +10,8 @@ from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.data.loader import start_readers
 from train_pytorch_model.data.pixel_decisions import decide_flips, decide_white_level
 from train_pytorch_model.distributed.world import World, is_lost_connection
-from train_pytorch_model.formats.reading import META
-from train_pytorch_model.formats.run_folder import EVALUATION, REPORT, RunFolder, is_azure_job
-from train_pytorch_model.inputs.opening import OpenedInputs, evaluation_inputs, open_trained
+from train_pytorch_model.formats.run_folder import REPORT, RunFolder, is_azure_job
+from train_pytorch_model.inputs.opening import OpenedInputs
 from train_pytorch_model.loop.checkpoint import Checkpoint
 from train_pytorch_model.loop.engine import Engine, start_engine
 from train_pytorch_model.loop.epoch import ThreadWatch, open_batches, train_epoch, validate
@@ -22,10 +21,9 @@ from train_pytorch_model.loop.state import State
 from train_pytorch_model.loop.view import epoch_view
 from train_pytorch_model.machine.console import logger, paragraph, progress_bar, summary
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
-from train_pytorch_model.measures.evaluation import TOP_K, Evaluation
+from train_pytorch_model.measures.evaluation import TOP_K
 from train_pytorch_model.measures.evaluation_directory import verdict
 from train_pytorch_model.measures.time_budget import duration
-from train_pytorch_model.stories.predict import evaluate
 from train_pytorch_model.stories.report import Examined, describe_run, examine, report_on, stopped_early
 from train_pytorch_model.stories.run import Run, open_run, publish
 from train_pytorch_model.tracking.tracker import MlflowTracker
@@ -128,23 +126,6 @@ def train_epochs(
             tracker.conclude(examined.metrics, files)
     publish_best(run, state, examined, files.get(REPORT, ""), saver.unsaved)
     return state, examined
-
-
-def fit(
-    config: TrainConfig,
-    inputs: OpenedInputs,
-    output: Path,
-    world: World,
-    fresh: bool,
-    stops: Callable[[], AbstractContextManager[StopRequests]],
-) -> Evaluation | None:
-    """Train, unless done, and evaluate the test images into the model; on the main process, return that."""
-    if not (output / META).exists():
-        train(config, inputs, output, world, fresh, stops)
-    if not world.is_main or inputs.test is None:
-        return None
-    scoring = evaluation_inputs(open_trained(output), inputs.test)
-    return evaluate(scoring, output / EVALUATION, World(0, 1, 0, 1, world.device))
 
 
 def publish_best(
