@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from tests.model_directories import HALF, write_model
 from tests.painting import paint_folders
-from tests.trainings import start_training
+from tests.trainings import start_training, uncached
 from torch import Tensor, nn
 
 from train_pytorch_model.commands.init_model import InitModel
@@ -170,12 +170,15 @@ def test_the_learning_rate_of_filters_is_capped_by_their_norm(
     assert {factors[parameter] for parameter in network.parameters() if parameter not in head} == {factor}
 
 
-def test_a_frozen_backbone_keeps_its_statistics(tmp_path: Path) -> None:
-    inputs, network = inputs_of(tmp_path), build("resnet18", False, 3)
-    frozen = replace(inputs, recipe=replace(inputs.recipe, freeze_backbone=True))
+def test_layers_that_are_not_trained_keep_their_statistics(tmp_path: Path) -> None:
+    network = build("resnet18", False, 3)
+    for layer in (network.conv1, network.bn1, network.layer1):
+        layer.requires_grad_(False)
     before = copy.deepcopy(network.state_dict())
-    prepare_fine_tuning(model_of(network), frozen, TrainConfig(), ALONE)
-    torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
+    prepare_fine_tuning(model_of(network), inputs_of(tmp_path), TrainConfig(), ALONE)
+    after = network.state_dict()
+    changed = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"layer2", "layer3", "layer4"}
 
 
 def test_the_plan_shows_learning_rates_and_batch_norms(tmp_path: Path) -> None:
@@ -194,6 +197,41 @@ def test_the_plan_shows_learning_rates_and_batch_norms(tmp_path: Path) -> None:
     assert float(body) < 0.1
     assert "Batch norms" not in describe(from_scratch)
     assert describe(from_scratch)["Peak LR"].endswith("no warmup, polynomial decay")
+
+
+def test_the_first_layers_keep_their_weights(tmp_path: Path) -> None:
+    InitModel(output=tmp_path / "untrained", architecture="resnet18").run()
+    images = paint_folders(tmp_path / "images", 4)
+    random = open_training_inputs(tmp_path / "untrained", images, images).with_flips(True)
+    pretrained = replace(random, model=replace(random.model, is_pretrained=True))
+    training = start_training(TrainConfig(epochs=1), pretrained)
+    before = copy.deepcopy(training.engine.network.state_dict())
+    with uncached(training.plan) as batches:
+        training.train(batches)
+    trained = training.engine.network.state_dict()
+    changed = {name.split(".")[0] for name in before if not torch.equal(before[name], trained[name])}
+    assert changed == {"layer2", "layer3", "layer4", "fc"}
+    assert "the first layers, up to 33% of the computation, keep" in describe(training.plan)["Fine-tuning"]
+
+
+@pytest.mark.parametrize(
+    ("is_pretrained", "is_frozen", "epochs"),
+    [
+        pytest.param(False, False, 5, id="from scratch"),
+        pytest.param(True, True, 5, id="a frozen backbone"),
+        pytest.param(True, False, 11, id="a long training"),
+    ],
+)
+def test_no_layers_are_kept_elsewhere(
+    tmp_path: Path, is_pretrained: bool, is_frozen: bool, epochs: int
+) -> None:
+    recipe = Recipe(mean=HALF, std=HALF, freeze_backbone=is_frozen)
+    model = write_model(tmp_path / "model", recipe, is_pretrained)
+    images = paint_folders(tmp_path / "images", 4)
+    inputs = open_training_inputs(model, images, images, epochs).with_flips(True)
+    plan = make_plan(TrainConfig(epochs=epochs), inputs, ALONE)
+    assert plan.num_kept == 0
+    assert "Fine-tuning" not in describe(plan)
 
 
 def test_without_a_new_head_batch_norms_are_not_frozen(tmp_path: Path) -> None:

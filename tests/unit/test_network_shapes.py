@@ -8,7 +8,7 @@ import torch
 from train_pytorch_model.image_classifier.architectures import build
 from train_pytorch_model.networks.batch_norms import is_depthwise
 from train_pytorch_model.networks.models import freeze_backbone
-from train_pytorch_model.networks.shapes import min_local_batch
+from train_pytorch_model.networks.shapes import WithoutMemory, count_first_parameters, min_local_batch
 from train_pytorch_model.words.errors import ParameterError
 
 
@@ -24,6 +24,26 @@ def test_a_frozen_network_needs_only_one_image() -> None:
     network = build("resnet18", False, 3)
     freeze_backbone(network, "resnet18")
     assert min_local_batch(network, 32, 32) == 1
+
+
+@pytest.mark.parametrize(
+    ("architecture", "share", "first"),
+    [
+        ("resnet18", 0.0, "conv1.weight"),
+        ("resnet18", 0.06, "conv1.weight"),
+        ("resnet18", 0.07, "layer1.0.conv1.weight"),  # the first convolution has 6.5 %
+        ("resnet18", 0.33, "layer2.0.conv1.weight"),
+        ("densenet121", 0.33, "features.denseblock1.denselayer5.conv2.weight"),
+        ("vit_b_16", 0.33, "encoder.layers.encoder_layer_3.mlp.3.weight"),
+    ],
+)
+def test_the_first_layers_are_those_with_a_share_of_the_multiplications(
+    architecture: str, share: float, first: str
+) -> None:
+    with WithoutMemory():
+        network = build(architecture, False, 1000)
+    names = [name for name, _ in network.named_parameters()]
+    assert names[count_first_parameters(network, 224, 224, share)] == first
 
 
 def test_images_too_small_for_the_network_are_refused() -> None:

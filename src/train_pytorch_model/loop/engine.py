@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import cast
 
 import torch
@@ -143,7 +144,8 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
         gradients=gradients,
     )
     take_step: Step = CudaGraphStep(step, trials.compiled) if is_replayed else step
-    head, body = (next(part.parameters()) for part in (network.get_submodule(plan.head), network))
+    head = next(network.get_submodule(plan.head).parameters())
+    body = next(islice(network.parameters(), plan.num_kept, None))
     plan = replace(
         plan,
         head_lr_factor=factors.get(head, 1.0),
@@ -162,6 +164,8 @@ def _make_network(plan: Plan) -> nn.Module:
     network = build_model(inputs.model, inputs.categories)
     if inputs.recipe.freeze_backbone:
         freeze_backbone(network, inputs.model.architecture)
+    for parameter in islice(network.parameters(), plan.num_kept):
+        parameter.requires_grad_(False)
     batch_norms.raise_momentum(network, plan.steps_per_epoch)
     if not (inputs.model.is_pretrained or inputs.model.is_trained or inputs.recipe.freeze_backbone):
         initialize_from_scratch(

@@ -18,11 +18,11 @@ from train_pytorch_model.image_classifier.decoding import MAX_WHITE
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.inputs.bad_images import left_out
 from train_pytorch_model.inputs.opening import TrainingInputs
+from train_pytorch_model.loop import fine_tuning
 from train_pytorch_model.loop import optimizer as optimizers
-from train_pytorch_model.loop.fine_tuning import STATISTICS_FRACTION, num_sampled
+from train_pytorch_model.networks import shapes
 from train_pytorch_model.networks.batch_norms import batch_norms
 from train_pytorch_model.networks.models import build_untrained, freeze_backbone
-from train_pytorch_model.networks.shapes import WithoutMemory, min_local_batch, width_of_features
 from train_pytorch_model.words import errors
 from train_pytorch_model.words.errors import counted, parameter
 from train_pytorch_model.words.settings import TrainConfig
@@ -47,6 +47,8 @@ class Plan:
     """The fewest images of a step that batch norm can work on."""
     keeps_statistics: bool
     """Whether batch norms are fine-tuned with frozen, pretrained statistics."""
+    num_kept: int
+    """How many of the network's first parameters fine-tuning leaves as they are; 0 for a frozen backbone."""
     steps_per_epoch: int
     optimizer: optimizers.OptimizerChoice
     schedule: optimizers.PolynomialSchedule
@@ -114,12 +116,12 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
     validated = inputs.validation, for_inference(inputs.framing)
     framings = tuple(inputs.training_framings(config.epochs))
     # The least batch is a matter of shapes, for which a network without values is enough.
-    with WithoutMemory():
+    with shapes.WithoutMemory():
         network = build_untrained(inputs.model, len(inputs.categories))
     if recipe.freeze_backbone:
         freeze_backbone(network, architecture)
     smallest = framings[0]
-    least = min_local_batch(network, smallest.height, smallest.width)
+    least = shapes.min_local_batch(network, smallest.height, smallest.width)
     is_trained = inputs.model.is_pretrained or inputs.model.is_trained
     optimizer = optimizers.choose_optimizer(recipe, network, is_trained)
     is_fine_tuned = inputs.model.is_fine_tuned_for(inputs.categories)
@@ -127,8 +129,12 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
     precision = optimizers.choose_precision(recipe.precision, world.device)
     head, views = head_of(architecture, network), None
     if recipe.freeze_backbone and not _why_views_differ(inputs, framings):
-        width = width_of_features(network, head, smallest.height, smallest.width)
+        width = shapes.width_of_features(network, head, smallest.height, smallest.width)
         views = Views(1 + recipe.horizontal_flip, width, precision.dtype.itemsize) if width else None
+    num_kept = 0
+    if is_fine_tuned and not recipe.freeze_backbone and config.epochs <= fine_tuning.FULL_RATE_EPOCHS:
+        share = fine_tuning.KEPT_SHARE
+        num_kept = shapes.count_first_parameters(network, smallest.height, smallest.width, share)
     return Plan(
         config=config,
         inputs=inputs,
@@ -138,6 +144,7 @@ def make_plan(config: TrainConfig, inputs: TrainingInputs, world: World) -> Plan
         framings=framings,
         min_local_batch=least,
         keeps_statistics=is_fine_tuned and any(batch_norms(network)) and not recipe.freeze_backbone,
+        num_kept=num_kept,
         steps_per_epoch=steps_per_epoch,
         optimizer=optimizer,
         schedule=optimizers.PolynomialSchedule(
@@ -214,10 +221,13 @@ def describe(plan: Plan) -> dict[str, str]:
     if plan.optimizer.name != "sgd" or recipe.optimizer != "auto":
         facts["Optimizer"] = str(plan.optimizer)
     facts["Peak LR"] = _learning_rates(plan)
+    if plan.num_kept:
+        share = f"up to {fine_tuning.KEPT_SHARE:.0%} of the computation"
+        facts["Fine-tuning"] = f"the first layers, {share}, keep their weights"
     if plan.keeps_statistics:
         facts["Batch norms"] = (
-            f"use frozen pretrained statistics, moved {STATISTICS_FRACTION:.0%} towards those"
-            f" of {num_sampled(inputs, config.batch_size)} training images"
+            f"use frozen pretrained statistics, moved {fine_tuning.STATISTICS_FRACTION:.0%} towards those"
+            f" of {fine_tuning.num_sampled(inputs, config.batch_size)} training images"
         )
     threads = f"{counted(world.cores, 'thread', 'threads')} for decoding"
     decoding = f"{readers} processes for loading images" if readers else threads

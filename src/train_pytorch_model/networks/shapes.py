@@ -3,6 +3,7 @@
 A dry run takes a few milliseconds and no memory.
 """
 
+import itertools
 from contextlib import ExitStack
 from typing import Any
 
@@ -46,6 +47,28 @@ def width_of_features(network: nn.Module, head: str, height: int, width: int) ->
     with layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0], output))):
         logits = _dry_run(network, 2, height, width)
     return seen[0].shape[1] if len(seen) == 2 and seen[0].ndim == 2 and seen[1] is logits else None
+
+
+def count_first_parameters(network: nn.Module, height: int, width: int, share: float) -> int:
+    """How many of the network's parameters, in their order, belong to its first layers.
+
+    Those are the convolutions and linear layers with up to this share of all multiplications for an image of
+    that size, and the norms between them.
+    """
+    costs: dict[nn.Module, int] = {}
+
+    def count(layer: nn.Module, _: object, output: Tensor) -> None:
+        assert isinstance(layer, nn.Conv2d | nn.Linear)
+        costs[layer] = layer.weight[0].numel() * output.numel()  # a filter for each value
+
+    with ExitStack() as hooks:
+        for layer in network.modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                hooks.callback(layer.register_forward_hook(count).remove)
+        _dry_run(network, 2, height, width)
+    done, limit = itertools.accumulate(costs.values()), share * sum(costs.values())
+    others = {layer.weight for layer, cost in zip(costs, done, strict=True) if cost > limit}
+    return sum(1 for _ in itertools.takewhile(lambda each: each not in others, network.parameters()))
 
 
 def _dry_run(network: nn.Module, num_images: int, height: int, width: int) -> Tensor:

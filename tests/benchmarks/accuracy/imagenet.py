@@ -170,6 +170,10 @@ CONTENDERS = (
     Contender("TrivialAugment", functools.partial(train, prepare=trivial_augment())),
     Contender("no CutMix", by_recipe(precision="float32", cutmix=0.0)),
     Contender("small images first", small_images_first),
+    *(
+        Contender(f"first layers kept, {share:.0%}", with_constant("KEPT_SHARE", share))
+        for share in (0.0, 0.33, 0.55)
+    ),
 )
 
 

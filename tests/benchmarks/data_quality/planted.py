@@ -3,8 +3,9 @@
     python -m tests.benchmarks.data_quality.planted --images DIR
 
 `DIR` has one folder per category. Each seed trains twice. First, a tenth of the labels is wrong: how many of
-the first suspects are? Then a fifth of the categories is missing: does the free energy tell their images from
-others better than the highest probability, and is the calibrated model better on images held out from both?
+the first suspects are? Then, of three categories or more, a fifth is missing: does the free energy tell their
+images from others better than the highest probability, and is the calibrated model better on images held out
+from both?
 """
 
 import argparse
@@ -37,6 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--architecture", default="resnet18")
+    parser.add_argument("--weights", type=Path, help="state dict to fine-tune; from scratch if not given")
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--learning-rate", type=float, default=0.02)
@@ -45,7 +47,9 @@ def main() -> None:
     rows = []
     for seed in range(1, chosen.seeds + 1):
         with tempfile.TemporaryDirectory() as folder:
-            rows.append({**_suspects(chosen, seed, Path(folder)), **_unknown(chosen, seed, Path(folder))})
+            rows.append(_suspects(chosen, seed, Path(folder)))
+            if sum(1 for path in chosen.images.iterdir() if path.is_dir()) > 2:
+                rows[-1] |= _unknown(chosen, seed, Path(folder))
         print(f"seed {seed}: {_line(rows[-1])}", flush=True)
     print(f"mean: {_line({name: statistics.mean(row[name] for row in rows) for name in rows[0]})}")
 
@@ -106,7 +110,9 @@ def _unknown(chosen: argparse.Namespace, seed: int, folder: Path) -> dict[str, f
 
 def _setting(chosen: argparse.Namespace, seed: int) -> Setting:
     recipe = Recipe(image_size=chosen.image_size)
-    return Setting(chosen.architecture, recipe, chosen.epochs, chosen.learning_rate, seed)
+    return Setting(
+        chosen.architecture, recipe, chosen.epochs, chosen.learning_rate, seed, weights=chosen.weights
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Fine-tuning of the last layer alone: the program, which keeps the backbone's features, and a plain script.
+"""Fine-tuning: the program, which keeps what is not trained, and a plain script.
 
-CPU and wall time of the whole command over the images of all epochs.
+CPU and wall time of the whole command over the images of all epochs. With `--freeze-backbone`, both train the
+last layer alone.
 """
 
 import os
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16")
+    parser.add_argument("--freeze-backbone", action="store_true", help="train the last layer only")
     chosen = parser.parse_args()
     if chosen.avx2:
         os.environ |= AVX2_ONLY  # which both inherit
@@ -46,7 +48,7 @@ def main() -> None:
         save(torchvision.models.get_model(chosen.architecture, weights=None).state_dict(), weights)
         recipe = Recipe(
             image_size=chosen.image_size,
-            freeze_backbone=True,
+            freeze_backbone=chosen.freeze_backbone,
             precision="float32" if chosen.avx2 else "auto",
         )
         InitModel(
@@ -59,7 +61,7 @@ def main() -> None:
             chosen.architecture,
             chosen.image_size,
             *lengths,
-            "--frozen",
+            *(["--frozen"] if chosen.freeze_backbone else []),
         )
         ours = ("-m", "tests.benchmarks.contenders.ours", untrained, images, *lengths)
         contenders = {
