@@ -14,7 +14,6 @@ from train_pytorch_model.inputs.bad_images import (
     BadImage,
     left_out,
     read_headers,
-    readable_images,
     without_bad_images,
     write_bad_images,
 )
@@ -212,7 +211,7 @@ def test_renamed_images_are_reported_with_their_original_names(tmp_path: Path) -
     (root / "images.lst").write_text("".join(json.dumps(row) + "\n" for row in rows))
     directory = open_image_directory(root, PORT)
     first, second, _ = directory.file_names
-    _, records = readable_images(directory, {1: "late", 0: "early"})
+    _, records = without_bad_images(directory, {1: "late", 0: "early"}, is_limited=False)
     assert [record.original for record in records] == ["dogs/größe.jpg", ""]
     assert left_out(records).splitlines()[1:] == [
         f"  {PORT}: {first!r}, originally 'dogs/größe.jpg': early",
@@ -227,11 +226,11 @@ def test_headers_do_not_depend_on_the_order_in_which_threads_read_them(tmp_path:
 
 def test_any_number_of_unreadable_images_except_all_may_be_left_out(tmp_path: Path) -> None:
     directory = of_sizes(tmp_path, 20, 20)
-    kept, records = readable_images(directory, dict.fromkeys(range(39), "broken"))
+    kept, records = without_bad_images(directory, dict.fromkeys(range(39), "broken"), is_limited=False)
     assert list(kept.file_names) == ["c1/19.png"]
     assert len(records) == 39
-    assert readable_images(directory, {}) == (directory, [])
+    assert without_bad_images(directory, {}, is_limited=False) == (directory, [])
     with pytest.raises(
         InvalidDatasetError, match=r"reason: none of its images can be read\. Unreadable images:"
     ):
-        readable_images(directory, dict.fromkeys(range(40), "broken"))
+        without_bad_images(directory, dict.fromkeys(range(40), "broken"), is_limited=False)

@@ -16,7 +16,7 @@ from train_pytorch_model.formats.outputs import unfinished
 from train_pytorch_model.formats.reading import META, MalformedFileError, explain_missing
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, read_size
-from train_pytorch_model.inputs.bad_images import list_left_out, readable_images
+from train_pytorch_model.inputs.bad_images import list_left_out, without_bad_images
 from train_pytorch_model.machine.console import logger, progress_bar
 from train_pytorch_model.words.errors import InvalidDatasetError
 
@@ -144,7 +144,7 @@ def convert(source: Source, output: Path) -> int:
                 bar.advance()
                 if done % IMAGES_PER_LINE == 0:
                     bar.show(done, f"left out: {len(bad)}")
-        kept, records = readable_images(images, bad)
+        kept, records = without_bad_images(images, bad, is_limited=False)
         list_left_out(writer.root, records)
     for warning in kept.warnings():
         logger.warning(warning)

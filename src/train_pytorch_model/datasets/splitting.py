@@ -15,7 +15,7 @@ import numpy as np
 from train_pytorch_model.data.decoders import Decoders
 from train_pytorch_model.formats import image_directory
 from train_pytorch_model.formats.image_directory import ImageDirectory, writing_image_directory
-from train_pytorch_model.formats.listing import first_rows
+from train_pytorch_model.formats.listing import repeats_in
 from train_pytorch_model.formats.outputs import empty_directory, missing_directories, remove_empty
 from train_pytorch_model.formats.writing import UnreadableFileError, copy_file, in_order
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError
@@ -107,9 +107,8 @@ def find_looking_alike(images: ImageDirectory) -> np.ndarray:
 
 def _links(names: Sequence[str]) -> np.ndarray:
     """Return (L, 2), int64: for each name that has occurred before, the first one's index and its own."""
-    firsts = first_rows(np.fromiter(map(hash, names), dtype=np.int64, count=len(names)))
-    repeated = np.flatnonzero(firsts != np.arange(len(names)))
-    return np.stack([firsts[repeated], repeated], axis=1)
+    again, firsts = repeats_in(np.fromiter(map(hash, names), dtype=np.int64, count=len(names)))
+    return np.stack([firsts, again], axis=1)
 
 
 def _group_names(images: ImageDirectory, group_by: str) -> list[str]:

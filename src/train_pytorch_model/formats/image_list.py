@@ -196,9 +196,7 @@ class _Rows:
     @cached_property
     def repeats(self) -> tuple[np.ndarray, np.ndarray]:
         """(R,) and (R,), int64: of all rows read, those whose file is listed before; its first row."""
-        firsts = listing.first_rows(np.frombuffer(self._hashes, dtype=np.int64))
-        again = np.flatnonzero(firsts != np.arange(len(firsts)))
-        return again, firsts[again]
+        return listing.repeats_in(np.frombuffer(self._hashes, dtype=np.int64))
 
     def _contradictions(self) -> Iterator[Problem]:
         """Yield the rows whose file has another category in an earlier row."""

@@ -145,10 +145,12 @@ def comparable(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def first_rows(keys: np.ndarray) -> np.ndarray:
-    """Return (N,), int64: for each of N int64 keys, the index of the first equal key."""
-    _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    return firsts[inverse]
+def repeats_in(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (R,) and (R,), int64: indices of int64 keys that occur before, and of the first of each."""
+    _, indices, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    firsts = indices[inverse]
+    again = np.flatnonzero(firsts != np.arange(len(keys)))
+    return again, firsts[again]
 
 
 def evenly_spaced(count: int, at_most: int) -> np.ndarray:

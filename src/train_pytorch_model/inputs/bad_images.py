@@ -72,48 +72,44 @@ def read_headers(directory: ImageDirectory) -> Headers:
     return Headers(common[0] if common else None, sizes, bad)
 
 
-def without_bad_images(given: ImageDirectory, bad: dict[int, str]) -> tuple[ImageDirectory, list[BadImage]]:
-    """The readable images, and a record of each other one. Raises `InvalidDatasetError` for too many."""
-    kept, records = readable_images(given, bad)
-    problem = ""
-    if len(bad) >= MIN_BAD_IMAGES and len(bad) > MAX_BAD_SHARE * len(given):
+def without_bad_images(
+    given: ImageDirectory, bad: dict[int, str], is_limited: bool = True
+) -> tuple[ImageDirectory, list[BadImage]]:
+    """The readable images, and a record of each other one.
+
+    Raises `InvalidDatasetError` if no image is readable and, if `is_limited`, for too many that are not.
+    """
+    indices, categories = np.array(sorted(bad), np.int64), given.categories
+    records = [
+        BadImage(
+            port=given.port,
+            file_name=given.file_names[index],
+            category=categories[given.class_indices[index]] if categories else "",
+            reason=bad[index],
+            original=original,
+        )
+        for index, original in zip(indices.tolist(), given.original_names(indices), strict=True)
+    ]
+    kept, problem = given.without(indices), ""
+    if len(bad) == len(given):
+        problem = "none of its images can be read."
+    elif is_limited and len(bad) >= MIN_BAD_IMAGES and len(bad) > MAX_BAD_SHARE * len(given):
         problem = f"{len(bad)} of {len(given)} images cannot be read."
-    if bad and given.categories:
+    if is_limited and categories and 0 < len(bad) < len(given):
         before = given.class_counts()
         lost = before - kept.class_counts()
 
         def names(mask: np.ndarray) -> str:
-            return ", ".join(repr(given.categories[index]) for index in np.flatnonzero(mask))
+            return ", ".join(repr(categories[index]) for index in np.flatnonzero(mask))
 
         if emptied := names((before > 0) & (lost == before)):
             problem = f"no image can be read of category {emptied}."
         elif damaged := names((lost >= MIN_BAD_IMAGES) & (lost > MAX_BAD_SHARE * before)):
             problem = f"more than {MAX_BAD_SHARE:.0%} of the images of category {damaged} cannot be read."
     if problem:
-        raise InvalidDatasetError(given.title, problem, _hint(records))
+        hint = f"Unreadable images:{bulleted([str(record) for record in records])}\nReplace or remove them."
+        raise InvalidDatasetError(given.title, problem, hint)
     return kept, records
-
-
-def readable_images(directory: ImageDirectory, bad: dict[int, str]) -> tuple[ImageDirectory, list[BadImage]]:
-    """Like `without_bad_images`, without a limit. Raises `InvalidDatasetError` if all are unreadable."""
-    indices = np.array(sorted(bad), np.int64)
-    records = [
-        BadImage(
-            port=directory.port,
-            file_name=directory.file_names[index],
-            category=directory.categories[directory.class_indices[index]] if directory.categories else "",
-            reason=bad[index],
-            original=original,
-        )
-        for index, original in zip(indices.tolist(), directory.original_names(indices), strict=True)
-    ]
-    if len(bad) == len(directory):
-        raise InvalidDatasetError(directory.title, "none of its images can be read.", _hint(records))
-    return directory.without(indices), records
-
-
-def _hint(records: Sequence[BadImage]) -> str:
-    return f"Unreadable images:{bulleted([str(record) for record in records])}\nReplace or remove them."
 
 
 def left_out(bad_images: Sequence[BadImage]) -> str:

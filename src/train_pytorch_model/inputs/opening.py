@@ -1,6 +1,6 @@
 """The inputs of training, scoring and evaluation, opened and checked against each other, without torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from train_pytorch_model.image_classifier.architectures import family_of
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, Colours
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs import advice
-from train_pytorch_model.inputs.bad_images import BadImage, read_headers, readable_images, without_bad_images
+from train_pytorch_model.inputs.bad_images import BadImage, read_headers, without_bad_images
 from train_pytorch_model.inputs.decide import decide, is_early, share_shown
 from train_pytorch_model.inputs.twins import IdenticalFiles, find_identical
 from train_pytorch_model.words import settings
@@ -194,10 +194,6 @@ def _only(names: Sequence[str], others: Sequence[str]) -> list[str]:
     return [repr(name) for name in names if listing.comparable(name) not in known]
 
 
-LeaveOut = Callable[[ImageDirectory, dict[int, str]], tuple[ImageDirectory, list[BadImage]]]
-"""`without_bad_images` or `readable_images`."""
-
-
 @dataclass(frozen=True)
 class ScoringInputs:
     """The model and the images of scoring or evaluation."""
@@ -208,15 +204,15 @@ class ScoringInputs:
     size_reason: str
     bad_images: tuple[BadImage, ...]
     warnings: tuple[str, ...]
-    leave_out: LeaveOut
-    """What happens to images that cannot be read: for scoring, there may be any number of them."""
+    is_limited: bool
+    """Whether only few images may be unreadable; for scoring, any number of them."""
 
 
 def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
     """Open both. Raises `InvalidModelDirectoryError`, `InvalidDatasetError`."""
     model = open_trained(trained_model)
     images, warnings = open_images_at_any_depth(dataset, DATASET)
-    inputs = _scoring_inputs(model, images, readable_images)
+    inputs = _scoring_inputs(model, images, is_limited=False)
     return replace(inputs, warnings=(*warnings, *inputs.warnings))
 
 
@@ -261,17 +257,17 @@ def evaluation_inputs(model: ModelDirectory, images: ImageDirectory) -> ScoringI
             f"the model does not know {len(unknown)} of its categories:{bulleted(unknown)}",
             f"\nThe model knows:{bulleted([repr(name) for name in model.categories])}",
         )
-    inputs = _scoring_inputs(model, images.with_categories(model.categories), without_bad_images)
+    inputs = _scoring_inputs(model, images.with_categories(model.categories), is_limited=True)
     return replace(inputs, warnings=(*inputs.warnings, *advice.familiarity_warnings(model, inputs.images)))
 
 
-def _scoring_inputs(model: ModelDirectory, images: ImageDirectory, leave_out: LeaveOut) -> ScoringInputs:
+def _scoring_inputs(model: ModelDirectory, images: ImageDirectory, is_limited: bool) -> ScoringInputs:
     warnings, headers = images.warnings(), read_headers(images)
-    images, bad_images = leave_out(images, headers.bad)
+    images, bad_images = without_bad_images(images, headers.bad, is_limited)
     # A model of the designer does not record its image size: the designer scores images at their own size.
     recipe, size_reason = decide(model, headers.common_size, max_common_side=MAX_IMAGE_SIZE)
     spec = _classifier_spec(model, model.categories, recipe)
-    return ScoringInputs(model, images, spec, size_reason, tuple(bad_images), tuple(warnings), leave_out)
+    return ScoringInputs(model, images, spec, size_reason, tuple(bad_images), tuple(warnings), is_limited)
 
 
 def open_trained_model(trained_model: Path, image_size: int | None) -> tuple[ModelDirectory, ClassifierSpec]:

@@ -29,7 +29,7 @@ from train_pytorch_model.formats.outputs import writing_directory
 from train_pytorch_model.formats.reading import MalformedFileError
 from train_pytorch_model.image_classifier.classifier import BATCH_SIZE, ImageClassifier
 from train_pytorch_model.image_classifier.predictions import UNKNOWN_LABEL
-from train_pytorch_model.inputs.bad_images import list_left_out
+from train_pytorch_model.inputs.bad_images import list_left_out, without_bad_images
 from train_pytorch_model.inputs.opening import ScoringInputs
 from train_pytorch_model.inputs.twins import NUM_BYTES, read_image_hashes
 from train_pytorch_model.machine.console import logger, progress_bar
@@ -141,7 +141,7 @@ def _predict_local_images(
 
 def report_bad_images(inputs: ScoringInputs, rejected: dict[int, str], root: Path) -> int:
     """Warn of images left out before and now, list and count them. May raise `InvalidDatasetError`."""
-    _, late = inputs.leave_out(inputs.images, rejected)
+    _, late = without_bad_images(inputs.images, rejected, inputs.is_limited)
     bad_images = [*inputs.bad_images, *late]
     list_left_out(root, bad_images)
     return len(bad_images)

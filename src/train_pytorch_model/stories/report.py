@@ -17,7 +17,7 @@ from train_pytorch_model.formats.run_folder import REPORT
 from train_pytorch_model.formats.writing import csv_text, table_of
 from train_pytorch_model.image_classifier.predictions import energies_of
 from train_pytorch_model.inputs.advice import learning_warnings
-from train_pytorch_model.inputs.bad_images import readable_images
+from train_pytorch_model.inputs.bad_images import without_bad_images
 from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.inputs.twins import NUM_BYTES
 from train_pytorch_model.loop.engine import Engine
@@ -206,7 +206,7 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
     plan, progress, inputs = engine.plan, state.progress, engine.plan.inputs
     spec, given = inputs.spec, (inputs.training, inputs.validation)
     training, validation = state.images["training"], state.images["validation"]
-    _, lost = readable_images(validation, examined.rejected)
+    _, lost = without_bad_images(validation, examined.rejected, is_limited=False)
     results = examined.outcomes, inputs.validation, examined.indices
     versions = {
         "train-pytorch-model": __version__,
