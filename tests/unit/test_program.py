@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.commands.init_model import InitModel
-from train_pytorch_model.commands.mistakes import NAMES, REMARKS, hints
 from train_pytorch_model.commands.predict import Score
-from train_pytorch_model.commands.program import fields_of, run_verbs, without_boolean_values
+from train_pytorch_model.commands.program import (
+    NAMES,
+    REMARKS,
+    fields_of,
+    hints,
+    run_verbs,
+    without_boolean_values,
+)
 from train_pytorch_model.commands.submit import Submit
 from train_pytorch_model.commands.train import Train, activation_commands
 from train_pytorch_model.commands.transform import InitTransformation

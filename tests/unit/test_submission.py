@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from tests.submissions import submission
 
-from train_pytorch_model.submission.request import DEFAULT_VM_SIZE, Submission, parse_assignments
-from train_pytorch_model.submission.workspace import Cluster
+from train_pytorch_model.submission.request import DEFAULT_VM_SIZE, Cluster, Submission, parse_assignments
 from train_pytorch_model.words.errors import ParameterError
 
 T4, FOUR_T4 = "Standard_NC4as_T4_v3", "Standard_NC64as_T4_v3"

@@ -9,8 +9,7 @@ from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.outputs import check_output
 from train_pytorch_model.inputs import opening
 from train_pytorch_model.machine.console import logger, set_up
-from train_pytorch_model.submission.request import DATA, Submission
-from train_pytorch_model.submission.workspace import VARIABLES, Workspace
+from train_pytorch_model.submission.request import DATA, VARIABLES, Submission, Workspace
 from train_pytorch_model.words.errors import ParameterError
 from train_pytorch_model.words.settings import OptionalName, OptionalPath, Switch
 

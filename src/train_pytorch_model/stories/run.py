@@ -35,7 +35,6 @@ from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.measures.evaluation import confidence_interval
 from train_pytorch_model.stories.report import Examined
-from train_pytorch_model.tracking.mlflow_model import save_model
 from train_pytorch_model.tracking.tracker import EarlierStart
 from train_pytorch_model.words.errors import OutputDirectoryError, counted
 
@@ -248,6 +247,8 @@ def samples_of(images: ImageDirectory) -> list[dict[str, Any]]:
 
 def _describe(root: Path, plan: Plan, state: State) -> None:
     """Write the MLflow model, the card and what registers them. Raises `OSError`."""
+    from train_pytorch_model.tracking.mlflow_run import save_model  # here, because it imports mlflow
+
     inputs, fingerprint, metrics = plan.inputs, plan.fingerprint, state.best.metrics
     lowest, highest = confidence_interval(metrics.top1, metrics.images)
     facts = {

@@ -12,9 +12,8 @@ from train_pytorch_model.formats.run_folder import AZUREML_MODEL, differences
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.submission import job_folder
 from train_pytorch_model.submission.job_folder import ENVIRONMENT_FILE, JOB, TRAINED_MODEL
-from train_pytorch_model.submission.request import Submission
+from train_pytorch_model.submission.request import Cluster, Submission, Workspace
 from train_pytorch_model.submission.service import Job, LogStream, Service, ServiceError, load_valid_job
-from train_pytorch_model.submission.workspace import Cluster, Workspace
 from train_pytorch_model.words.errors import ParameterError, UserError, bulleted, parameter
 
 POLL_S = 10.0

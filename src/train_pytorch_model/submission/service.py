@@ -20,8 +20,7 @@ from azure.identity import DefaultAzureCredential
 from msgspec.structs import astuple
 
 from train_pytorch_model.machine.console import logger
-from train_pytorch_model.submission.request import Submission
-from train_pytorch_model.submission.workspace import Cluster, Workspace
+from train_pytorch_model.submission.request import Cluster, Submission, Workspace
 from train_pytorch_model.words.errors import ParameterError, UserError
 
 __all__ = ["Job", "LogStream", "Service", "ServiceError", "load_valid_job"]
