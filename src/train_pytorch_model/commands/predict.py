@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -179,30 +179,26 @@ class Evaluate(OnImages):
 def show(evaluation: Evaluation, categories: Sequence[str], indent: str = "") -> None:
     """Log what the evaluation means, and the main metrics; `categories` holds the names by class index."""
     paragraph(verdict(evaluation, categories))
-    for line in _summary(evaluation, categories):
-        logger.info(indent + line)
-
-
-def _summary(evaluation: Evaluation, categories: Sequence[str]) -> Iterator[str]:
-    low, high = evaluation.accuracy_interval
-    yield (
-        f"Accuracy             {evaluation.accuracy:7.1%}  {evaluation.correct:,} of {evaluation.images:,}"
-        f" images, 95% interval {low:.1%} to {high:.1%}"
-    )
-    yield f"Baseline             {evaluation.baseline:7.1%}  {describe_baseline(evaluation, categories)}"
-    if len(categories) > TOP_K:  # otherwise it is always 100 %
-        yield f"Top 5 accuracy       {evaluation.top5:7.1%}"
-    yield f"Balanced accuracy    {evaluation.balanced_accuracy:7.1%}  mean recall of the categories"
-    yield f"Loss                 {evaluation.loss:7.3f}  nats"
-    yield (
-        f"Calibration error    {evaluation.calibration.error:7.1%}  mean confidence"
-        f" {evaluation.mean_confidence:.1%}"
-    )
+    (low, high), confidence = evaluation.accuracy_interval, evaluation.mean_confidence
+    counts = f"{evaluation.correct:,} of {evaluation.images:,} images"
+    rows = {
+        "Accuracy": f"{evaluation.accuracy:7.1%}  {counts}, 95% interval {low:.1%} to {high:.1%}",
+        "Baseline": f"{evaluation.baseline:7.1%}  {describe_baseline(evaluation, categories)}",
+        "Top 5 accuracy": f"{evaluation.top5:7.1%}",
+        "Balanced accuracy": f"{evaluation.balanced_accuracy:7.1%}  mean recall of the categories",
+        "Loss": f"{evaluation.loss:7.3f}  nats",
+        "Calibration error": f"{evaluation.calibration.error:7.1%}  mean confidence {confidence:.1%}",
+    }
+    if len(categories) <= TOP_K:  # then it is always 100 %
+        del rows["Top 5 accuracy"]
+    for title, text in rows.items():
+        logger.info(f"{indent}{title:21}{text}")
     present = [row for row in worst_first(evaluation, categories) if row.support]
     for index, row in enumerate(present[:NUM_WORST]):
-        title = "Worst categories" if index == 0 else ""
-        images = counted(row.support, "image", "images")
-        yield f"{title:21}F1 {row.f1:.2f}  recall {row.recall:.2f} of {images}: {row.category!r}"
+        title, images = "" if index else "Worst categories", counted(row.support, "image", "images")
+        logger.info(
+            f"{indent}{title:21}F1 {row.f1:.2f}  recall {row.recall:.2f} of {images}: {row.category!r}"
+        )
 
 
 def _end_of(name: str) -> str:

@@ -45,8 +45,13 @@ class Apply:
     """Operations as a function of an image and its index, whatever the threads; seeds torch's generator."""
 
     def __init__(self, operations: Sequence[Operation], seed: int) -> None:
-        self._steps = [(operation, _build(operation)) for operation in operations]
-        self._seed = seed
+        self._steps, self._seed = [], seed
+        for operation in operations:
+            arguments = operation.arguments()
+            if "interpolation" in arguments:
+                arguments["interpolation"] = InterpolationMode(arguments["interpolation"])
+            step: Any = getattr(v2, operation.name)(**arguments)  # our class's name, not a file's text
+            self._steps.append((operation, step))
 
     def __call__(self, image: Image.Image, index: int) -> Image.Image:
         """Return the transformed image: RGB, or L after Grayscale. Raises `MisfitError`."""
@@ -67,15 +72,6 @@ class Apply:
                     f"{operation.name} cannot be applied to {image.width} x {image.height} pixels: {reason}"
                 ) from error
         return image
-
-
-def _build(operation: Operation) -> v2.Transform:
-    """Return torchvision's transform of that name with those arguments."""
-    arguments = operation.arguments()
-    if "interpolation" in arguments:
-        arguments["interpolation"] = InterpolationMode(arguments["interpolation"])
-    transform: v2.Transform = getattr(v2, operation.name)(**arguments)  # our class's name, not a file's text
-    return transform
 
 
 def transform(

@@ -53,14 +53,11 @@ class MlflowRun:
         self._client = mlflow.MlflowClient()
         self._run_id = os.environ.get("MLFLOW_RUN_ID", "")
         self._is_ours = not self._run_id
-        if self._is_ours:
-            earlier = ""
-            with suppress(OSError, UnicodeDecodeError):
-                earlier = run_id_path.read_text().strip()
-            with suppress(mlflow.MlflowException):  # it is in another store, or was deleted
-                if earlier:
-                    self._client.update_run(earlier, "RUNNING")
-                    self._run_id = earlier
+        # There is no earlier one, or it is in another store, or was deleted.
+        with suppress(OSError, UnicodeDecodeError, mlflow.MlflowException):
+            if self._is_ours and (earlier := run_id_path.read_text().strip()):
+                self._client.update_run(earlier, "RUNNING")
+                self._run_id = earlier
         if not self._run_id:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
             experiment_id = os.environ.get("MLFLOW_EXPERIMENT_ID")
