@@ -16,13 +16,13 @@ from tests.painting import paint_folders
 from tests.programs.conftest import Trained
 from tests.programs.program import FEW_IMAGES, Ended, assert_refused, run_program, train_arguments
 from tests.ranks.conftest import torchrun
-from train_pytorch_model.loop import view
 from train_pytorch_model.loop.engine import Engine
 from train_pytorch_model.loop.epoch import Batches
 from train_pytorch_model.loop.saving import Saver
 from train_pytorch_model.loop.state import State
 from train_pytorch_model.stories import report as reporting
 from train_pytorch_model.stories import train as training
+from train_pytorch_model.stories import train as view
 from train_pytorch_model.words.errors import OutputDirectoryError
 
 NUMBERS = ("numbers", "confusion", "mistakes", "calibration", "data")

@@ -8,11 +8,11 @@ import pytest
 import torch
 from tests.logs import warnings_in
 
-from train_pytorch_model.loop import view
 from train_pytorch_model.loop.metrics import Metrics
 from train_pytorch_model.loop.state import StepReport
-from train_pytorch_model.loop.view import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, rest_s
 from train_pytorch_model.machine.console import Bar
+from train_pytorch_model.stories import train as view
+from train_pytorch_model.stories.train import LONG_RUN_S, STEPS_TO_JUDGE, EpochView, rest_s
 
 STEPS = 20
 REPORT = StepReport(step=10, lr=0.001, metrics=Metrics(1.0, 0.5, 1.0, 8), images_per_second=1.0)

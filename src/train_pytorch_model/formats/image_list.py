@@ -279,12 +279,8 @@ class PresentFiles:
 
 def column(name: str, kind: str, type_name: str, is_feature: bool) -> dict[str, Any]:
     """Return one entry of `columnAttributes`."""
-    return {
-        "name": name,
-        "type": kind,
-        "isFeature": is_feature,
-        "elementType": {"typeName": type_name, "isNullable": False},
-    }
+    element = {"typeName": type_name, "isNullable": False}
+    return {"name": name, "type": kind, "isFeature": is_feature, "elementType": element}
 
 
 def image_schema(categories: Sequence[str]) -> dict[str, Any]:

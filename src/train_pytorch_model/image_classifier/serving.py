@@ -99,10 +99,8 @@ def _table(
     probabilities: np.ndarray, categories: tuple[str, ...], errors: list[str | None], names: pd.Series | None
 ) -> pd.DataFrame:
     """The predictions; rows with an error have neither probabilities nor a label, but None, JSON's null."""
-    labels = [
-        None if error is not None else categories[row.argmax()]
-        for error, row in zip(errors, probabilities, strict=True)
-    ]
+    best = zip(errors, probabilities.argmax(axis=1), strict=True)
+    labels = [None if error is not None else categories[index] for error, index in best]
     if None in labels:
         probabilities = probabilities.astype(object)
         probabilities[[label is None for label in labels]] = None

@@ -27,8 +27,12 @@ from train_pytorch_model.loop.step import CudaGraphStep, FlatGradients, Step, Tr
 from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.networks import batch_norms
 from train_pytorch_model.networks.batch_norms import set_training_mode
-from train_pytorch_model.networks.initialization import initialize_from_scratch
-from train_pytorch_model.networks.models import OnFrozenBackbone, build_model, freeze_backbone
+from train_pytorch_model.networks.models import (
+    OnFrozenBackbone,
+    build_model,
+    freeze_backbone,
+    initialize_from_scratch,
+)
 from train_pytorch_model.networks.shapes import adapt_to_cpu
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError
 from train_pytorch_model.words.settings import derive_seed

@@ -99,9 +99,8 @@ class Familiar:
         """What that means for the accuracy on validation images; empty without any."""
         images = counted(self.total, "validation image", "validation images")
         means = f"a training image: the accuracy of {accuracy:.1%} includes them, and"
-        return self._describe(
-            images, means, "it is", f" {TWINS} lists the pairs; `split` keeps them together."
-        )
+        more = f" {TWINS} lists the pairs; `split` keeps them together."
+        return self._describe(images, means, "it is", more)
 
     def _describe(self, images: str, means: str, it_is: str, more: str) -> str:
         if not self.images:

@@ -165,11 +165,8 @@ def _check_rejected(
     try:
         return damaged.without_bad_images(images, {index: str(error) for index, error in rejected.items()})[1]
     except errors.InvalidDatasetError as error:
-        misfits = [
-            f"{images.file_names[index]}: {reason}"
-            for index, reason in rejected.items()
-            if isinstance(reason, MisfitError)
-        ]
+        named = ((images.file_names[index], reason) for index, reason in rejected.items())
+        misfits = [f"{name}: {reason}" for name, reason in named if isinstance(reason, MisfitError)]
         if 2 * len(misfits) < len(rejected):  # most of them are damaged
             raise
         raise errors.InvalidTransformationDirectoryError(

@@ -19,8 +19,7 @@ from tests.benchmarks.accuracy.comparison import Contender, Epoch, Setting, argu
 from tests.benchmarks.accuracy.ours import Prepare
 from tests.trainings import Training
 from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
-from train_pytorch_model.networks.initialization import rescale_filters
-from train_pytorch_model.networks.models import build_model
+from train_pytorch_model.networks.models import build_model, rescale_filters
 from train_pytorch_model.words.settings import Recipe
 
 
