@@ -11,7 +11,7 @@ from tests.model_directories import HALF
 from tests.painting import paint
 from tests.recipes import decided_recipe
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of
-from train_pytorch_model.formats.listing import Listing, PackedNames
+from train_pytorch_model.formats.listing import Listing, Packer
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.inputs.bad_images import BadImage
 from train_pytorch_model.measures.evaluation import Evaluation, evaluate, outcomes_of
@@ -74,7 +74,7 @@ def data_set(
 ) -> ImageDirectory:
     """A folder of this name with so many images of each category, none of which exists."""
     indices = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    names = PackedNames.pack(f"{index}.png" for index in range(len(indices)))
+    names = Packer(f"{index}.png" for index in range(len(indices))).finish()
     categories = tuple(f"category {index}" for index in range(len(counts)))
     return images_of(Listing(names, indices, categories, (), ignored), Path(name), port)
 

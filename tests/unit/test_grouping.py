@@ -15,7 +15,7 @@ from tests.painting import paint_scene
 
 from train_pytorch_model.datasets.splitting import connect, group_images, split
 from train_pytorch_model.formats.image_directory import ImageDirectory, images_of, open_image_directory
-from train_pytorch_model.formats.listing import Listing, PackedNames
+from train_pytorch_model.formats.listing import Listing, Packer
 from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
 
 PORT = "Input image directory"
@@ -24,7 +24,7 @@ PORT = "Input image directory"
 def of_names(names: list[str], class_indices: list[int], num_categories: int = 3) -> ImageDirectory:
     """An image directory that does not exist on disk."""
     categories = tuple(f"c{index}" for index in range(num_categories))
-    listing = Listing(PackedNames.pack(names), np.asarray(class_indices, np.int32), categories, ("id",), {})
+    listing = Listing(Packer(names).finish(), np.asarray(class_indices, np.int32), categories, ("id",), {})
     return images_of(listing, Path("data"), PORT)
 
 

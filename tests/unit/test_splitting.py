@@ -20,7 +20,7 @@ from train_pytorch_model.formats.image_directory import (
     ImageDirectory,
     open_image_directory,
 )
-from train_pytorch_model.formats.listing import UNLABELLED, Listing, PackedNames
+from train_pytorch_model.formats.listing import UNLABELLED, Listing, Packer
 from train_pytorch_model.formats.writing import write_json
 from train_pytorch_model.words.errors import InvalidDatasetError, OutputDirectoryError
 
@@ -30,7 +30,7 @@ HALVES = (0.5, 0.5)
 
 def of_classes(class_indices: list[int], num_categories: int) -> ImageDirectory:
     """An image directory that does not exist on disk."""
-    names = PackedNames.pack(f"{index}.png" for index in range(len(class_indices)))
+    names = Packer(f"{index}.png" for index in range(len(class_indices))).finish()
     categories = tuple(f"c{index}" for index in range(num_categories))
     listing = Listing(names, np.asarray(class_indices, dtype=np.int32), categories, ("id",), {})
     return image_directory.images_of(listing, Path("data"), PORT)
@@ -128,7 +128,7 @@ def test_an_unstratified_split_ignores_categories() -> None:
 )
 def test_rows_of_the_same_file_stay_in_one_part(files: list[int], fraction: float, stratified: bool) -> None:
     images = of_classes([file % 3 for file in files], 3)
-    images = replace(images, file_names=PackedNames.pack(f"{file}.png" for file in files))
+    images = replace(images, file_names=Packer(f"{file}.png" for file in files).finish())
     parts = split(images, (fraction, 1 - fraction), 1, stratified)
     first, second = (set(part.file_names) for part in parts)
     assert first

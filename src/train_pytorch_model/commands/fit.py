@@ -192,6 +192,5 @@ class Quickstart:
 
 
 def _type(command: type[InitModel] | type[train.Train] | type[Score], verb: str, *arguments: str) -> None:
-    """Print a command line, then run it."""
     logger.info(f"$ {train.PROGRAM} {shlex.join([verb, *arguments])}")
     tyro.cli(command, args=arguments).run()

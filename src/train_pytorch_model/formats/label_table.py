@@ -103,7 +103,7 @@ class _LabelledRows:
         names = sorted(labels, key=lambda name: (class_of[name], listing.natural_order(name)))
         class_indices = np.asarray([class_of[name] for name in names], dtype=np.int32)
         columns = ("id", "category") if categories else ("id",)
-        packed = listing.PackedNames.pack(names)
+        packed = listing.Packer(names).finish()
         return Listing(packed, class_indices, tuple(categories), columns, dict(self.ignored))
 
 

@@ -58,12 +58,6 @@ class PackedNames(Sequence[str]):
         """All names, concatenated; with the offsets, it identifies the list, for hashing."""
         self.offsets = offsets  # (N + 1,), int64
 
-    @classmethod
-    def pack(cls, names: Iterable[str]) -> "PackedNames":
-        packer = Packer()
-        packer.extend(names)
-        return packer.finish()
-
     def select(self, indices: np.ndarray) -> "PackedNames":
         """Return the names at `indices`, in that order."""
         starts, ends = self.offsets[indices], self.offsets[indices + 1]
@@ -93,9 +87,10 @@ class PackedNames(Sequence[str]):
 class Packer:
     """Builds a `PackedNames` incrementally."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Iterable[str] = ()) -> None:
         self._blob = bytearray()
         self._ends = array("q", [0])
+        self.extend(names)
 
     def extend(self, names: Iterable[str]) -> None:
         """Add names, which may contain arbitrary bytes."""
@@ -216,7 +211,7 @@ def read_images_at_any_depth(root: Path) -> Listing:
 
 def list_unlabelled(names: Iterable[str], ignored: Mapping[str, int]) -> Listing:
     """Return images without categories, in natural order."""
-    packed = PackedNames.pack(sorted(names, key=natural_order))
+    packed = Packer(sorted(names, key=natural_order)).finish()
     class_indices = np.full(len(packed), UNLABELLED, dtype=np.int32)
     return Listing(packed, class_indices, categories=(), columns=("id",), ignored=dict(ignored))
 

@@ -110,7 +110,6 @@ def _version(folder: Path, *names: str) -> str:
 
 
 def _given(**entries: Any) -> dict[str, Any]:
-    """Return the entries that are not empty."""
     return {name: value for name, value in entries.items() if value}
 
 
