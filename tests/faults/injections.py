@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import torch
@@ -75,7 +76,10 @@ def little_patience_with_others(seconds: float) -> None:
 def mlflow_is_left_out() -> None:
     """Skip MLflow, which takes longer than the rest of such a short training."""
     replace_in(training, "MlflowTracker", lambda *_: None)
-    replace_in(running, "save_model", lambda *_: None)
+    name = "train_pytorch_model.tracking.mlflow_run"
+    without = ModuleType(name)
+    vars(without)["save_model"] = lambda *_: None
+    sys.modules[name] = without
 
 
 def every_checkpoint_is_waited_for() -> None:

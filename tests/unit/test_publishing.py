@@ -20,7 +20,7 @@ from train_pytorch_model.formats.run_folder import RunFolder
 from train_pytorch_model.image_classifier.spec import ClassifierSpec, Framing
 from train_pytorch_model.stories import run as running
 from train_pytorch_model.stories.run import samples_of
-from train_pytorch_model.tracking import mlflow_model
+from train_pytorch_model.tracking import mlflow_run
 
 
 def test_samples_are_the_first_rows_with_their_images(
@@ -71,7 +71,7 @@ def test_an_mlflow_model_is_written_where_it_is_built_and_a_full_disk_is_an_oser
     # By name, mlflow's stand-in for the module would be changed, which the first import replaces.
     monkeypatch.setattr(importlib.import_module("mlflow.pyfunc"), "save_model", fill)
     with pytest.raises(OSError, match="No space left"):
-        mlflow_model.save_model(tmp_path, spec, "", {})
+        mlflow_run.save_model(tmp_path, spec, "", {})
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
