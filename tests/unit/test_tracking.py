@@ -21,7 +21,7 @@ from train_pytorch_model.formats.image_directory import images_of
 from train_pytorch_model.formats.listing import list_unlabelled
 from train_pytorch_model.tracking import tracker as module
 from train_pytorch_model.tracking.mlflow_run import MlflowRun
-from train_pytorch_model.tracking.tracker import EarlierStart, MlflowTracker, RunDescription
+from train_pytorch_model.tracking.tracker import MlflowTracker, RunDescription, earlier_epochs
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:sqlalchemy", "ignore::Warning:mlflow")  # not ours
 
@@ -332,7 +332,7 @@ def test_whether_a_job_has_trained_before_is_never_left_open_in_silence(
 ) -> None:
     monkeypatch.setenv("MLFLOW_RUN_ID", "r1")
     server.fault = fault
-    assert EarlierStart.find() is None
+    assert earlier_epochs() == 0
     assert server.calls == ["metrics/get-history"]
     said = "MLflow does not say whether an earlier start of this job has trained."
     assert [text.startswith(said) for text in warnings_in(caplog)] == [True] * warnings

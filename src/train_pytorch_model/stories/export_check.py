@@ -107,12 +107,7 @@ def run_onnx(model: "onnx.ModelProto") -> Answer:
     program, providers = model.SerializeToString(), ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(program, options, providers=providers)
     (taken,) = session.get_inputs()
-
-    def answer(value: np.ndarray) -> np.ndarray:
-        probabilities: np.ndarray = session.run([OUTPUT], {taken.name: value})[0]
-        return probabilities
-
-    return answer
+    return lambda value: session.run([OUTPUT], {taken.name: value})[0]
 
 
 def check(answer: Answer, classifier: ImageClassifier, kind: Input, paths: Sequence[Path]) -> Check:

@@ -35,7 +35,7 @@ from train_pytorch_model.loop.state import State
 from train_pytorch_model.machine.console import logger
 from train_pytorch_model.measures.evaluation import confidence_interval
 from train_pytorch_model.stories.report import Examined
-from train_pytorch_model.tracking.tracker import EarlierStart
+from train_pytorch_model.tracking.tracker import earlier_copies, earlier_epochs
 from train_pytorch_model.words.errors import OutputDirectoryError, counted
 
 ROOM_BYTES = 64 << 20  # for all files but the weights
@@ -131,17 +131,16 @@ def open_run(plan: Plan, output: Path, fresh: bool) -> Iterator[Run]:
 
 def _recover(folder: RunFolder, fingerprint: Mapping[str, str]) -> None:
     """Fetch what an earlier start of this Azure ML job has uploaded, which is no longer on this machine."""
-    earlier = EarlierStart.find()
-    if earlier is None:
+    if not (num_epochs := earlier_epochs()):
         return
     with tempfile.TemporaryDirectory() as scratch:
-        for downloaded in map(RunFolder, earlier.download(folder.root, Path(scratch))):
+        for downloaded in map(RunFolder, earlier_copies(folder.root, Path(scratch))):
             if downloaded.is_of(fingerprint) and downloaded.has_checkpoints:
                 run_folder.copy_run(downloaded.root, folder.root)
                 logger.info("The checkpoint is one that an earlier start of this job has uploaded.")
                 return
     logger.warning(
-        f"The job's run in MLflow has {counted(earlier.num_epochs, 'epoch', 'epochs')} already, but there is"
+        f"The job's run in MLflow has {counted(num_epochs, 'epoch', 'epochs')} already, but there is"
         f" no checkpoint of this training in {folder.root}, in {folder.output} or among the run's artifacts."
         " It starts again at epoch 1, and MLflow keeps the first numbers of each epoch."
     )

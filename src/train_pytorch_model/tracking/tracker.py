@@ -30,6 +30,7 @@ CLOSING_S = 60.0  # how long the end of a run waits for metrics: on a busy machi
 STOPPING_S = 5.0  # the same for an interrupted run
 MAX_FAILURES = 3  # in a row; then nothing is sent until the end
 ANSWER_S = 60.0  # for the number of epochs, before training starts: a cold node takes long to load mlflow
+RUN_ID = "MLFLOW_RUN_ID"  # the variable that names the run of an Azure ML job
 
 # By default a dead server blocks each call for four minutes, and usage statistics delay the process's end.
 ENVIRONMENT = {
@@ -144,51 +145,43 @@ def _set_environment() -> None:
         os.environ.setdefault(name, value)
 
 
-@dataclass(frozen=True)
-class EarlierStart:
-    """An Azure ML job's run that has epochs already, before this process has trained one."""
+def earlier_epochs() -> int:
+    """The epochs of earlier starts in an Azure ML job's run; 0, with a warning, if that is unknown."""
+    _set_environment()
+    run_id = os.environ.get(RUN_ID)
+    if not run_id:
+        return 0
 
-    run_id: str
-    num_epochs: int
-
-    @classmethod
-    def find(cls) -> Self | None:
-        """Return the job's run if it has epochs; None otherwise, with a warning if MLflow does not say."""
-        _set_environment()
-        run_id = os.environ.get("MLFLOW_RUN_ID", "")
-        if not run_id:
-            return None
-        try:  # in a thread: a server that is unreachable blocks the client for minutes
-            num_epochs = in_thread(lambda: _num_epochs(run_id)).result(ANSWER_S)
-            return cls(run_id, num_epochs) if num_epochs else None
-        except Exception as error:  # likewise
-            # What a store may answer about a metric that it does not have.
-            if getattr(error, "error_code", "") != "RESOURCE_DOES_NOT_EXIST":
-                logger.warning(
-                    "MLflow does not say whether an earlier start of this job has trained. If one has, its"
-                    " epochs are trained again."
-                )
-            return None
-
-    def download(self, folder: Path, scratch: Path) -> Iterator[Path]:
-        """Yield copies of `folder`, of outputs/, from retry_002/, retry_001/, … and the first start."""
+    def ask() -> int:
         import mlflow
 
-        client = mlflow.MlflowClient()
-        try:
-            names = [file.path for file in client.list_artifacts(self.run_id)]
-            retries = sorted((name for name in names if re.fullmatch(r"retry_\d+", name)), reverse=True)
-            for start in (*retries, ""):
-                path = (Path(start) / folder).as_posix()
-                if client.list_artifacts(self.run_id, path):
-                    yield Path(client.download_artifacts(self.run_id, path, str(scratch)))
-        except Exception:  # servers, networks and client libraries raise all kinds; then there is none
-            return
+        from train_pytorch_model.tracking.mlflow_run import LAST_METRIC
+
+        return len(mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC))
+
+    try:  # in a thread: a server that is unreachable blocks the client for minutes
+        return in_thread(ask).result(ANSWER_S)
+    except Exception as error:  # likewise
+        # What a store may answer about a metric that it does not have.
+        if getattr(error, "error_code", "") != "RESOURCE_DOES_NOT_EXIST":
+            logger.warning(
+                "MLflow does not say whether an earlier start of this job has trained. If one has, its epochs"
+                " are trained again."
+            )
+        return 0
 
 
-def _num_epochs(run_id: str) -> int:
+def earlier_copies(folder: Path, scratch: Path) -> Iterator[Path]:
+    """Yield copies of `folder`, of outputs/, from retry_002/, retry_001/, … and the first start."""
     import mlflow
 
-    from train_pytorch_model.tracking.mlflow_run import LAST_METRIC
-
-    return len(mlflow.MlflowClient().get_metric_history(run_id, LAST_METRIC))
+    client, run_id = mlflow.MlflowClient(), os.environ[RUN_ID]
+    try:
+        names = [file.path for file in client.list_artifacts(run_id)]
+        retries = sorted((name for name in names if re.fullmatch(r"retry_\d+", name)), reverse=True)
+        for start in (*retries, ""):
+            path = (Path(start) / folder).as_posix()
+            if client.list_artifacts(run_id, path):
+                yield Path(client.download_artifacts(run_id, path, str(scratch)))
+    except Exception:  # servers, networks and client libraries raise all kinds; then there is none
+        return
