@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from train_pytorch_model.datasets.conversion import list_unpacked
-from train_pytorch_model.formats.archive import Limits, Unpacked, extract
+from train_pytorch_model.formats import archive
+from train_pytorch_model.formats.archive import Unpacked, extract
 from train_pytorch_model.formats.listing import Listing
 from train_pytorch_model.formats.reading import MalformedFileError
 
@@ -47,7 +48,10 @@ def pack(path: Path, members: Members, kind: str = "zip") -> Path:
 def unpack_archive(path: Path, **limits: int) -> tuple[Unpacked, Listing]:
     """Unpack an archive into a new folder beside it."""
     root = Path(tempfile.mkdtemp(prefix=f"{path.name}-", dir=path.parent))
-    content = extract(path, root, Limits(**limits))
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in limits.items():
+            patched.setattr(archive, name, value)
+        content = extract(path, root)
     return content, list_unpacked(content)
 
 

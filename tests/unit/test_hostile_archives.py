@@ -135,22 +135,22 @@ def test_an_archive_of_an_image_directory_is_refused(tmp_path: Path, kind: str, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_members_than_allowed_are_refused(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {f"a/{index}": b"" for index in range(5)}, kind)
-    assert len(listed(path, members=5).file_names) == 0
-    assert refused(path, members=4) == "it has more than 4 members."
+    assert len(listed(path, MAX_MEMBERS=5).file_names) == 0
+    assert refused(path, MAX_MEMBERS=4) == "it has more than 4 members."
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_larger_than_allowed_is_refused(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {"a.png": b"x" * 1001, "b.txt": b"x" * 2000}, kind)
-    assert listed(path, member_bytes=1001).ignored == {"files of another kind (.txt)": 1}
-    assert refused(path, member_bytes=1000) == "'a.png' has 1,001 bytes; at most 1,000 are read."
+    assert listed(path, MAX_MEMBER_BYTES=1001).ignored == {"files of another kind (.txt)": 1}
+    assert refused(path, MAX_MEMBER_BYTES=1000) == "'a.png' has 1,001 bytes; at most 1,000 are read."
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_bytes_in_total_than_allowed_are_refused(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {f"{index}.png": b"x" * 1000 for index in range(40)}, kind)
-    assert len(listed(path, total_bytes=200_000).file_names) == 40
-    assert refused(path, total_bytes=35_000) == "it unpacks to more than 35,000 bytes."
+    assert len(listed(path, MAX_TOTAL_BYTES=200_000).file_names) == 40
+    assert refused(path, MAX_TOTAL_BYTES=35_000) == "it unpacks to more than 35,000 bytes."
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "tar"])
@@ -160,7 +160,7 @@ def test_a_compression_ratio_above_the_limit_is_refused(tmp_path: Path, kind: st
     message = (
         f"it unpacks to more than 200 times its {path.stat().st_size:,} bytes. No archive of images does."
     )
-    assert refused(path, ratio_from_bytes=1 << 19) == message
+    assert refused(path, RATIO_FROM_BYTES=1 << 19) == message
 
 
 def test_zip_members_that_share_their_bytes_are_counted_separately(tmp_path: Path) -> None:
@@ -175,13 +175,15 @@ def test_zip_members_that_share_their_bytes_are_counted_separately(tmp_path: Pat
     end = small.index(b"PK\5\6")
     offset = int.from_bytes(small[end + 16 : end + 20], "little") + moved
     path.write_bytes(small[: end + 16] + offset.to_bytes(4, "little") + small[end + 20 :])
-    assert refused(path, ratio=20, ratio_from_bytes=100).startswith("it unpacks to more than 20 times its ")
+    assert refused(path, MAX_RATIO=20, RATIO_FROM_BYTES=100).startswith(
+        "it unpacks to more than 20 times its "
+    )
 
 
 def test_the_index_of_a_zip_is_bounded(tmp_path: Path) -> None:
     path = pack(tmp_path / "archive", {f"{index}.png": b"" for index in range(2000)})
     assert len(listed(path).file_names) == 2000
-    assert refused(path, index_bytes=100_000) == "its index has more than 100,000 bytes."
+    assert refused(path, MAX_INDEX_BYTES=100_000) == "its index has more than 100,000 bytes."
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -226,8 +228,8 @@ def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_folders_are_bounded_as_members_are(tmp_path: Path, kind: str) -> None:
     path = pack(tmp_path / "archive", {"/".join("abcdefghijklmnop") + "/1.png": b"1", "2.png": b"2"}, kind)
-    assert listed(path, members=17).categories == ("a",)
-    assert refused(path, members=16) == "it has more than 16 members."
+    assert listed(path, MAX_MEMBERS=17).categories == ("a",)
+    assert refused(path, MAX_MEMBERS=16) == "it has more than 16 members."
     path = pack(tmp_path / "archive", {"a/" * 17 + "1.png": b"1"}, kind)
     assert refused(path) == f"its member {'a/' * 17 + '1.png'!r}… is in more than 16 folders."
 

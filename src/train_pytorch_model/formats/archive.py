@@ -20,7 +20,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
@@ -55,6 +54,14 @@ ENCODINGS: Mapping[str, str] = {
 MIN_HANGUL = 6  # different ones: a few Korean syllables may as well be Chinese
 MIN_CYRILLIC = 3  # letters of the longest word
 
+# Bounds on the content: a few kilobytes can unpack to petabytes.
+MAX_MEMBERS = 2_000_000
+MAX_INDEX_BYTES = 256 << 20  # of a zip's index, which is read at once: about two million members
+MAX_MEMBER_BYTES = 1 << 30
+MAX_TOTAL_BYTES = 200 << 30
+MAX_RATIO = 200  # of unpacked to packed bytes …
+RATIO_FROM_BYTES = 100 << 20  # … once this many bytes are unpacked: a single black bitmap may exceed it
+
 # What gzip, bz2, zipfile and tarfile raise for damaged data.
 DAMAGE = (
     *(EOFError, NotImplementedError, OSError, OverflowError, RecursionError, ValueError),
@@ -62,27 +69,9 @@ DAMAGE = (
 )
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Bounds on the content of an archive: a few kilobytes can unpack to petabytes."""
-
-    members: int = 2_000_000
-    index_bytes: int = 256 << 20
-    """Of a zip's index, which is read at once: about two million members."""
-    member_bytes: int = 1 << 30
-    total_bytes: int = 200 << 30
-    ratio: int = 200
-    """Maximum ratio of unpacked to packed bytes …"""
-    ratio_from_bytes: int = 100 << 20
-    """… checked once this many bytes are unpacked: a single black bitmap may exceed it."""
-
-
-LIMITS = Limits()
-
-
-def extract(path: Path, root: Path, limits: Limits = LIMITS) -> "Unpacked":
+def extract(path: Path, root: Path) -> "Unpacked":
     """Unpack into the empty folder `root`. Raises `MalformedFileError`, `OSError` of writing."""
-    content = Unpacked(root, limits)
+    content = Unpacked(root)
     try:
         with path.open("rb") as file:
             start = file.read(tarfile.BLOCKSIZE)
@@ -107,8 +96,8 @@ def extract(path: Path, root: Path, limits: Limits = LIMITS) -> "Unpacked":
 class Unpacked:
     """What has been unpacked of an archive, and what is admitted."""
 
-    def __init__(self, root: Path, limits: Limits) -> None:
-        self.root, self.limits = root, limits
+    def __init__(self, root: Path) -> None:
+        self.root = root
         self.packed_bytes = sys.maxsize  # what is not compressed cannot expand
         self.ignored: Counter[str] = Counter()
         self.damaged: dict[Path, str] = {}
@@ -132,8 +121,8 @@ class Unpacked:
     def admit(self, name: str, size: int, is_folder: bool, is_special: bool) -> str:
         """Create a member, empty; return the name of one to be unpacked. Raises `MalformedFileError`."""
         self._members += 1
-        if max(self._members, len(self._folders)) > self.limits.members:
-            raise MalformedFileError(f"it has more than {self.limits.members:,} members.")
+        if max(self._members, len(self._folders)) > MAX_MEMBERS:
+            raise MalformedFileError(f"it has more than {MAX_MEMBERS:,} members.")
         parts = _check_parts(name)
         path = self.root.joinpath(*parts)
         if any(map(is_hidden, parts)):
@@ -151,9 +140,9 @@ class Unpacked:
             raise MalformedFileError(f"it holds {twice!r} twice.") from None
         if is_folder or (suffix_of(name) not in SUFFIXES and parts[-1] not in TABLES):
             return ""
-        if not 0 <= size <= self.limits.member_bytes:
+        if not 0 <= size <= MAX_MEMBER_BYTES:
             raise MalformedFileError(
-                f"{'/'.join(parts)!r} has {size:,} bytes; at most {self.limits.member_bytes:,} are read."
+                f"{'/'.join(parts)!r} has {size:,} bytes; at most {MAX_MEMBER_BYTES:,} are read."
             )
         self._image_bytes += size
         self.check_total(self._image_bytes)
@@ -167,19 +156,18 @@ class Unpacked:
 
     def check_total(self, unpacked_bytes: int) -> None:
         """Raise `MalformedFileError` if this many bytes exceed the limits."""
-        if unpacked_bytes > self.limits.total_bytes:
-            raise MalformedFileError(f"it unpacks to more than {self.limits.total_bytes:,} bytes.")
-        ratio = self.limits.ratio
-        if unpacked_bytes > self.limits.ratio_from_bytes and unpacked_bytes > ratio * self.packed_bytes:
+        if unpacked_bytes > MAX_TOTAL_BYTES:
+            raise MalformedFileError(f"it unpacks to more than {MAX_TOTAL_BYTES:,} bytes.")
+        if unpacked_bytes > RATIO_FROM_BYTES and unpacked_bytes > MAX_RATIO * self.packed_bytes:
             raise MalformedFileError(
-                f"it unpacks to more than {ratio} times its {self.packed_bytes:,} bytes."
+                f"it unpacks to more than {MAX_RATIO} times its {self.packed_bytes:,} bytes."
                 " No archive of images does."
             )
 
 
 def _unpack_zip(path: Path, content: Unpacked) -> None:
     with (
-        _BoundedReads(io.FileIO(path), content.limits.index_bytes, "its index") as file,
+        _BoundedReads(io.FileIO(path), MAX_INDEX_BYTES, "its index") as file,
         zipfile.ZipFile(file) as archive,
     ):
         names, encoding = _decode_names(archive.infolist())

@@ -141,7 +141,9 @@ def train_epoch(engine: Engine, state: State, left: Reading) -> Iterator[tuple[T
             lr = plan.learning_rate(progress.epoch, progress.steps_done, progress.lr_factor)
             randomized = engine.randomize(batch, progress.epoch, progress.steps_done)
             output = engine.take_step(randomized, lr, state.sums)
-            state.add_margins(batch.indices, output.margins)
+            taken = batch.indices[: output.margins.shape[1]]
+            places = state.images["training"].places_in(state.given["training"], taken)
+            state.margins.add(places, progress.epoch, output.margins)
             progress.steps_done += 1
             progress.images_done += batch.global_count
             progress.rejected |= batch.rejected

@@ -157,11 +157,6 @@ class State:
         config = self._plan.config
         return self.progress.epoch > config.epochs or self.patience_spent >= config.patience
 
-    def add_margins(self, indices: np.ndarray, margins: Tensor) -> None:
-        """Add the margins of the first images of a step, which are at these indices in `images`."""
-        places = self.images["training"].places_in(self.given["training"], indices[: margins.shape[1]])
-        self.margins.add(places, self.progress.epoch, margins)
-
     def leave_out(self, role: str, rejected: Mapping[int, str]) -> None:
         """Leave out from now on, in all processes, what this one could not read: index in `images` → reason.
 
