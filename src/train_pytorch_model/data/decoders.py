@@ -146,32 +146,29 @@ class Decoders:
 
     def prepare_one(self, prepare: Prepare, request: ImageRequest) -> "Pixels":
         """An image's pixels, writable. Raises `UnreadableImageError`, also if it ends its process."""
-        reason = death = ""
+        trouble = ""
         for _ in range(ATTEMPTS):
-            decoder = self._decoder()
-            if decoder is None:
-                if death:  # not here: the image has just ended another process
-                    break
-                return np.require(prepare(request, uncached), requirements=["W"])
+            if (decoder := self._decoder()) is None:
+                break
             try:
-                (answer,) = [
-                    each if isinstance(each, str) else each.copy()
-                    for each in decoder.answer(prepare, [request])
-                ]
+                answers = decoder.answer(prepare, [request])
+                (answer,) = [each if isinstance(each, str) else each.copy() for each in answers]
             except _DeadError as error:
                 self._forget(decoder)
-                reason = death = str(error)
+                trouble = str(error)
                 continue
-            if isinstance(answer, str):
-                reason = answer
-                break
-            self._has_worked = True
-            return answer
-        is_suspect = reason in (death, NO_MEMORY) and not self._has_worked
-        if is_suspect and not self._can_decode():  # the image is not to blame
-            self._give_up(reason)
-            return np.require(prepare(request, uncached), requirements=["W"])
-        raise UnreadableImageError(reason)
+            if not isinstance(answer, str):
+                self._has_worked = True
+                return answer
+            if answer != NO_MEMORY:
+                raise UnreadableImageError(answer)
+            trouble = answer
+            break
+        if trouble and (self._has_worked or self._can_decode()):
+            raise UnreadableImageError(trouble)
+        if trouble:  # the image is not to blame
+            self._give_up(trouble)
+        return np.require(prepare(request, uncached), requirements=["W"])
 
     def _can_decode(self) -> bool:
         """Whether a process decodes an image that is known to be good."""
