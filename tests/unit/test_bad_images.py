@@ -13,9 +13,9 @@ from train_pytorch_model.inputs import bad_images as image_check
 from train_pytorch_model.inputs.bad_images import (
     BadImage,
     left_out,
+    list_left_out,
     read_headers,
     without_bad_images,
-    write_bad_images,
 )
 from train_pytorch_model.words.errors import InvalidDatasetError
 
@@ -194,7 +194,7 @@ def test_bad_images_are_written_as_csv(tmp_path: Path) -> None:
         BadImage("Validation dataset", "caf\udce9.png", "", "gone"),
         BadImage("Validation dataset", "a\rb.png", "", "gone", "bees/größe.png"),
     ]
-    write_bad_images(tmp_path, records)
+    list_left_out(tmp_path, records)
     assert (tmp_path / "bad_images.csv").read_bytes() == (
         b"port,file_name,category,reason,original\n"
         + 'Training dataset,a/1.png,größe,"a ""reason"", with a comma",\n'.encode()

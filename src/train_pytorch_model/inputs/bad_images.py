@@ -123,9 +123,4 @@ def list_left_out(root: Path, bad_images: Sequence[BadImage]) -> None:
     """Warn of the images that were left out, if any, and list them in the output directory `root`."""
     if bad_images:
         logger.warning(left_out(bad_images))
-        write_bad_images(root, bad_images)
-
-
-def write_bad_images(root: Path, bad_images: Sequence[BadImage]) -> None:
-    """Write `bad_images.csv`, with a row per image that was left out, and the reason."""
-    write_csv(root / BAD_IMAGES, table_of(BadImage, bad_images))
+        write_csv(root / BAD_IMAGES, table_of(BadImage, bad_images))

@@ -17,7 +17,7 @@ from PIL import Image
 
 from train_pytorch_model import __version__
 from train_pytorch_model.datasets.one_folder import SPLIT, Parts, write_split
-from train_pytorch_model.formats import image_list, run_folder
+from train_pytorch_model.formats import image_list, run_folder, writing
 from train_pytorch_model.formats.image_directory import ImageDirectory
 from train_pytorch_model.formats.model_directory import MODEL, write_spec
 from train_pytorch_model.formats.outputs import check_output, writing_directory
@@ -27,7 +27,7 @@ from train_pytorch_model.formats.writing import copy_tree, sync_folder, sync_tre
 from train_pytorch_model.image_classifier.decoding import MAX_WHITE, UnreadableImageError, decode, small_jpeg
 from train_pytorch_model.image_classifier.predictions import KNOWN, known_json
 from train_pytorch_model.image_classifier.weights import write_state_dict
-from train_pytorch_model.inputs.bad_images import write_bad_images
+from train_pytorch_model.inputs.bad_images import BAD_IMAGES, BadImage
 from train_pytorch_model.inputs.twins import IMAGE_HASHES
 from train_pytorch_model.loop.checkpoint import Checkpoint, save_checkpoint
 from train_pytorch_model.loop.plan import Plan
@@ -214,7 +214,8 @@ def _build(root: Path, plan: Plan, state: State, examined: Examined | None, repo
     if inputs.test is not None:
         write_split(root / SPLIT, Parts(inputs.training, inputs.validation, inputs.test))
     if state.progress.bad_images:
-        write_bad_images(root, state.progress.bad_images)
+        rows = writing.table_of(BadImage, state.progress.bad_images)
+        writing.write_csv(root / BAD_IMAGES, rows)
     run_folder.write_metrics(root / run_folder.METRICS, state.progress.history)
     if examined:
         if len(examined.energies):
