@@ -90,25 +90,19 @@ class Familiar:
         """From `is_familiar` (N,), bool, and whether the predictions for the others are right, (M,), bool."""
         return cls(int(is_familiar.sum()), len(is_familiar), float(is_hit.mean()) if len(is_hit) else None)
 
-    def describe(self) -> str:
-        """What that means for the accuracy on evaluated images; empty without any."""
-        images = counted(self.total, "image", "images")
-        return self._describe(images, "an image on which the model was trained:", "the accuracy is", "")
-
-    def describe_validation(self, accuracy: float) -> str:
-        """What that means for the accuracy on validation images; empty without any."""
-        images = counted(self.total, "validation image", "validation images")
-        means = f"a training image: the accuracy of {accuracy:.1%} includes them, and"
-        more = f" {TWINS} lists the pairs; `split` keeps them together."
-        return self._describe(images, means, "it is", more)
-
-    def _describe(self, images: str, means: str, it_is: str, more: str) -> str:
+    def describe(self, accuracy: float | None = None) -> str:
+        """What that means for evaluated or, with their accuracy, validation images; empty without any."""
         if not self.images:
             return ""
+        kind, means, it, more = "image", "an image on which the model was trained:", "the accuracy", ""
+        if accuracy is not None:
+            kind = "validation image"
+            means = f"a training image: the accuracy of {accuracy:.1%} includes them, and"
+            it, more = "it", f" {TWINS} lists the pairs; `split` keeps them together."
         rest = "there are no others"
         if self.accuracy_without is not None:
-            rest = f"on the others {it_is} {self.accuracy_without:.1%}"
-        look = "looks" if self.images == 1 else "look"
+            rest = f"on the others {it} is {self.accuracy_without:.1%}"
+        look, images = "looks" if self.images == 1 else "look", counted(self.total, kind, f"{kind}s")
         return f"{self.images:,} of {images} {look} like {means} {rest}.{more}"
 
 

@@ -124,7 +124,7 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     hashes = np.maximum.reduce(known)[rows] if known else np.zeros((len(rows), NUM_BYTES), np.uint8)
     twins, seen = data_quality.find_twins(inputs.training, inputs.validation, inputs.identical.pairs, hashes)
     familiar = Familiar.of(seen, outcomes.target_ranks[~seen[indices]] == 0)
-    if text := familiar.describe_validation(evaluated.accuracy):
+    if text := familiar.describe(evaluated.accuracy):
         # A few of many change nothing, and in tiny images may be chance.
         (logger.warning if seen.mean() >= WORTH_A_WARNING else paragraph)(text)
     return Examined(
@@ -222,7 +222,7 @@ def _report(engine: Engine, state: State, output: Path, examined: Examined) -> R
         spec=spec,
         evaluation=examined.evaluation,
         calibrated=calibration.describe(examined.temperature),
-        seen=examined.familiar.describe_validation(examined.evaluation.accuracy),
+        seen=examined.familiar.describe(examined.evaluation.accuracy),
         galleries=[
             *suspects_gallery(examined.suspects, given, spec.framing.colours),
             *galleries_of(
