@@ -246,18 +246,19 @@ class Pauses:
     [
         lambda file: os.pwrite(file, b"x", 1),
         lambda file: os.pwrite(file, b"x", CHUNK_BYTES + 3),
+        lambda file: os.pwrite(file, b"x", CHUNK_BYTES + 9),
         lambda file: os.ftruncate(file, CHUNK_BYTES + 8),
         lambda file: os.ftruncate(file, CHUNK_BYTES + 12),
     ],
-    ids=["first part", "second part", "too short", "too long"],
+    ids=["first part", "second part", "second piece", "too short", "too long"],
 )
 def test_a_file_that_reads_back_differently_is_not_kept(
     damage: Callable[[int], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = b"a" * (CHUNK_BYTES + 10)
-    write_durably(tmp_path / "good", data)
-    assert (tmp_path / "good").read_bytes() == data
+    pieces = b"a" * (CHUNK_BYTES + 7), memoryview(b"bcd")
+    write_durably(tmp_path / "good", *pieces)
+    assert (tmp_path / "good").read_bytes() == b"".join(pieces)
     monkeypatch.setattr(os, "fsync", damage)
     with pytest.raises(OSError, match=r"the file reads back differently from what was written"):
-        write_durably(tmp_path / "bad", data)
+        write_durably(tmp_path / "bad", *pieces)
     assert [path.name for path in tmp_path.iterdir()] == ["good"]

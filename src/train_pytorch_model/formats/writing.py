@@ -78,24 +78,28 @@ def table_of(row_type: type, rows: Iterable[Any]) -> Iterator[Iterable[object]]:
     yield from map(astuple, rows)
 
 
-def write_durably(path: Path, data: bytes) -> str:
+def write_durably(path: Path, *pieces: bytes | memoryview) -> str:
     """Write a file whole or not at all, and return its sha256. Raises `OSError`.
 
     It survives a power loss after `sync_folder`.
     """
-    part, sha256 = path.with_name(path.name + ".part"), hashlib.sha256(data).hexdigest()
+    part, digest = path.with_name(path.name + ".part"), hashlib.sha256()
     try:
         with part.open("wb") as file:
-            file.write(data)
+            for piece in pieces:
+                file.write(piece)
+                digest.update(piece)
             file.flush()
             os.fsync(file.fileno())
-        read_back(part, sha256, pauses_s=[0.0])  # some mounts report failed writes only later, or never
+        read_back(
+            part, digest.hexdigest(), pauses_s=[0.0]
+        )  # some mounts report failed writes only later, or never
         part.replace(path)
     except BaseException:
         with suppress(OSError):
             part.unlink(missing_ok=True)
         raise
-    return sha256
+    return digest.hexdigest()
 
 
 def read_back(path: Path, sha256: str, pauses_s: Sequence[float] = READ_BACK_AFTER_S) -> None:

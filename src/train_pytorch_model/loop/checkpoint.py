@@ -11,6 +11,16 @@ both. On disk it is a file of tensors, and a manifest that commits it.
 A checkpoint exists once its manifest does. Both files are written under a temporary name, synced and renamed;
 as nothing refers to a new name yet, a mount that renames by copying does no harm. Everything is verified when
 read: every tensor format loads flipped bits silently (197 of 200 in torch's, 199 of 200 in this one).
+
+The tensor file is written piece by piece, directly from the tensors' memory, as safetensors describes it:
+
+    8 bytes     length of the header, a little-endian integer
+    header      {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}, padded with spaces
+    data        the tensors one after the other, C order, little-endian
+
+The library's `save` copies all of the data twice, and blocks the interpreter, and so every step, for 0.1 to
+0.6 s with the 133 MB of a ResNet-18's checkpoint. What its `save_file` has written could not be compared with
+what should be there, and a full disk would not raise an `OSError`.
 """
 
 import hashlib
@@ -20,6 +30,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +54,9 @@ from train_pytorch_model.words.errors import CheckpointError, bulleted, paramete
 MAX_MANIFEST_BYTES = 256 << 20
 NUM_KEPT = 2  # the newest, and one to fall back to
 SHARED = ("network.", "momentum.", "best.")  # prefixes of tensors that are the same on all processes
+ALIGNMENT = 8  # bytes, of the start of the data
+_FLOATS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+_DTYPES = {**_FLOATS, torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 _MANIFEST_NAME = re.compile(r"(\d{6,})-[0-9a-f]{8}\.json")
 
 
@@ -60,10 +74,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     # Not the step: a run may return to an earlier one and then diverge.
     number = 1 + max((number for number, _ in _manifests(folder)), default=0)
     name = f"{number:06}-{secrets.token_hex(4)}"
-    # It blocks the interpreter, and so every step, for 0.1 s with the 133 MB of a ResNet-18's checkpoint.
-    data = safetensors.torch.save(dict(checkpoint.tensors))
-    sha256 = write_durably(folder / f"{name}.safetensors", data)
-    content = {"size": len(data), "sha256": sha256, "values": checkpoint.values}
+    pieces = tensor_file(checkpoint.tensors)
+    sha256 = write_durably(folder / f"{name}.safetensors", *pieces)
+    content = {"size": sum(map(len, pieces)), "sha256": sha256, "values": checkpoint.values}
     manifest = {"content": content, "sha256": _sha256_of(content)}
     write_durably(folder / f"{name}.json", json.dumps(manifest).encode("ascii"))
     sync_folder(folder)
@@ -74,6 +87,20 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         if path.name.partition(".")[0] not in kept:
             with suppress(OSError):  # it does no harm
                 path.unlink(missing_ok=True)
+
+
+def tensor_file(tensors: Mapping[str, Tensor]) -> list[memoryview]:
+    """The content of a file of these tensors, on the CPU in C order, as pieces, which are their memory."""
+    # The largest items first, so that each tensor starts at a multiple of its item size.
+    ordered = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
+    pieces = [tensors[name].view(-1).view(torch.uint8).numpy().data for name in ordered]
+    header = {
+        name: {"dtype": _DTYPES[tensors[name].dtype], "shape": tensors[name].shape, "data_offsets": offsets}
+        for name, offsets in zip(ordered, pairwise(accumulate(map(len, pieces), initial=0)), strict=True)
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    return [memoryview(len(text).to_bytes(8, "little") + text), *pieces]
 
 
 def load_checkpoint(folder: Path, admit: Callable[[Checkpoint], None]) -> tuple[Checkpoint | None, list[str]]:
