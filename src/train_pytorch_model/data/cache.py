@@ -54,8 +54,7 @@ def uncached(_: int, decode: Callable[[], np.ndarray], frame: Frame) -> np.ndarr
 class Views:
     """The views of images whose features are computed once and kept (`features`)."""
 
-    per_image: int
-    """2 where training images may be mirrored, otherwise 1."""
+    per_image: int  # 2 where training images may be mirrored, otherwise 1
     width: int
     itemsize: int
 
@@ -71,11 +70,9 @@ class CachePlan:
 
     num_training: int
     num_validation: int
-    budget: int
-    """Bytes, for all processes of the machine; 0 without a cache."""
+    budget: int  # bytes, for all processes of the machine; 0 without a cache
     summary: str
-    readers: int = 0
-    """Reader processes per training process; 0 if it reads images itself."""
+    readers: int = 0  # reader processes per training process; 0 if it reads images itself
     views: Views | None = None
 
     @property
@@ -149,11 +146,9 @@ def memory_text(num_bytes: int) -> str:
 class SharedCache:
     """A file of cached images, as one of the processes that share it has opened it."""
 
-    file: int
-    """The descriptor; -1 for memory of this process alone."""
+    file: int  # the descriptor; -1 for memory of this process alone
     plan: CachePlan
-    process: int
-    """The number, from 0, of this one of the machine's processes."""
+    process: int  # the number, from 0, of this one of the machine's processes
     num_processes: int
 
 

@@ -56,8 +56,7 @@ class ImageRequest(NamedTuple):
     """An image to read."""
 
     file: str
-    number: int = 0
-    """Its number in the decode cache."""
+    number: int = 0  # its number in the decode cache
     seed: int = 0
 
 

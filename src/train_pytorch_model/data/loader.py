@@ -39,10 +39,8 @@ MIN_GROUPS = 4  # of a batch, so that it is ready soon
 class PlannedBatch:
     """One process's images of a step."""
 
-    indices: np.ndarray
-    """(B,), int64: indices in the dataset; empty if other processes take all of them."""
-    global_count: int
-    """Images of all processes in this step."""
+    indices: np.ndarray  # (B,), int64: indices in the dataset; empty if other processes take all of them
+    global_count: int  # images of all processes in this step
 
 
 def plan_training(
@@ -100,8 +98,7 @@ class ImageRead:
     directory: ImageDirectory
     preparation: Preparation
     cache: Cache
-    seed_of: Callable[[int], int]
-    """Index → seed of that image's augmentation."""
+    seed_of: Callable[[int], int]  # index → seed of that image's augmentation
 
     def request(self, index: int) -> ImageRequest:
         """The request for an image of the directory."""
@@ -116,14 +113,11 @@ class ImageRead:
 class Batch:
     """One process's images of a step."""
 
-    images: Tensor
-    """(B, 3, H, W), uint8, channels last; or features (B, D) of a frozen backbone. B may be 0."""
+    images: Tensor  # (B, 3, H, W), uint8, channels last; or features (B, D) of a frozen backbone. B may be 0.
     targets: Tensor
     """(B,), int64: class indices; or with CutMix (B, number of categories), float32: probabilities."""
-    indices: np.ndarray
-    """(B,), int64: the images' indices in the dataset."""
-    global_count: int
-    """Images planned in this step over all processes."""
+    indices: np.ndarray  # (B,), int64: the images' indices in the dataset
+    global_count: int  # images planned in this step over all processes
     rejected: dict[int, str]
     """Planned images that could not be read: index → reason. They are not in the batch."""
 
@@ -132,13 +126,11 @@ class Batch:
 class Pass:
     """One pass through a dataset: the batches of an epoch, or of a validation."""
 
-    key: str
-    """Passes with the same key have the same batches."""
+    key: str  # passes with the same key have the same batches
     plan: Sequence[PlannedBatch]
     read: Read
     class_indices: np.ndarray
-    framing: Framing
-    """The size of what `read` returns."""
+    framing: Framing  # the size of what `read` returns
 
 
 def num_readers(world: World) -> int:
@@ -249,8 +241,7 @@ class Loader:
 @dataclass(frozen=True)
 class _PendingBatch:
     planned: PlannedBatch
-    slots: Tensor
-    """(B, H, W, 3), uint8."""
+    slots: Tensor  # (B, H, W, 3), uint8
     class_indices: np.ndarray
     futures: Sequence[Future[list[str | None]]]
 

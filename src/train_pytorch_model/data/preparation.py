@@ -119,12 +119,10 @@ def padded_crop(pixels: Pixels, random: Random) -> Pixels:
 class Preparation:
     """How each image of a pass is prepared; picklable, for reader processes."""
 
-    short_side: int
-    """The short side for which images are decoded and reduced."""
+    short_side: int  # the short side for which images are decoded and reduced
     kept: Framing | None
     """Framing applied before caching and augmentation; None for the whole image, as random crops need."""
-    augment: Augment | None
-    """Random augmentation applied after that; None for validation and scoring."""
+    augment: Augment | None  # random augmentation applied after that; None for validation and scoring
     colours: Colours
 
     def __call__(self, request: ImageRequest, cached: CachedDecode, decode: Decode = decode_pixels) -> Pixels:

@@ -35,10 +35,8 @@ class Source:
 
     images: ImageDirectory
     """`root` is the archive or the list, if the input is one: then `path` is not usable."""
-    folder: Path
-    """The file names are relative to it."""
-    is_unpacked: bool = False
-    """Whether the files were unpacked, and so may be moved."""
+    folder: Path  # the file names are relative to it
+    is_unpacked: bool = False  # whether the files were unpacked, and so may be moved
     damaged: Mapping[Path, str] = field(default_factory=dict)
     """File in `folder` that is not as it was in the archive → the reason."""
 
@@ -51,8 +49,7 @@ class Labels:
     """The table of the categories; by default the one in the folder, if there is one."""
     images: Path | None = None
     """The folder with the images that a table or a list names; by default its own folder."""
-    file_column: str = ""
-    """The table's column of file names; found by its name if empty."""
+    file_column: str = ""  # the table's column of file names; found by its name if empty
     label_column: str = ""
 
 

@@ -36,14 +36,10 @@ OUTPUTS = ("output_1", "output_2", "output_3")
 class Groups:
     """Which images stay together."""
 
-    labels: np.ndarray
-    """(N,), int64: the index of the first image of each image's group."""
-    num_twins: int = 0
-    """Images that look like an earlier one."""
-    num_named: int = 0
-    """Groups by name; 0 if names do not matter."""
-    num_unmatched: int = 0
-    """Images whose names the expression does not match; each is a group by itself."""
+    labels: np.ndarray  # (N,), int64: the index of the first image of each image's group
+    num_twins: int = 0  # images that look like an earlier one
+    num_named: int = 0  # groups by name; 0 if names do not matter
+    num_unmatched: int = 0  # images whose names the expression does not match; each is a group by itself
 
 
 def group_images(images: ImageDirectory, group_by: str = "", by_twins: bool = True) -> Groups:

@@ -45,8 +45,7 @@ class Peer:
 
     host: str
     pid: int
-    started: str | None
-    """Start time in clock ticks, as its host reports it; None if unknown."""
+    started: str | None  # start time in clock ticks, as its host reports it; None if unknown
 
     @property
     def failure(self) -> str:
@@ -67,8 +66,7 @@ class World:
     local_rank: int
     local_size: int
     device: torch.device
-    peers: tuple[Peer, ...] = ()
-    """All processes, by rank; empty in a run of a single process."""
+    peers: tuple[Peer, ...] = ()  # all processes, by rank; empty in a run of a single process
     threads: processors.Threads = processors.ONE_THREAD
     """With how many threads PyTorch begins to compute on this process's cores."""
 

@@ -61,12 +61,9 @@ FILE_HINT = (
 class ImageDirectory(Listing):
     """The images of a directory, by index: file names, class indices, categories."""
 
-    root: Path
-    """The file names are relative to it."""
-    port: str
-    """Its name in messages, such as `Training dataset`."""
-    rows: np.ndarray
-    """(N,), int64: the item's place in `images.lst` or in the listing, counted from 0."""
+    root: Path  # the file names are relative to it
+    port: str  # its name in messages, such as `Training dataset`
+    rows: np.ndarray  # (N,), int64: the item's place in `images.lst` or in the listing, counted from 0
 
     @property
     def title(self) -> str:

@@ -54,8 +54,7 @@ class PackedNames(Sequence[str]):
     """An immutable sequence of file names, stored as bytes in one blob; arbitrary bytes are preserved."""
 
     def __init__(self, blob: bytes | bytearray | memoryview, offsets: np.ndarray) -> None:
-        self.blob = blob
-        """All names, concatenated; with the offsets, it identifies the list, for hashing."""
+        self.blob = blob  # all names, concatenated; with the offsets, it identifies the list, for hashing
         self.offsets = offsets  # (N + 1,), int64
 
     def select(self, indices: np.ndarray) -> "PackedNames":
@@ -108,17 +107,12 @@ class Packer:
 class Listing:
     """The images of a directory, in item order."""
 
-    file_names: PackedNames
-    """Relative to the directory."""
-    class_indices: np.ndarray
-    """(N,), int32; `UNLABELLED` throughout when there are no categories."""
+    file_names: PackedNames  # relative to the directory
+    class_indices: np.ndarray  # (N,), int32; `UNLABELLED` throughout when there are no categories
     categories: tuple[str, ...]
-    columns: tuple[str, ...]
-    """The columns of a row except the image column."""
-    ignored: Mapping[str, int]
-    """Description of the entries that were skipped → their count."""
-    repeated: int = 0
-    """The number of rows whose file already has an earlier row; they are kept."""
+    columns: tuple[str, ...]  # the columns of a row except the image column
+    ignored: Mapping[str, int]  # description of the entries that were skipped → their count
+    repeated: int = 0  # the number of rows whose file already has an earlier row; they are kept
 
 
 def check_category_names(names: Sequence[str]) -> None:

@@ -66,12 +66,10 @@ class ModelDirectory:
     root: Path
     port: str
     architecture: str
-    option: bool
-    """The boolean of `init_params` that is specific to the architecture family."""
+    option: bool  # the boolean of `init_params` that is specific to the architecture family
     is_pretrained: bool
     recipe: Recipe
-    categories: tuple[str, ...]
-    """Class index → name; empty when untrained."""
+    categories: tuple[str, ...]  # class index → name; empty when untrained
     mean: tuple[float, float, float] | None
     """The normalization given outside the recipe, as in the designer's trained directories."""
     std: tuple[float, float, float] | None

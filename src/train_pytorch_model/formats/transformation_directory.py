@@ -91,11 +91,9 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class Resize(Operation, frozen=True):
-    size: Size
-    """A single value is the length of the shorter side."""
+    size: Size  # a single value is the length of the shorter side
     interpolation: Interpolation = "bilinear"
-    max_size: Side | None = None
-    """Limit of the longer side; only if `size` is a single value."""
+    max_size: Side | None = None  # limit of the longer side; only if `size` is a single value
 
     def __post_init__(self) -> None:
         sides = _listed(self.size)
@@ -150,10 +148,8 @@ class Grayscale(Operation, frozen=True):
 
 class RandomResizedCrop(Operation, frozen=True):
     size: Size
-    scale: Annotated[list[Positive], PAIR] | None = None
-    """Fraction of the area; 0.08 to 1 by default."""
-    ratio: Annotated[list[Positive], PAIR] | None = None
-    """Width over height; 3/4 to 4/3 by default."""
+    scale: Annotated[list[Positive], PAIR] | None = None  # fraction of the area; 0.08 to 1 by default
+    ratio: Annotated[list[Positive], PAIR] | None = None  # width over height; 3/4 to 4/3 by default
     interpolation: Interpolation = "bilinear"
 
 
@@ -195,8 +191,7 @@ class RandomRotation(Operation, frozen=True):
 
 class RandomAffine(Operation, frozen=True):
     degrees: Turn | Annotated[list[Angle], PAIR]
-    translate: Annotated[list[Share], PAIR] | None = None
-    """Maximum shift as a fraction of width and height."""
+    translate: Annotated[list[Share], PAIR] | None = None  # maximum shift as a fraction of width and height
     scale: Annotated[list[Positive], PAIR] | None = None
     shear: Turn | Annotated[list[Angle], msgspec.Meta(min_length=2, max_length=4)] | None = None
     interpolation: Interpolation = "nearest"
@@ -236,8 +231,7 @@ def _pad_size(height: int, width: int, padding: int | list[int]) -> tuple[int, i
 class Transformation:
     """Operations in the order in which they are applied."""
 
-    title: str
-    """Its name in messages, such as `Input image transformation flips`."""
+    title: str  # its name in messages, such as `Input image transformation flips`
     operations: tuple[Operation, ...]
 
     def for_inference(self) -> "Transformation":

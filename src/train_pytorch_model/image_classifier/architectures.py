@@ -27,8 +27,7 @@ class Family:
     """Networks with the same head and option: one designer component, or one of our own."""
 
     class_name: str
-    head: str
-    """Path of the last linear layer within the network."""
+    head: str  # path of the last linear layer within the network
     architectures: tuple[str, ...] = ()
     module: str = _OURS
     option: str | None = None

@@ -75,10 +75,8 @@ File = str | os.PathLike[str] | BinaryIO
 class Colours(NamedTuple):
     """What becomes of pixels that an RGB image of 8 bits cannot hold."""
 
-    white_level: int = MAX_WHITE
-    """The value of a 16-bit image that becomes white; larger ones do, too."""
-    background: tuple[int, int, int] = (255, 255, 255)
-    """What is seen through transparent pixels."""
+    white_level: int = MAX_WHITE  # the value of a 16-bit image that becomes white; larger ones do, too
+    background: tuple[int, int, int] = (255, 255, 255)  # what is seen through transparent pixels
 
 
 AS_USUAL = Colours()

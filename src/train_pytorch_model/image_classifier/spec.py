@@ -91,8 +91,7 @@ class ClassifierSpec:
 
     architecture: str
     option: bool
-    categories: tuple[str, ...]
-    """Class index → name."""
+    categories: tuple[str, ...]  # class index → name
     framing: Framing
     mean: tuple[float, float, float]
     std: tuple[float, float, float]

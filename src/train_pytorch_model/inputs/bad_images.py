@@ -30,8 +30,7 @@ class BadImage:
     file_name: str
     category: str
     reason: str
-    original: str = ""
-    """The file's name before it was converted or split; empty if unknown."""
+    original: str = ""  # the file's name before it was converted or split; empty if unknown
 
     def __str__(self) -> str:
         """The image as messages show it, without the port."""
@@ -45,10 +44,8 @@ class Headers:
 
     common_size: tuple[int, int] | None
     """(height, width) in pixels of nearly all images, upright; None when they differ."""
-    sizes: Mapping[tuple[int, int], int]
-    """(height, width) → how many of the images have it."""
-    bad: dict[int, str]
-    """Index of an unreadable image → the reason."""
+    sizes: Mapping[tuple[int, int], int]  # (height, width) → how many of the images have it
+    bad: dict[int, str]  # index of an unreadable image → the reason
 
 
 def read_headers(directory: ImageDirectory) -> Headers:

@@ -113,8 +113,7 @@ class TrainingInputs(OpenedInputs):
     """Inputs to train with: nothing in their recipe is open."""
 
     recipe: settings.DecidedRecipe
-    flip_reason: str = ""
-    """Why `pixel_decisions` found that the images must not be mirrored; empty otherwise."""
+    flip_reason: str = ""  # why `pixel_decisions` found that the images must not be mirrored; empty otherwise
 
 
 def open_training_inputs(
@@ -204,8 +203,7 @@ class ScoringInputs:
     size_reason: str
     bad_images: tuple[BadImage, ...]
     warnings: tuple[str, ...]
-    is_limited: bool
-    """Whether only few images may be unreadable; for scoring, any number of them."""
+    is_limited: bool  # whether only few images may be unreadable; for scoring, any number of them
 
 
 def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:

@@ -65,8 +65,7 @@ class IdenticalFiles:
     """(P, 2), int64: the first of identical files and each other one. Validation images are numbered on after
     the training images, so that the first one is a training image if any is."""
     num_training: int
-    is_sample: bool
-    """Whether not all files were compared."""
+    is_sample: bool  # whether not all files were compared
 
     @property
     def shared(self) -> int:
@@ -143,12 +142,9 @@ def _regroup(groups: Sequence[list[int]], key: Callable[[int], Hashable]) -> lis
 class Pairs:
     """P pairs of images that look alike."""
 
-    images: np.ndarray
-    """(P, 2), int64: indices of the images, ascending in each row."""
-    distances: np.ndarray
-    """(P,), int64: bits in which their hashes differ."""
-    is_mirrored: np.ndarray
-    """(P,), bool: whether one looks like the mirror image of the other."""
+    images: np.ndarray  # (P, 2), int64: indices of the images, ascending in each row
+    distances: np.ndarray  # (P,), int64: bits in which their hashes differ
+    is_mirrored: np.ndarray  # (P,), bool: whether one looks like the mirror image of the other
 
 
 def perceptual_hash(pixels: np.ndarray) -> np.ndarray:

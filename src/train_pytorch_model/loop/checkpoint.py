@@ -174,8 +174,7 @@ class Snapshot:
     """A copy of engine and state on the CPU."""
 
     values: Mapping[str, Any]
-    shared: Mapping[str, Tensor]
-    """The same on all processes: network, momentum, the best epoch."""
+    shared: Mapping[str, Tensor]  # the same on all processes: network, momentum, the best epoch
     local: Mapping[str, Tensor]
     """Of this process alone: batch norm statistics between validations, `State.tensors`."""
 

@@ -42,10 +42,8 @@ from train_pytorch_model.words.settings import derive_seed
 class Engine:
     """What computes: built once, in `start_engine`. Its tensors change as it trains; nothing else does."""
 
-    plan: Plan
-    """Complete: with what only the built network can tell."""
-    network: nn.Module
-    """Normalized float32 images (B, 3, H, W) → logits (B, C)."""
+    plan: Plan  # complete: with what only the built network can tell
+    network: nn.Module  # normalized float32 images (B, 3, H, W) → logits (B, C)
     model: nn.Module
     """uint8 images (B, 3, H, W) → logits (B, C), not replicated; an `OnFrozenBackbone` to keep features."""
     optimizer: Optimizer
@@ -193,8 +191,7 @@ class Trials:
     """Trial passes of a model, on black images of the size in `framing`, before the first training step."""
 
     model: nn.Module
-    network: nn.Module
-    """The part of `model` that the `optimizer` trains."""
+    network: nn.Module  # the part of `model` that the `optimizer` trains
     optimizer: Optimizer
     framing: Framing
     precision: Precision

@@ -35,8 +35,7 @@ class Reading:
 
     num_batches: int
     batches: Iterator[Batch]
-    loader: Loader
-    """Which counts the seconds spent waiting for them."""
+    loader: Loader  # which counts the seconds spent waiting for them
 
 
 class Batches:

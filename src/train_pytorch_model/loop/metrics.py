@@ -49,8 +49,7 @@ def read_later(values: Tensor) -> Callable[[], list[float]]:
 class Metrics:
     """Means over the images of a pass."""
 
-    loss: float
-    """Mean cross entropy in nats; NaN over no images."""
+    loss: float  # mean cross entropy in nats; NaN over no images
     top1: float
     """Fraction of images, from 0 to 1, whose true category has the highest logit; ties go to the first."""
     top5: float

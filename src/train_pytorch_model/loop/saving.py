@@ -40,12 +40,9 @@ UPLOADED_EVERY_S = 900.0  # where the folder is uploaded as it changes; applies 
 class Agreed:
     """The outcome of an exchange, the same on all processes."""
 
-    is_finite: bool = True
-    """Whether the step's loss was finite on all processes."""
-    is_due: bool = False
-    """Whether a checkpoint is due."""
-    stop: int = 0
-    """The signal that asks the run to stop, 0 for none."""
+    is_finite: bool = True  # whether the step's loss was finite on all processes
+    is_due: bool = False  # whether a checkpoint is due
+    stop: int = 0  # the signal that asks the run to stop, 0 for none
 
 
 class Agreement:

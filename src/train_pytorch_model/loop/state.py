@@ -32,26 +32,17 @@ VERSION = 2
 class Progress:
     """How far the run is and what has happened so far: plain values, as in a checkpoint's manifest."""
 
-    epoch: int = 1
-    """The open epoch, counted from 1."""
-    images_done: int = 0
-    """Images of the open epoch trained so far, over all processes."""
-    steps_done: int = 0
-    """Steps of the open epoch taken so far."""
-    elapsed_s: float = 0.0
-    """Spent on training the open epoch."""
-    waited_s: float = 0.0
-    """The part of `elapsed_s` spent waiting for images."""
-    validation_s: float = 0.0
-    """Spent on validating the open epoch."""
-    run_s: float = 0.0
-    """Spent on the run so far, over all its starts, when the state was last saved."""
-    times: list[EpochTimes] = field(default_factory=list)
-    """Times of the completed epochs."""
+    epoch: int = 1  # the open epoch, counted from 1
+    images_done: int = 0  # images of the open epoch trained so far, over all processes
+    steps_done: int = 0  # steps of the open epoch taken so far
+    elapsed_s: float = 0.0  # spent on training the open epoch
+    waited_s: float = 0.0  # the part of `elapsed_s` spent waiting for images
+    validation_s: float = 0.0  # spent on validating the open epoch
+    run_s: float = 0.0  # spent on the run so far, over all its starts, when the state was last saved
+    times: list[EpochTimes] = field(default_factory=list)  # times of the completed epochs
     rejected: dict[int, str] = field(default_factory=dict)
     """Images that this process could not read in the open epoch: index → reason."""
-    lr_factor: float = 1.0
-    """Multiplies the schedule's learning rate; halved at each rollback."""
+    lr_factor: float = 1.0  # multiplies the schedule's learning rate; halved at each rollback
     rollbacks: int = 0
     history: list[dict[str, int | float]] = field(default_factory=list)
     """The metrics of the completed epochs; integers stay integers in a checkpoint."""
@@ -65,8 +56,7 @@ class Progress:
 class StepReport:
     """The training of an epoch over all processes, up to and including a step."""
 
-    step: int
-    """Step of the epoch, counted from 1."""
+    step: int  # step of the epoch, counted from 1
     lr: float
     metrics: Metrics
     images_per_second: float
@@ -76,22 +66,17 @@ class StepReport:
 class ImageResults:
     """One process's results for each of its validation images."""
 
-    indices: np.ndarray
-    """(N,), int64: indices of the images in the given validation dataset."""
-    outcomes: Outcomes
-    """The outcomes of these N images."""
-    logits: np.ndarray
-    """(N, C), float32; (0, C) if they would take too much memory."""
-    rejected: dict[int, str]
-    """Images that could not be read: index → reason."""
+    indices: np.ndarray  # (N,), int64: indices of the images in the given validation dataset
+    outcomes: Outcomes  # the outcomes of these N images
+    logits: np.ndarray  # (N, C), float32; (0, C) if they would take too much memory
+    rejected: dict[int, str]  # images that could not be read: index → reason
 
 
 @dataclass
 class BestEpoch:
     """The epoch with the lowest validation loss, with a copy of its weights on the CPU."""
 
-    epoch: int = 0
-    """Counted from 1; 0 until a validation loss has been finite."""
+    epoch: int = 0  # counted from 1; 0 until a validation loss has been finite
     metrics: Metrics = field(default=Metrics(math.inf, 0.0, 0.0, 0))
     weights: dict[str, Tensor] = field(default_factory=dict)
 
@@ -130,8 +115,7 @@ class State:
         self._timed_at = time.perf_counter()
         self.progress = Progress(bad_images=list(plan.inputs.bad_images))
         self.best = BestEpoch()
-        self.sums = Sums(plan.world.device)
-        """Of this process's training images in the open epoch."""
+        self.sums = Sums(plan.world.device)  # of this process's training images in the open epoch
         self.margins = Margins(len(plan.inputs.training), plan.world.device)
         """Of this process's training images in all epochs, by their indices in the given dataset."""
         self.given = {"training": plan.inputs.training, "validation": plan.inputs.validation}
@@ -140,8 +124,7 @@ class State:
         """Both data sets, without the images found unreadable in completed epochs."""
         self.trained: StepReport | None = None
         """The training of the open epoch, once it is complete. Not saved: it is computed from the sums."""
-        self.validated: Metrics | None = None
-        """The validation of the open epoch, once it is complete."""
+        self.validated: Metrics | None = None  # the validation of the open epoch, once it is complete
         self.results: dict[int, ImageResults] = {}
         """By epoch: the open one's and the best one's. Not saved: they are computed from the weights."""
         self.hashes = np.empty((0, NUM_BYTES), np.uint8) if hashes is None else hashes

@@ -41,8 +41,7 @@ MAX_COMPILED = 2  # batch sizes: an epoch has two; after unreadable images, the 
 class StepOutput:
     """What a step has found out about its images, on the device."""
 
-    loss_sum: Tensor
-    """The sum of the losses, detached."""
+    loss_sum: Tensor  # the sum of the losses, detached
     margins: Tensor
     """(2, B), int32: `margins_of` the first B images of the batch, which are all unless too few are left."""
 
@@ -79,13 +78,11 @@ class TrainStep:
     model: nn.Module
     """uint8 images (B, 3, H, W) → logits (B, C); in DDP, averages its gradients over the processes."""
     optimizer: Optimizer
-    scaler: GradScaler
-    """Scales the loss; disabled unless the precision is float16."""
+    scaler: GradScaler  # scales the loss; disabled unless the precision is float16
     loss_sum: LossSum
     precision: Precision
     world: World
-    micro_batch: int | None = None
-    """Images that fit into memory at once; None if a whole batch does."""
+    micro_batch: int | None = None  # images that fit into memory at once; None if a whole batch does
     min_local_batch: int = 1
     """The fewest images that batch norm can work on: a smaller local batch is skipped, and a micro-batch may
     exceed `micro_batch` so that no other gets fewer."""
@@ -155,10 +152,8 @@ class _CapturedStep:
 
     graphs: Sequence[torch.cuda.CUDAGraph]
     """The whole step; of several processes, its gradients and its update."""
-    images: Tensor
-    """(B, 3, H, W), uint8, channels last."""
-    targets: Tensor
-    """(B,), int64; with CutMix (B, C), float32."""
+    images: Tensor  # (B, 3, H, W), uint8, channels last
+    targets: Tensor  # (B,), int64; with CutMix (B, C), float32
     output: StepOutput
 
 
@@ -179,8 +174,7 @@ class CudaGraphStep:
         self._image_size = torch.Size()
         """(H, W) of the current images. Steps on them are of one kind if their numbers of images, in this
         process and in all, which scale the loss, are the same."""
-        self._num_steps = 0
-        """On images of this size; the same in all processes."""
+        self._num_steps = 0  # on images of this size; the same in all processes
         self._taken: Counter[tuple[int, int]] = Counter()
         self._captured: dict[tuple[int, int], _CapturedStep] = {}
         self._can_capture = can_be_captured(step.model)

@@ -222,8 +222,7 @@ class NotebookBar:
     done: int
     facts: Sequence[str] = ()
     is_over: bool = False
-    shown: Any = None
-    """What IPython's `display` returned."""
+    shown: Any = None  # what IPython's `display` returned
     drawn_at: float = 0.0
 
     def count(self, steps: int) -> None:

@@ -43,8 +43,7 @@ class Worker:
     local_size: int = 1
     master_addr: str = LOCALHOST
     master_port: int = DEFAULT_PORT
-    note: str = ""
-    """How the process was launched, for the log."""
+    note: str = ""  # how the process was launched, for the log
     warning: str = ""
 
     def variables(self) -> dict[str, str]:

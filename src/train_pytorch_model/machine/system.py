@@ -59,12 +59,9 @@ def in_threads(function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
 class CoreTimes:
     """How much of the time of the processors of the affinity mask other processes have left."""
 
-    at_s: float
-    """When, by `time.monotonic`."""
-    total_s: float
-    """Since the machine has started, summed over the processors."""
-    free_s: float
-    """Of it, what was idle, and what this process has computed."""
+    at_s: float  # when, by `time.monotonic`
+    total_s: float  # since the machine has started, summed over the processors
+    free_s: float  # of it, what was idle, and what this process has computed
 
     @classmethod
     def now(cls, stat: Path = Path("/proc/stat")) -> Self | None:
@@ -97,8 +94,7 @@ class Threads:
 
     count: int
     reason: str
-    is_fixed: bool = False
-    """Whether it stays, whatever other processes do."""
+    is_fixed: bool = False  # whether it stays, whatever other processes do
 
 
 ONE_THREAD = Threads(1, "", is_fixed=True)

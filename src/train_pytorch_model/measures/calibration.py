@@ -25,10 +25,8 @@ CONVERGED = 1e-9  # relative change of the inverse temperature
 class Quality:
     """How good probabilities are."""
 
-    loss: float
-    """Mean cross entropy, in nats."""
-    error: float
-    """Expected calibration error, from 0 to 1."""
+    loss: float  # mean cross entropy, in nats
+    error: float  # expected calibration error, from 0 to 1
 
     @classmethod
     def of(cls, outcomes: Outcomes) -> "Quality":
@@ -40,11 +38,9 @@ class Quality:
 class Temperature:
     """What logits are divided by, and what that does to images on which it was not fitted."""
 
-    value: float
-    """1 if none is better than what the network says, on images on which it was not fitted."""
+    value: float  # 1 if none is better than what the network says, on images on which it was not fitted
     before: Quality
-    after: Quality
-    """Each half of the images with the temperature of the other half."""
+    after: Quality  # each half of the images with the temperature of the other half
 
 
 def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:

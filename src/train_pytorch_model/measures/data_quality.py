@@ -38,14 +38,10 @@ ROUNDING = 1e-6
 class Suspects:
     """K images of a data set, by increasing score."""
 
-    indices: np.ndarray
-    """(K,), int64."""
-    proposed: np.ndarray
-    """(K,), int64: the class indices of more probable categories."""
-    scores: np.ndarray
-    """(K,), float64: how probable the given category is, from 0 to 1."""
-    num_images: int
-    """Of the whole data set."""
+    indices: np.ndarray  # (K,), int64
+    proposed: np.ndarray  # (K,), int64: the class indices of more probable categories
+    scores: np.ndarray  # (K,), float64: how probable the given category is, from 0 to 1
+    num_images: int  # of the whole data set
 
 
 @dataclass(frozen=True)
@@ -57,8 +53,7 @@ class Suspect:
     proposed: str
     score: float
     dataset: str
-    original: str
-    """The file's name before it was copied; empty if unknown."""
+    original: str  # the file's name before it was copied; empty if unknown
 
 
 @dataclass(frozen=True)
@@ -80,10 +75,8 @@ class Familiar:
     """Images of a data set that look like an image on which the model was trained."""
 
     images: int
-    total: int
-    """Of the whole data set."""
-    accuracy_without: float | None
-    """The accuracy on the others; None without any."""
+    total: int  # of the whole data set
+    accuracy_without: float | None  # the accuracy on the others; None without any
 
     @classmethod
     def of(cls, is_familiar: np.ndarray, is_hit: np.ndarray) -> "Familiar":
@@ -205,13 +198,10 @@ def _seen(found: Pairs, num_training: int, num_validation: int) -> np.ndarray:
 class Candidate:
     """An image that may be labelled."""
 
-    index: int
-    """In its dataset."""
-    top: tuple[int, int]
-    """The class indices of the most and the second most probable category."""
+    index: int  # in its dataset
+    top: tuple[int, int]  # the class indices of the most and the second most probable category
     probabilities: tuple[float, float]
-    features: np.ndarray
-    """(F,), float32."""
+    features: np.ndarray  # (F,), float32
 
 
 class MostUncertain:

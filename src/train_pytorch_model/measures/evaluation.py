@@ -21,14 +21,10 @@ TINY = np.finfo(np.float64).tiny
 class Outcomes:
     """What is kept of N predictions: all metrics follow from it, so the N x C probabilities can be freed."""
 
-    targets: np.ndarray
-    """(N,), int64: the true categories, as class indices."""
-    predicted: np.ndarray
-    """(N,), int64: the most probable categories; of equal ones, the first."""
-    confidences: np.ndarray
-    """(N,), float64: the probabilities of the predicted categories."""
-    target_probabilities: np.ndarray
-    """(N,), float64: the probabilities of the true categories."""
+    targets: np.ndarray  # (N,), int64: the true categories, as class indices
+    predicted: np.ndarray  # (N,), int64: the most probable categories; of equal ones, the first
+    confidences: np.ndarray  # (N,), float64: the probabilities of the predicted categories
+    target_probabilities: np.ndarray  # (N,), float64: the probabilities of the true categories
     target_ranks: np.ndarray
     """(N,), int64: how many categories rank above the true one, ties by class index; 0 is a hit."""
 
@@ -46,14 +42,10 @@ class PerClass:
 
     precision: np.ndarray
     """(C,), float64: of the images predicted as this category, the fraction that belong to it."""
-    recall: np.ndarray
-    """(C,), float64: of the images of this category, the fraction predicted as it."""
-    f1: np.ndarray
-    """(C,), float64: harmonic mean of precision and recall."""
-    support: np.ndarray
-    """(C,), int64: images of this category."""
-    predicted: np.ndarray
-    """(C,), int64: images predicted as this category."""
+    recall: np.ndarray  # (C,), float64: of the images of this category, the fraction predicted as it
+    f1: np.ndarray  # (C,), float64: harmonic mean of precision and recall
+    support: np.ndarray  # (C,), int64: images of this category
+    predicted: np.ndarray  # (C,), int64: images predicted as this category
 
 
 @dataclass(frozen=True)
@@ -69,10 +61,8 @@ class Averages:
 class CalibrationBin:
     """Confidence against accuracy of the images with a confidence in a bin; None if there are none."""
 
-    lower: float
-    """The lower edge, exclusive."""
-    upper: float
-    """The upper edge, inclusive."""
+    lower: float  # the lower edge, exclusive
+    upper: float  # the upper edge, inclusive
     images: int
     confidence: float | None
     accuracy: float | None
@@ -94,8 +84,7 @@ class Answered:
 
     threshold: float
     images: int
-    share: float
-    """Fraction of all images."""
+    share: float  # fraction of all images
     accuracy: float | None
     """Fraction of the answered images that are predicted correctly; None if there are none."""
 
@@ -108,8 +97,7 @@ class Coverage:
     """
 
     rows: Sequence[Answered]
-    accuracies: Sequence[float]
-    """(100,): the accuracy of the most confident 1, 2, … 100 % of the images."""
+    accuracies: Sequence[float]  # (100,): the accuracy of the most confident 1, 2, … 100 % of the images
 
 
 @dataclass(frozen=True)
@@ -117,12 +105,9 @@ class Confusion:
     """The (C, C) confusion matrix of true by predicted categories, as its K nonzero cells, row by row."""
 
     num_classes: int
-    targets: np.ndarray
-    """(K,), int64: the rows, ascending."""
-    predicted: np.ndarray
-    """(K,), int64: the columns, ascending within a row."""
-    images: np.ndarray
-    """(K,), int64: counts, at least 1."""
+    targets: np.ndarray  # (K,), int64: the rows, ascending
+    predicted: np.ndarray  # (K,), int64: the columns, ascending within a row
+    images: np.ndarray  # (K,), int64: counts, at least 1
 
     def rows(self) -> Iterator[np.ndarray]:
         """The rows of the dense matrix, each (C,), int64."""
@@ -141,16 +126,11 @@ class Evaluation:
     accuracy: float
     top5: float
     """Fraction of images whose category is among the five most probable; 1 with five categories or fewer."""
-    loss: float
-    """Mean cross-entropy in nats, of probabilities of at least `TINY`."""
-    balanced_accuracy: float
-    """Mean recall over the categories that have images."""
-    mean_confidence: float
-    """Mean probability of the predicted category."""
-    macro: Averages
-    """Unweighted mean over the categories that have images or were predicted."""
-    weighted: Averages
-    """Mean over the categories, weighted by their number of images."""
+    loss: float  # mean cross-entropy in nats, of probabilities of at least `TINY`
+    balanced_accuracy: float  # mean recall over the categories that have images
+    mean_confidence: float  # mean probability of the predicted category
+    macro: Averages  # unweighted mean over the categories that have images or were predicted
+    weighted: Averages  # mean over the categories, weighted by their number of images
     per_class: PerClass
     confusion: Confusion
     calibration: Calibration

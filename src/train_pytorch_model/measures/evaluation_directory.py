@@ -65,8 +65,7 @@ class ConfusedRow:
     category: str
     predicted: str
     images: int
-    share: float
-    """Fraction of the images of the category."""
+    share: float  # fraction of the images of the category
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,9 @@ class Prediction:
     file_name: str
     category: str
     predicted: str
-    confidence: float
-    """Probability of the predicted category."""
-    category_probability: float
-    """Probability of the true category."""
-    original: str = ""
-    """The file's name before it was copied; empty if unknown."""
+    confidence: float  # probability of the predicted category
+    category_probability: float  # probability of the true category
+    original: str = ""  # the file's name before it was copied; empty if unknown
 
 
 def write_numbers(

@@ -10,25 +10,20 @@ LIMITING_FRACTION = 0.2  # of the training time spent waiting; below it, faster 
 class EpochTimes:
     """Durations of an epoch in the main process, in seconds, and its threads."""
 
-    training_s: float
-    """From the first training batch to the last, including waiting for images."""
-    waiting_s: float
-    """The part of it spent waiting for images to be read and decoded."""
+    training_s: float  # from the first training batch to the last, including waiting for images
+    waiting_s: float  # the part of it spent waiting for images to be read and decoded
     validation_s: float
-    threads: int
-    """With how many PyTorch computed at its end."""
+    threads: int  # with how many PyTorch computed at its end
 
 
 @dataclass(frozen=True)
 class TimeBudget:
     """How a run spent its time, in seconds, over all its starts; the parts add up to the total."""
 
-    computing_s: float
-    """Training batches, excluding waiting."""
+    computing_s: float  # training batches, excluding waiting
     waiting_s: float
     validation_s: float
-    rest_s: float
-    """Start-up, checkpoints and the report."""
+    rest_s: float  # start-up, checkpoints and the report
 
     @property
     def total_s(self) -> float:

@@ -27,8 +27,7 @@ class Line(NamedTuple):
     """A series as a path and its marked points."""
 
     name: str
-    path: str
-    """The `d` of an SVG path; empty if no two neighbouring values are drawn."""
+    path: str  # the `d` of an SVG path; empty if no two neighbouring values are drawn
     points: Sequence[Point]
     """Points to mark: all if there are few, otherwise only isolated ones, which the path does not show."""
 
@@ -41,8 +40,7 @@ class Chart(NamedTuple):
     lines: Sequence[Line]
     x_ticks: Sequence[Point]
     y_ticks: Sequence[Point]
-    mark: float | None
-    """The x of a vertical line."""
+    mark: float | None  # the x of a vertical line
     width: int = WIDTH
     height: int = HEIGHT
     left: int = LEFT

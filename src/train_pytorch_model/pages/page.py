@@ -127,8 +127,7 @@ class Fact(NamedTuple):
 class Heat(NamedTuple):
     """What in a picture a network answered by."""
 
-    picture: str
-    """A data URI, transparent where nothing is."""
+    picture: str  # A data URI, transparent where nothing is
     region: tuple[float, float, float, float]
     """(left, top, width, height) of what it covers, each from 0 to 1: fractions of the picture's size."""
 
@@ -139,10 +138,8 @@ class Card(NamedTuple):
     pictures: Sequence[str]
     """Data URIs, as made by `page.thumbnail`; an empty one is said to be impossible to show."""
     facts: Sequence[Fact]
-    files: Sequence[str] = ()
-    """The name of each picture's file; may contain anything."""
-    heat: Heat | None = None
-    """Of the first picture."""
+    files: Sequence[str] = ()  # the name of each picture's file; may contain anything
+    heat: Heat | None = None  # of the first picture
 
 
 class Gallery(NamedTuple):
@@ -150,8 +147,7 @@ class Gallery(NamedTuple):
 
     id: str
     title: str
-    text: str
-    """What is shown, without file or category names; code in backticks."""
+    text: str  # what is shown, without file or category names; code in backticks
     cards: Sequence[Card]
 
 

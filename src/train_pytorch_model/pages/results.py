@@ -155,31 +155,25 @@ class Report:
     evaluation: Evaluation
     galleries: Sequence[Gallery]
     files: Mapping[str, Sequence[str]]
-    calibrated: str
-    """What has been done about the probabilities, as a sentence."""
+    calibrated: str  # what has been done about the probabilities, as a sentence
     seen: str
     """What validation images that look like training images mean for the accuracy; empty without any."""
-    precision: str
-    """The dtype of validation, such as `bfloat16`."""
+    precision: str  # the dtype of validation, such as `bfloat16`
     config: TrainConfig
     recipe: DecidedRecipe
     plan: Mapping[str, str]
-    history: Sequence[Mapping[str, float]]
-    """The metrics of each epoch, under their documented names."""
+    history: Sequence[Mapping[str, float]]  # the metrics of each epoch, under their documented names
     best_epoch: int
-    stopped: str
-    """Why training ended before the last epoch, and what it skipped; empty if it did not."""
+    stopped: str  # why training ended before the last epoch, and what it skipped; empty if it did not
     advice: Sequence[str]
     """Sentences on what would improve the model, with options in backticks; shown if it is not good."""
     rollbacks: int
     training: ImageDirectory
-    validation: ImageDirectory
-    """Without the images that were left out."""
+    validation: ImageDirectory  # without the images that were left out
     bad_images: Sequence[BadImage]
     budget: TimeBudget
     versions: Mapping[str, str]
-    command: Sequence[str]
-    """The command line, one option per line, with folders but not their paths."""
+    command: Sequence[str]  # the command line, one option per line, with folders but not their paths
     fingerprint: Mapping[str, str]
     ended: str
 

@@ -46,8 +46,7 @@ class Reduction:
     """Another precision than float32, what it is measured on, and what it may cost."""
 
     precision: Literal["float16", "int8"]
-    images: ImageDirectory
-    """Labelled, with the model's categories."""
+    images: ImageDirectory  # labelled, with the model's categories
     max_lost_points: float
 
 
@@ -58,8 +57,7 @@ class Check:
     source: str
     images: int
     same_label: int
-    largest_difference: float
-    """Of a probability."""
+    largest_difference: float  # of a probability
 
     def __str__(self) -> str:
         return (
@@ -73,8 +71,7 @@ class Cost:
     """Of another arithmetic, on labelled images; the speed is the network's alone, an image at a time."""
 
     precision: Literal["float16", "int8"]
-    calibrated: int
-    """Images of the calibration, which are not among those measured."""
+    calibrated: int  # images of the calibration, which are not among those measured
     images: int
     accuracy_before: float
     accuracy: float

@@ -44,13 +44,10 @@ MAX_MATRIX = 1000  # categories; a larger matrix, nearly all zeros, makes a file
 class Examined:
     """What is known about the model to be published, on the main process."""
 
-    outcomes: Outcomes
-    """Of all validation images, in their order, by the model as it is published."""
+    outcomes: Outcomes  # of all validation images, in their order, by the model as it is published
     evaluation: Evaluation
-    indices: np.ndarray
-    """(N,), int64: the indices of these images in the given validation dataset."""
-    rejected: dict[int, str]
-    """Images that could not be read this time: index → reason."""
+    indices: np.ndarray  # (N,), int64: the indices of these images in the given validation dataset
+    rejected: dict[int, str]  # images that could not be read this time: index → reason
     temperature: calibration.Temperature
     twins: Sequence[TwinRow]
     familiar: Familiar

@@ -74,8 +74,7 @@ class Run:
     plan: Plan
     output: Path
     folder: RunFolder
-    token: str
-    """Identifies this run in what it leaves elsewhere; empty on all processes but the main one."""
+    token: str  # identifies this run in what it leaves elsewhere; empty on all processes but the main one
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint. Raises `OSError`; a copy that cannot be written is only a warning."""

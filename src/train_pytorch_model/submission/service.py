@@ -164,8 +164,7 @@ class LogStream(Thread):
         super().__init__(daemon=True)
         self._service, self._job = service, job
         self._problem = ""
-        self.failure = ""
-        """Why the job failed, in Azure's words."""
+        self.failure = ""  # why the job failed, in Azure's words
         self.start()
 
     def warn_of_problem(self, within_s: float) -> None:

@@ -18,8 +18,7 @@ class UserError(Exception):
     """Abstract. An error that the user can fix; the program exits with `exit_status`."""
 
     exit_status: ClassVar[int]
-    code: ClassVar[str] = ""
-    """The designer's number for the error; empty if it has none."""
+    code: ClassVar[str] = ""  # the designer's number for the error; empty if it has none
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text: each subclass's `__init__` takes other arguments."""
@@ -70,8 +69,7 @@ class _InvalidDirectoryError(UserError):
     """Abstract. A directory of the designer is not what it should be."""
 
     exit_status = 3
-    kind: ClassVar[str]
-    """The directory's type in the designer."""
+    kind: ClassVar[str]  # the directory's type in the designer
 
     def __init__(self, argument: str, reason: str, hint: str = "") -> None:
         super().__init__(f'{self.kind} "{argument}" is invalid. Reason: {reason} {hint}'.rstrip())
@@ -126,8 +124,7 @@ class ModuleOutOfMemoryError(TrainingError):
 
     def __init__(self, what: str, images_at_once: int) -> None:
         super().__init__(f"Memory has been exhausted, unable to complete running of module. Details: {what}")
-        self.images_at_once = images_at_once
-        """The micro-batch that the next start should try."""
+        self.images_at_once = images_at_once  # the micro-batch that the next start should try
 
 
 def out_of_range(parameter: str, rule: str, flag: str, value: object) -> str:
