@@ -114,12 +114,10 @@ class Batch:
     """One process's images of a step."""
 
     images: Tensor  # (B, 3, H, W), uint8, channels last; or features (B, D) of a frozen backbone. B may be 0.
-    targets: Tensor
-    """(B,), int64: class indices; or with CutMix (B, number of categories), float32: probabilities."""
+    targets: Tensor  # (B,), int64: class indices; or with CutMix (B, categories), float32: probabilities
     indices: np.ndarray  # (B,), int64: the images' indices in the dataset
     global_count: int  # images planned in this step over all processes
-    rejected: dict[int, str]
-    """Planned images that could not be read: index → reason. They are not in the batch."""
+    rejected: dict[int, str]  # planned images that cannot be read, not in the batch: index → reason
 
 
 @dataclass(frozen=True)

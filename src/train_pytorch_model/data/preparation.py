@@ -120,8 +120,7 @@ class Preparation:
     """How each image of a pass is prepared; picklable, for reader processes."""
 
     short_side: int  # the short side for which images are decoded and reduced
-    kept: Framing | None
-    """Framing applied before caching and augmentation; None for the whole image, as random crops need."""
+    kept: Framing | None  # applied before caching and augmenting; None for all of an image, for random crops
     augment: Augment | None  # random augmentation applied after that; None for validation and scoring
     colours: Colours
 

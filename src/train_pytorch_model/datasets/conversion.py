@@ -33,22 +33,18 @@ IMAGES_PER_LINE = 10_000  # in a log
 class Source:
     """The input of a conversion."""
 
-    images: ImageDirectory
-    """`root` is the archive or the list, if the input is one: then `path` is not usable."""
+    images: ImageDirectory  # `root` is an archive or list, if the input is one: then `path` is not usable
     folder: Path  # the file names are relative to it
     is_unpacked: bool = False  # whether the files were unpacked, and so may be moved
-    damaged: Mapping[Path, str] = field(default_factory=dict)
-    """File in `folder` that is not as it was in the archive → the reason."""
+    damaged: Mapping[Path, str] = field(default_factory=dict)  # file that is not as in the archive → reason
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
     """Where the categories of images are, if not in the names of their folders."""
 
-    labels: Path | None = None
-    """The table of the categories; by default the one in the folder, if there is one."""
-    images: Path | None = None
-    """The folder with the images that a table or a list names; by default its own folder."""
+    labels: Path | None = None  # the table of the categories; by default the folder's, if there is one
+    images: Path | None = None  # where the images of a table or list are; by default its own folder
     file_column: str = ""  # the table's column of file names; found by its name if empty
     label_column: str = ""
 

@@ -67,8 +67,7 @@ class World:
     local_size: int
     device: torch.device
     peers: tuple[Peer, ...] = ()  # all processes, by rank; empty in a run of a single process
-    threads: processors.Threads = processors.ONE_THREAD
-    """With how many threads PyTorch begins to compute on this process's cores."""
+    threads: processors.Threads = processors.ONE_THREAD  # with how many PyTorch begins to compute
 
     @property
     def is_main(self) -> bool:

@@ -100,8 +100,7 @@ class Unpacked:
         self.root = root
         self.packed_bytes = sys.maxsize  # what is not compressed cannot expand
         self.ignored: Counter[str] = Counter()
-        self.damaged: dict[Path, str] = {}
-        """A file that is damaged in the archive, and unpacked empty → the reason."""
+        self.damaged: dict[Path, str] = {}  # damaged in the archive, and unpacked empty → reason
         self._folders = {root}
         self._members = 0
         self._image_bytes = 0

@@ -30,12 +30,9 @@ class Family:
     head: str  # path of the last linear layer within the network
     architectures: tuple[str, ...] = ()
     module: str = _OURS
-    option: str | None = None
-    """The one boolean of `init_params` besides `pretrained`, a parameter of torchvision's builders."""
-    image_size: int | None = None
-    """The only input size in pixels, for networks with a fixed number of patches."""
-    is_convolutional: bool = True
-    """False for attention between patches, which is specific to the size that it is trained at."""
+    option: str | None = None  # the boolean of `init_params` besides `pretrained`, for torchvision's builders
+    image_size: int | None = None  # the only side in px, for networks with a fixed number of patches
+    is_convolutional: bool = True  # False for attention, which is specific to the size it is trained at
 
 
 def _names(start: str, ends: str) -> tuple[str, ...]:

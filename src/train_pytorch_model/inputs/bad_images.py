@@ -42,8 +42,7 @@ class BadImage:
 class Headers:
     """The sizes and unreadable images found in the headers of a directory."""
 
-    common_size: tuple[int, int] | None
-    """(height, width) in pixels of nearly all images, upright; None when they differ."""
+    common_size: tuple[int, int] | None  # (height, width) of nearly all images, upright; None if they differ
     sizes: Mapping[tuple[int, int], int]  # (height, width) → how many of the images have it
     bad: dict[int, str]  # index of an unreadable image → the reason
 

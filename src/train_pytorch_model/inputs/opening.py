@@ -49,10 +49,8 @@ class OpenedInputs:
     bad_images: tuple[BadImage, ...]
     identical: IdenticalFiles
     warnings: tuple[str, ...]
-    test: ImageDirectory | None = None
-    """Images of the same folder that are kept for a test of the trained model."""
-    made_by: str = ""
-    """The sha256 of the options by which `fit` makes the untrained model, again whenever it needs it."""
+    test: ImageDirectory | None = None  # of the same folder, kept for a test of the trained model
+    made_by: str = ""  # sha256 of the options by which `fit` makes the untrained model when it needs it
 
     @property
     def categories(self) -> tuple[str, ...]:

@@ -175,8 +175,7 @@ class Snapshot:
 
     values: Mapping[str, Any]
     shared: Mapping[str, Tensor]  # the same on all processes: network, momentum, the best epoch
-    local: Mapping[str, Tensor]
-    """Of this process alone: batch norm statistics between validations, `State.tensors`."""
+    local: Mapping[str, Tensor]  # of this process: statistics between validations, `State.tensors`
 
 
 def take_snapshot(engine: Engine, state: State) -> Snapshot:

@@ -44,8 +44,7 @@ class Engine:
 
     plan: Plan  # complete: with what only the built network can tell
     network: nn.Module  # normalized float32 images (B, 3, H, W) → logits (B, C)
-    model: nn.Module
-    """uint8 images (B, 3, H, W) → logits (B, C), not replicated; an `OnFrozenBackbone` to keep features."""
+    model: nn.Module  # uint8 images (B, 3, H, W) → logits (B, C); an `OnFrozenBackbone` to keep features
     optimizer: Optimizer
     scaler: GradScaler
     take_step: Step

@@ -50,10 +50,8 @@ class Metrics:
     """Means over the images of a pass."""
 
     loss: float  # mean cross entropy in nats; NaN over no images
-    top1: float
-    """Fraction of images, from 0 to 1, whose true category has the highest logit; ties go to the first."""
-    top5: float
-    """Fraction of images whose true category is among the five most probable, or all if there are fewer."""
+    top1: float  # fraction of images whose true category has the highest logit; ties go to the first
+    top5: float  # fraction of images whose true category is among the five, or all, most probable
     images: int
 
 

@@ -43,16 +43,14 @@ class Plan:
     framings: tuple[Framing, ...]  # framing of the training images, by epoch
     min_local_batch: int  # the fewest images of a step that batch norm can work on
     keeps_statistics: bool  # whether batch norms are fine-tuned with frozen, pretrained statistics
-    num_kept: int
-    """How many of the network's first parameters fine-tuning leaves as they are; 0 for a frozen backbone."""
+    num_kept: int  # how many first parameters fine-tuning leaves as they are; 0 for a frozen backbone
     steps_per_epoch: int
     optimizer: optimizers.OptimizerChoice
     schedule: optimizers.PolynomialSchedule
     precision: optimizers.Precision
     cache: CachePlan
     head_lr_factor: float = 1.0  # learning rate of the last layer, as a multiple of the schedule's
-    body_lr_factor: float = 1.0
-    """Learning rate of all other layers, as a multiple of the schedule's; 1 if they are frozen."""
+    body_lr_factor: float = 1.0  # learning rate of all other layers likewise; 1 if they are frozen
     micro_batch: int | None = None  # images that fit into memory at once; None if a whole batch does
 
     def learning_rate(self, epoch: int, step: int, rollback_factor: float) -> float:

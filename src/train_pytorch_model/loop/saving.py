@@ -109,8 +109,7 @@ class Saver:
         self._agreement = Agreement(self._world)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: tuple[Checkpoint, Future[None]] | None = None
-        self.unsaved: Checkpoint | None = None
-        """The checkpoint that was kept last, unless it is written or being written."""
+        self.unsaved: Checkpoint | None = None  # what was kept last, unless it is being or was written
         self._written_at = time.monotonic()
         self._stepped_at: float | None = None
         self._good = checkpoints.take_snapshot(engine, state)  # of this process, when it was last finite

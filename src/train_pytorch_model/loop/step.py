@@ -42,8 +42,7 @@ class StepOutput:
     """What a step has found out about its images, on the device."""
 
     loss_sum: Tensor  # the sum of the losses, detached
-    margins: Tensor
-    """(2, B), int32: `margins_of` the first B images of the batch, which are all unless too few are left."""
+    margins: Tensor  # (2, B), int32: `margins_of` the first B images, which are all unless too few are left
 
 
 Step = Callable[[Batch, float, Sums], StepOutput]
@@ -75,8 +74,7 @@ class FlatGradients:
 class TrainStep:
     """A step, computed operation by operation."""
 
-    model: nn.Module
-    """uint8 images (B, 3, H, W) → logits (B, C); in DDP, averages its gradients over the processes."""
+    model: nn.Module  # uint8 images (B, 3, H, W) → logits (B, C); DDP averages its gradients
     optimizer: Optimizer
     scaler: GradScaler  # scales the loss; disabled unless the precision is float16
     loss_sum: LossSum
@@ -86,8 +84,7 @@ class TrainStep:
     min_local_batch: int = 1
     """The fewest images that batch norm can work on: a smaller local batch is skipped, and a micro-batch may
     exceed `micro_batch` so that no other gets fewer."""
-    gradients: FlatGradients | None = None
-    """Where the gradients of several processes are averaged, if the model is not in DDP."""
+    gradients: FlatGradients | None = None  # where those of several processes are averaged, without DDP
 
     def __call__(self, batch: Batch, lr: float | Tensor, sums: Sums) -> StepOutput:
         """Take the step, without waiting for the device."""
@@ -150,8 +147,7 @@ def can_be_captured(network: nn.Module) -> bool:
 class _CapturedStep:
     """A captured step for one kind of batch, with its static inputs and output."""
 
-    graphs: Sequence[torch.cuda.CUDAGraph]
-    """The whole step; of several processes, its gradients and its update."""
+    graphs: Sequence[torch.cuda.CUDAGraph]  # the step; of several processes, gradients and update
     images: Tensor  # (B, 3, H, W), uint8, channels last
     targets: Tensor  # (B,), int64; with CutMix (B, C), float32
     output: StepOutput
@@ -167,8 +163,7 @@ class CudaGraphStep:
     def __init__(self, step: TrainStep, compiled: Callable[[Sequence[int]], nn.Module | None]) -> None:
         """`compiled` returns the network compiled for images of a shape, or None if that fails."""
         self._step, self._compiled, self._device = step, compiled, step.world.device
-        self.steps_left = 0
-        """Steps left on images of the current size when the epoch begins, which decide about compiling."""
+        self.steps_left = 0  # left on images of this size when the epoch begins: is compiling worth it?
         self._lr = torch.zeros((), device=self._device)
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._image_size = torch.Size()

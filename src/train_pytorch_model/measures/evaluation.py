@@ -25,8 +25,7 @@ class Outcomes:
     predicted: np.ndarray  # (N,), int64: the most probable categories; of equal ones, the first
     confidences: np.ndarray  # (N,), float64: the probabilities of the predicted categories
     target_probabilities: np.ndarray  # (N,), float64: the probabilities of the true categories
-    target_ranks: np.ndarray
-    """(N,), int64: how many categories rank above the true one, ties by class index; 0 is a hit."""
+    target_ranks: np.ndarray  # (N,), int64: how many categories rank above the true one; 0 is a hit
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -40,8 +39,7 @@ class Outcomes:
 class PerClass:
     """Metrics per category; 0 where undefined: without an image, or without one predicted as it."""
 
-    precision: np.ndarray
-    """(C,), float64: of the images predicted as this category, the fraction that belong to it."""
+    precision: np.ndarray  # (C,), float64: of the images predicted as it, the fraction that belong to it
     recall: np.ndarray  # (C,), float64: of the images of this category, the fraction predicted as it
     f1: np.ndarray  # (C,), float64: harmonic mean of precision and recall
     support: np.ndarray  # (C,), int64: images of this category
@@ -85,8 +83,7 @@ class Answered:
     threshold: float
     images: int
     share: float  # fraction of all images
-    accuracy: float | None
-    """Fraction of the answered images that are predicted correctly; None if there are none."""
+    accuracy: float | None  # fraction of the answered images that are right; None without any
 
 
 @dataclass(frozen=True)
@@ -124,8 +121,7 @@ class Evaluation:
 
     images: int
     accuracy: float
-    top5: float
-    """Fraction of images whose category is among the five most probable; 1 with five categories or fewer."""
+    top5: float  # fraction with the category among the five most probable; 1 with five categories
     loss: float  # mean cross-entropy in nats, of probabilities of at least `TINY`
     balanced_accuracy: float  # mean recall over the categories that have images
     mean_confidence: float  # mean probability of the predicted category
@@ -135,8 +131,7 @@ class Evaluation:
     confusion: Confusion
     calibration: Calibration
     coverage: Coverage
-    mistakes: np.ndarray
-    """(M,), int64: the indices, from 0 to N - 1, of all wrong predictions, the most confident first."""
+    mistakes: np.ndarray  # (M,), int64: indices of the wrong predictions, the most confident first
 
     @property
     def correct(self) -> int:

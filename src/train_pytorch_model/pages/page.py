@@ -135,8 +135,7 @@ class Heat(NamedTuple):
 class Card(NamedTuple):
     """One picture, or several that belong together, and what there is to say about them."""
 
-    pictures: Sequence[str]
-    """Data URIs, as made by `page.thumbnail`; an empty one is said to be impossible to show."""
+    pictures: Sequence[str]  # data URIs by `thumbnail`; an empty one cannot be shown
     facts: Sequence[Fact]
     files: Sequence[str] = ()  # the name of each picture's file; may contain anything
     heat: Heat | None = None  # of the first picture

@@ -156,8 +156,7 @@ class Report:
     galleries: Sequence[Gallery]
     files: Mapping[str, Sequence[str]]
     calibrated: str  # what has been done about the probabilities, as a sentence
-    seen: str
-    """What validation images that look like training images mean for the accuracy; empty without any."""
+    seen: str  # what images like training images mean for the accuracy; empty without any
     precision: str  # the dtype of validation, such as `bfloat16`
     config: TrainConfig
     recipe: DecidedRecipe
@@ -165,8 +164,7 @@ class Report:
     history: Sequence[Mapping[str, float]]  # the metrics of each epoch, under their documented names
     best_epoch: int
     stopped: str  # why training ended before the last epoch, and what it skipped; empty if it did not
-    advice: Sequence[str]
-    """Sentences on what would improve the model, with options in backticks; shown if it is not good."""
+    advice: Sequence[str]  # what would improve a model that is not good, with options in backticks
     rollbacks: int
     training: ImageDirectory
     validation: ImageDirectory  # without the images that were left out

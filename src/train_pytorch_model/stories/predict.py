@@ -57,11 +57,9 @@ class Predicted:
     """The predictions for one batch."""
 
     indices: np.ndarray  # (B,), int64: which images of the dataset, ascending over all batches; B may be 0
-    probabilities: np.ndarray
-    """(B, C), float64; each row sums to one. C is the number of the model's categories."""
+    probabilities: np.ndarray  # (B, C), float64; each row sums to one; C categories of the model
     features: np.ndarray  # (B, F), float32: what the last layer gets of each image; (0, 0) for no images
-    energies: np.ndarray
-    """(B,), float64: how unlike the training images they are, `image_classifier.predictions`."""
+    energies: np.ndarray  # (B,), float64: how unlike the training images they are
     rejected: dict[int, str]  # images that could not be read: index → reason. They are not in the batch.
     hashes: np.ndarray  # (B, 16), uint8: the perceptual hashes of the images; zeros if they are not wanted
 
@@ -150,8 +148,7 @@ class ScoreOptions:
     top_k: int | None = None  # the most probable categories of each image in the CSV; None for all
     embeddings: str | None = None  # dtype of the features before the last layer; None for no file of them
     num_to_label: int = 0  # the images to propose for labelling, at most; 0 for no file of them
-    num_to_explain: int = 0
-    """The least certain images to show with what spoke for their categories, at most; 0 for no page."""
+    num_to_explain: int = 0  # how many of the least certain images to explain; 0 for no page
     threshold: float = math.inf  # the energy above which an image is labelled `unknown`
 
 
@@ -163,8 +160,7 @@ class Scored:
     labelled: int = 0  # images with a category that the model knows
     correct: int = 0
     strange: int = 0  # images that are answered with `unknown`
-    unknown: dict[str, int] = field(default_factory=dict)
-    """A category that the model does not know → the number of its images."""
+    unknown: dict[str, int] = field(default_factory=dict)  # unknown category → number of images
     first: list[tuple[str, str, float]] = field(default_factory=list)
     """(file, predicted category, its probability) of at most `NUM_SHOWN` images."""
 

@@ -51,10 +51,8 @@ class Examined:
     temperature: calibration.Temperature
     twins: Sequence[TwinRow]
     familiar: Familiar
-    training_hashes: np.ndarray
-    """(N, 16), uint8: perceptual hashes of the given training images; zeros for those without."""
-    energies: np.ndarray
-    """(N,), float64: how unlike the training images the validation images are; (0,) without logits."""
+    training_hashes: np.ndarray  # (N, 16), uint8: perceptual hashes; zeros for images without
+    energies: np.ndarray  # (N,), float64: how unlike the training images they are; (0,) without logits
     suspects: Sequence[Suspect]
 
     @property
