@@ -25,14 +25,8 @@ from train_pytorch_model.loop.optimizer import Precision, make_loss, make_optimi
 from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.step import CudaGraphStep, FlatGradients, Step, TrainStep, can_be_captured
 from train_pytorch_model.machine.console import logger, paragraph
-from train_pytorch_model.networks import batch_norms
+from train_pytorch_model.networks import batch_norms, models
 from train_pytorch_model.networks.batch_norms import set_training_mode
-from train_pytorch_model.networks.models import (
-    OnFrozenBackbone,
-    build_model,
-    freeze_backbone,
-    initialize_from_scratch,
-)
 from train_pytorch_model.networks.shapes import adapt_to_cpu
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError
 from train_pytorch_model.words.settings import derive_seed
@@ -78,7 +72,7 @@ class Engine:
 
     def features(self, images: Tensor) -> Tensor:
         """The features (B, D), to be kept, of uint8 images (B, 3, H, W), in the plan's precision."""
-        assert isinstance(self.model, OnFrozenBackbone)
+        assert isinstance(self.model, models.OnFrozenBackbone)
         missing = self.plan.features_at_once - len(images)
         with self.plan.precision.autocast(self.world.device):
             features = self.model.features(F.pad(images, (0, 0) * 3 + (0, missing)))
@@ -114,7 +108,7 @@ def start_engine(plan: Plan, fitted: int | None = None) -> Engine:
     model = model.to(memory_format=torch.channels_last)
     factors = prepare_fine_tuning(model, inputs, config, world, plan.optimizer.name)
     if plan.cache.views:
-        model = OnFrozenBackbone(model, network.get_submodule(plan.head))
+        model = models.OnFrozenBackbone(model, network.get_submodule(plan.head))
     optimizer = make_optimizer(network, factors, plan.optimizer.name)
     scaler = plan.precision.scaler(world.device)
 
@@ -162,14 +156,14 @@ def _make_network(plan: Plan) -> nn.Module:
     # The seed comes first: a new head draws from the generator. Freezing comes before what changes weights or
     # statistics, which leave frozen layers alone; layers are replaced for the CPU last, with their weights.
     torch.manual_seed(derive_seed(config.random_seed, "weights"))
-    network = build_model(inputs.model, inputs.categories)
+    network = models.build_model(inputs.model, inputs.categories)
     if inputs.recipe.freeze_backbone:
-        freeze_backbone(network, inputs.model.architecture)
+        models.freeze_backbone(network, inputs.model.architecture)
     for parameter in islice(network.parameters(), plan.num_kept):
         parameter.requires_grad_(False)
     batch_norms.raise_momentum(network, plan.steps_per_epoch)
     if not (inputs.model.is_pretrained or inputs.model.is_trained or inputs.recipe.freeze_backbone):
-        initialize_from_scratch(
+        models.initialize_from_scratch(
             network,
             inputs.model.architecture,
             config.epochs,

@@ -17,12 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from train_pytorch_model.formats.model_directory import LABEL_MAP, ModelDirectory
-from train_pytorch_model.image_classifier.architectures import (
-    UnsupportedArchitectureError,
-    build,
-    family_of,
-    head_of,
-)
+from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.image_classifier.classifier import max_bytes, recording_inputs
 from train_pytorch_model.image_classifier.weights import WeightsError, fold_extra_head, read_state_dict
 
@@ -52,8 +47,8 @@ MIN_NORM = 0.1  # below, the variance of the output approaches batch norm's epsi
 def build_untrained(directory: ModelDirectory, num_classes: int) -> nn.Module:
     """The directory's network with random weights. Raises `InvalidModelDirectoryError`."""
     try:
-        return build(directory.architecture, directory.option, num_classes)
-    except UnsupportedArchitectureError as error:
+        return architectures.build(directory.architecture, directory.option, num_classes)
+    except architectures.UnsupportedArchitectureError as error:
         raise directory.error(f"it is of {directory.architecture}: {error}") from error
 
 
@@ -66,7 +61,7 @@ def build_model(directory: ModelDirectory, categories: Sequence[str]) -> nn.Modu
     categories). Raises `InvalidModelDirectoryError`.
     """
     network = build_untrained(directory, len(categories))
-    head = head_of(directory.architecture, network)
+    head = architectures.head_of(directory.architecture, network)
     if directory.is_pretrained:
         with torch.no_grad():
             for parameter in network.get_submodule(head).parameters():
@@ -176,7 +171,7 @@ def _check_shapes(state: dict[str, Tensor], expected: dict[str, Tensor]) -> None
 def freeze_backbone(network: nn.Module, architecture: str) -> None:
     """Leave only the head trainable."""
     network.requires_grad_(False)
-    network.get_submodule(head_of(architecture, network)).requires_grad_(True)
+    network.get_submodule(architectures.head_of(architecture, network)).requires_grad_(True)
 
 
 class OnFrozenBackbone(nn.Module):
@@ -214,7 +209,7 @@ def initialize_from_scratch(
     layer before it gets the standard deviation for ReLU (He and others, 2015): MobileNetV3 has one, which
     torchvision initializes with a fifth of that. `peak_lr` is SGD's; without it, filters are left alone.
     """
-    head_name = head_of(architecture, network)
+    head_name = architectures.head_of(architecture, network)
     head = network.get_submodule(head_name)
     assert isinstance(head, nn.Linear)
     with torch.no_grad():
@@ -222,7 +217,7 @@ def initialize_from_scratch(
             if isinstance(layer, nn.Linear) and layer is not head:
                 _scale(layer.weight, math.sqrt(2 / layer.in_features))
         norm = HEAD_NORM * min(1.0, math.sqrt(HEAD_FEATURES / head.in_features))
-        if family_of(architecture).class_name in LARGE_HEADS:
+        if architectures.family_of(architecture).class_name in LARGE_HEADS:
             norm = LARGE_HEAD_NORM
         elif epochs >= MIN_ZERO_HEAD_EPOCHS or epochs * images_per_category >= MIN_ZERO_HEAD_SAMPLES:
             norm = 0.0

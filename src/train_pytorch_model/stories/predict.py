@@ -12,15 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from train_pytorch_model.data import loader as loading
 from train_pytorch_model.data.cache import NO_CACHES, CachePlan, Caches, open_caches
-from train_pytorch_model.data.loader import (
-    Loader,
-    Pass,
-    num_readers,
-    plan_validation,
-    read_for_inference,
-    start_readers,
-)
 from train_pytorch_model.distributed.world import World
 from train_pytorch_model.formats import data_frame_directory as tables
 from train_pytorch_model.formats.image_directory import ImageDirectory
@@ -80,13 +73,13 @@ def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool) -> It
         f" {counted(len(spec.categories), 'category', 'categories')}, on {world.size} x {world.device.type}"
     )
     # A cache for hashes alone, of this process.
-    hashing = CachePlan(int(images.rows[-1]) + 1, 0, 0, "", num_readers(world))
+    hashing = CachePlan(int(images.rows[-1]) + 1, 0, 0, "", loading.num_readers(world))
     alone = World(0, 1, 0, 1, world.device)
     rounds = math.ceil(len(images) / (BATCH_SIZE * world.size))  # in the last, a process may have no batch
     with (
         open_caches(hashing, alone) if hashed else nullcontext(NO_CACHES) as caches,
-        start_readers(world) as readers,
-        Loader(world.cores, readers) as loader,
+        loading.start_readers(world) as readers,
+        loading.Loader(world.cores, readers) as loader,
         progress_bar(len(images), title) as bar,
     ):
         if readers is not None:
@@ -115,13 +108,13 @@ def predict(inputs: ScoringInputs, title: str, world: World, hashed: bool) -> It
 
 
 def _predict_local_images(
-    classifier: ImageClassifier, images: ImageDirectory, loader: Loader, world: World, caches: Caches
+    classifier: ImageClassifier, images: ImageDirectory, loader: loading.Loader, world: World, caches: Caches
 ) -> Iterator[Predicted]:
     """Predict this process's batches, without communicating with the others."""
     framing = classifier.spec.framing
-    plan = plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
-    read = read_for_inference(images, framing, caches.training)
-    for batch in loader.batches(Pass("prediction", plan, read, images.class_indices, framing)):
+    plan = loading.plan_validation(len(images), BATCH_SIZE, world.rank, world.size)
+    read = loading.read_for_inference(images, framing, caches.training)
+    for batch in loader.batches(loading.Pass("prediction", plan, read, images.class_indices, framing)):
         features, energies = np.empty((0, 0)), np.empty(0)
         probabilities = np.empty((0, len(classifier.spec.categories)))
         if len(batch.indices):
