@@ -37,8 +37,7 @@ MEMORY_FRACTION = 1 / 4  # of the available memory, for all processes of a machi
 MIN_FRACTION = 0.05  # of the images: caching fewer is not worth it
 SAMPLED = 32  # images whose headers are read to estimate the size of all
 
-Frame = Callable[[np.ndarray], np.ndarray]
-"""The pixels of a whole image → those of them to cache."""
+Frame = Callable[[np.ndarray], np.ndarray]  # the pixels of a whole image → those of them to cache
 
 CachedDecode = Callable[[int, Callable[[], np.ndarray], Frame], np.ndarray]
 """An image's number, `decode` and `frame` → `frame(decode())`, (H, W, 3), uint8, possibly read-only: from the

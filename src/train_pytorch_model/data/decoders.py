@@ -1,12 +1,9 @@
 """Decoding in separate processes: a crash or an endless loop costs one image, not the run.
 
-Decoders are C code that reads untrusted files. In a thread, a crash would end the training, and end it again
-at the same image when it is resumed. So each thread has a process that decodes for it: pickled requests are
-sent through a socket, pixels come back through shared memory. Replies are JSON, for each image the height and
-width of its pixels or the reason why there are none: a process that has read untrusted files is not to be
-trusted. That costs 0.3 ms per image of 500 x 375 px, a tenth of its decoding. The processes are forked by
-`multiprocessing`'s server, one for the whole program, which has done the imports: that takes milliseconds,
-and shares the memory of modules.
+Decoders are C code that reads untrusted files: in a thread, a crash would end the training, and end it again
+when it is resumed. So each thread has a process, forked in milliseconds by `multiprocessing`'s server.
+Pickled requests go through a socket, pixels come back through shared memory, and replies are JSON, since a
+process that has read untrusted files is not to be trusted. That costs a tenth of decoding 500 x 375 px.
 
 When many threads feed a GPU, these processes prepare the images completely, several at a time: 16 threads of
 one Python process wait for each other so much that they prepare no more images than two.
@@ -60,8 +57,7 @@ class ImageRequest(NamedTuple):
     seed: int = 0
 
 
-Prepare = Callable[[ImageRequest, CachedDecode], np.ndarray]
-"""An image, and the cache of decoded ones → (H, W, 3), uint8. Raises `UnreadableImageError`."""
+Prepare = Callable[[ImageRequest, CachedDecode], np.ndarray]  # → (H, W, 3), uint8, or `UnreadableImageError`
 
 
 @dataclass(frozen=True)

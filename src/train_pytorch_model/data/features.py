@@ -16,8 +16,7 @@ from torch import Tensor
 from train_pytorch_model.data.cache import Views
 from train_pytorch_model.data.loader import Batch, ImageRead, Pass, PlannedBatch
 
-Compute = Callable[[Tensor], Tensor]
-"""uint8 images (B, 3, H, W), on the device → their features (B, D)."""
+Compute = Callable[[Tensor], Tensor]  # uint8 images (B, 3, H, W), on the device → their features (B, D)
 
 
 class KeptFeatures:

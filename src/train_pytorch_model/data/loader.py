@@ -26,8 +26,7 @@ from train_pytorch_model.image_classifier.pixels import Decode, Pixels
 from train_pytorch_model.image_classifier.spec import Framing
 from train_pytorch_model.words.settings import derive_seed
 
-Read = Callable[[int, Decode], Pixels]
-"""An image's index and a decoder → its pixels, all of one size. Raises `UnreadableImageError`."""
+Read = Callable[[int, Decode], Pixels]  # index, decoder → pixels of one size; raises `UnreadableImageError`
 
 PREFETCHED_BATCHES = 4  # in preparation or ready, ahead of the one in use
 # Images per request to a process: the threads that wait for it, and hinder each other, wake up less often.
@@ -274,12 +273,9 @@ def _await_copy(batch: Batch, copied: torch.cuda.Event) -> Batch:
 def with_cutmix(batch: Batch, num_categories: int, probability: float, seed: int) -> Batch:
     """A batch for training with CutMix (Yun et al. 2019): its targets are probabilities (B, C), float32.
 
-    With this `probability`, as `seed` decides, a box of each image shows the image before it, at the same
-    position; the fraction of the area that it covers is uniformly distributed. An image's target is then the
-    other image's category with that probability, and its own with the rest. Never waits for a device.
-
-    torchvision's `v2.CutMix` draws from PyTorch's global CPU generator, which is not seeded at each step of a
-    run on a GPU: a resumed run would draw other boxes.
+    With this `probability`, as `seed` decides, a box of each image shows the image before it at its place; it
+    covers a uniformly distributed fraction of the area, which is the probability of the other's category.
+    torchvision's `v2.CutMix` draws from PyTorch's global CPU generator, which a run on a GPU does not seed.
     """
     images, classes = batch.images, batch.targets.unsqueeze(1)  # (B, 3, H, W), (B, 1)
     targets = torch.zeros(len(classes), num_categories, device=classes.device).scatter_(1, classes, 1.0)

@@ -1,9 +1,8 @@
 """What the pixels of a sample decide: whether training mirrors images, and which value is white in 16 bits.
 
 Digits, text, signs and X-rays have a left and a right; most photographs do not. A linear classifier on
-thumbnails decides, as in visual chirality (Lin, Sun, Davis and Snavely, CVPR 2020). Of 256 images, it
-distinguishes 89 to 98 % of handwritten digits, 74 to 89 % of clothes, whose shoes all point one way, and
-43 to 57 % of CIFAR-10 images from their mirror images.
+thumbnails decides, as in visual chirality (Lin et al., CVPR 2020): it tells 89 to 98 % of 256 handwritten
+digits, 74 to 89 % of clothes, and 43 to 57 % of CIFAR-10 images from their mirror images.
 
 Microscopes and X-ray detectors use 10 to 14 of 16 bits: scaled by 65,535, their images would be almost black.
 """

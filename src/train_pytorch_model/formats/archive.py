@@ -2,9 +2,8 @@
 
 A member path that points outside, encryption, damage, or a size beyond the limits makes the whole archive
 invalid. Links, devices and hidden members are counted, but never created; files that are neither images nor
-tables of their categories are created empty, to be counted like those of plain folders. The format is
-detected from the content, not the suffix. Names in a zip are in UTF-8, which few archives say, or in an
-encoding of the Windows that has made it.
+tables of their categories are created empty, to be counted as well. The content tells the format, not the
+suffix. Names in a zip are in UTF-8, which few archives say, or in the encoding of the Windows that made it.
 """
 
 import bz2

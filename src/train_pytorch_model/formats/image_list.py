@@ -37,8 +37,7 @@ BLANK_LINE = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
 BLOCK_BYTES = 2 << 20  # read at a time; also the longest line allowed
 CHECKED_AT_ONCE = 1 << 16  # rows
 
-Problem = tuple[int, int, str]
-"""(index of the row, order among the problems of that row, sentence)."""
+Problem = tuple[int, int, str]  # (index of the row, order among the problems of that row, sentence)
 
 
 class _Category(msgspec.Struct):

@@ -9,10 +9,9 @@
                             status.json     how a failed run ended
                             untrained-…/    the untrained model that `fit` has made
 
-In an Azure ML job, the folder is outputs/train_pytorch_model/ instead: Azure uploads it as it changes, and
-may restore it when it restarts the job on another node. In case it does not, `_run` in the output, which is a
-mounted storage, holds a copy of the config and the checkpoints until the model is published. Beside the
-folder, error_info.json says what went wrong, in the designer's terms, whatever the verb.
+In an Azure ML job, the folder is outputs/train_pytorch_model/ instead: Azure uploads it, and may restore it
+on another node. In case it does not, `_run` in the output, a mounted storage, holds a copy of config and
+checkpoints. Beside the folder, error_info.json says what went wrong, in the designer's terms.
 
 A trained directory's manifest.json holds the sizes and sha256 of its files, and the fingerprint of its run.
 """

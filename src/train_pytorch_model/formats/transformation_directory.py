@@ -40,8 +40,7 @@ RANGES = ("degrees", "scale", "ratio", "shear", "brightness", "contrast", "satur
 PAIR = msgspec.Meta(min_length=2, max_length=2)
 
 Side = Annotated[int, msgspec.Meta(ge=1, le=MAX_SIDE)]
-Size = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=2)]
-"""Pixels: a side, or height and width."""
+Size = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=2)]  # pixels: a side, or two
 Margin = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIDE)]
 Padding = Margin | Annotated[list[Margin], msgspec.Meta(min_length=1, max_length=4)]
 """Pixels: one value for all edges; left/right and top/bottom; or left, top, right, bottom."""
@@ -55,8 +54,7 @@ Strength = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 Angle = Annotated[float, msgspec.Meta(ge=-MAX_DEGREES, le=MAX_DEGREES)]
 Turn = Annotated[float, msgspec.Meta(ge=0, le=MAX_DEGREES)]
 Hue = Annotated[float, msgspec.Meta(ge=-0.5, le=0.5)]
-Centre = Annotated[list[Annotated[float, msgspec.Meta(ge=-1e5, le=1e5)]], PAIR]
-"""Pixels from the upper left corner."""
+Centre = Annotated[list[Annotated[float, msgspec.Meta(ge=-1e5, le=1e5)]], PAIR]  # from the upper left, px
 
 
 class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

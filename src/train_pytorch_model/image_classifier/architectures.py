@@ -39,6 +39,7 @@ def _names(start: str, ends: str) -> tuple[str, ...]:
     return tuple(start + end for end in ends.split())
 
 
+_REGNETS = "400mf 800mf 1_6gf 3_2gf 8gf 16gf 32gf"
 FAMILIES = (
     Family(
         "ResNet",
@@ -53,12 +54,7 @@ FAMILIES = (
     ),
     Family("EfficientNet", "classifier.1", _names("efficientnet_", "b0 b1 b2 b3 b4 b5 b6 b7 v2_s v2_m v2_l")),
     Family("ConvNeXt", "classifier.2", _names("convnext_", "tiny small base large")),
-    Family(
-        "RegNet",
-        "fc",
-        _names("regnet_x_", "400mf 800mf 1_6gf 3_2gf 8gf 16gf 32gf")
-        + _names("regnet_y_", "400mf 800mf 1_6gf 3_2gf 8gf 16gf 32gf"),
-    ),
+    Family("RegNet", "fc", _names("regnet_x_", _REGNETS) + _names("regnet_y_", _REGNETS)),
     Family("MobileNetV3", "classifier.3", _names("mobilenet_v3_", "small large")),
     Family(
         "VisionTransformer",

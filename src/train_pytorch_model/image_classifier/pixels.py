@@ -15,8 +15,7 @@ from PIL import Image
 from .decoding import AS_USUAL, Colours, File, decode, limit_size
 from .spec import Framing
 
-Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]
-"""(height, width, 3), RGB."""
+Pixels = np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]  # (height, width, 3), RGB
 
 Decode = Callable[[Path, int, Colours], Pixels]
 """An image file, the short side that is needed, what becomes of colours → its upright pixels, reduced as far

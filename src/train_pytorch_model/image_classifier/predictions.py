@@ -13,16 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-IMAGE_COLUMN = "image"
-"""The input of a served model: base64-encoded image files."""
-NAME_COLUMN = "name"
-"""Optional input of a served model: what the rows of its output are to be called."""
+IMAGE_COLUMN = "image"  # the input of a served model: base64-encoded image files
+NAME_COLUMN = "name"  # optional input of a served model: what the rows of its output are to be called
 PROBABILITY_PREFIX = "Scored Probabilities_"
 LABEL_COLUMN = "Scored Labels"
-ERROR_COLUMN = "error"
-"""Of a served model: why a row has no label."""
-KNOWN_FRACTION = "known_fraction"
-"""A served model's parameter: the fraction of validation images that are known; others are `unknown`."""
+ERROR_COLUMN = "error"  # of a served model: why a row has no label
+KNOWN_FRACTION = "known_fraction"  # of validation images; a served model's parameter
 
 KNOWN = "known.json"
 UNKNOWN_LABEL = "unknown"

@@ -23,8 +23,7 @@ from train_pytorch_model.formats.listing import evenly_spaced
 from train_pytorch_model.formats.reading import MalformedFileError, read_bounded, sha256_of
 from train_pytorch_model.machine.system import in_threads
 
-IMAGE_HASHES = "image_hashes.bin"
-"""In a trained directory: the perceptual hashes of the training images, one after the other."""
+IMAGE_HASHES = "image_hashes.bin"  # perceptual hashes of the training images, one after the other
 
 MAX_COMPARED = 20_000  # files of a data set; a larger one is represented by an evenly spaced sample
 HEAD_BYTES = 4096  # enough to tell photographs apart that happen to have the same size

@@ -5,10 +5,9 @@ and normalize by them in training as well. Normalized by the statistics of a sma
 neither what the weights were trained for nor what validation sees.
 
 The head starts from zeros, but for categories that the weights were trained for (`build_model`): with a
-random head, the filters' first steps go in random directions. It has its own learning rate. A step with
-learning rate r moves an image's logits by r times the squared norm of its features, whose scale depends on
-the network. As in normalized least mean squares (Nagumo and Noda, 1967), the learning rate is divided by it,
-so that the head trains equally fast on any network's features.
+random head, the filters' first steps go in random directions. Its own learning rate is divided by the squared
+norm of its features, whose scale depends on the network, as in normalized least mean squares (Nagumo and
+Noda, 1967): so it trains equally fast on any.
 
 The filters' learning rate is capped. A step changes a filter by its learning rate over its squared norm, and
 with frozen statistics nothing corrects a step that is too large: the loss soon becomes NaN.
@@ -48,9 +47,8 @@ HEAD_STEP = 4.0
 # rate, 30 epochs are worse than five on cut-out photographs and drawings, and a little better on textures.
 FULL_RATE_EPOCHS = 10
 ADAMW_HEAD_FACTOR = 10.0  # of the backbone's learning rate
-# Of the multiplications: the first layers with up to this share keep their weights and statistics, and no
-# gradient of theirs is computed. A step of a ResNet-18 then takes 0.72 of the time; from ImageNet weights,
-# cut-out photographs gain 4 points, ants and bees 1, drawings lose 1.
+# Of the multiplications: the first layers with up to this share keep weights and statistics. A step of a
+# ResNet-18 takes 0.72 of the time; cut-out photographs gain 4 points, ants and bees 1, drawings lose 1.
 KEPT_SHARE = 0.33
 MAX_FACTOR = 100.0  # for features close to zero
 MAX_IMAGES = 16  # sampled: the squared norms of single photographs differ by a fifth

@@ -1,12 +1,10 @@
 """What a pass over images finds out, kept on the device: loss and accuracy, outcomes and margins of images.
 
-Loss and accuracy are sums that are reduced and divided once.
-
-A margin says how surely the network prefers an image's category to all others. Wrong labels are learned late,
-against what the other images teach: the mean over the epochs of the margin between the given category and the
-best other one finds them, at no extra pass (Pleiss et al. 2020, Identifying Mislabeled Data using the Area
-Under the Margin Ranking). The margin here is squashed to the probability of the given category against the
-other one, so that no epoch outweighs the others.
+Loss and accuracy are sums that are reduced and divided once. A margin says how surely the network prefers an
+image's category to all others. Wrong labels are learned late, against what the other images teach: the mean
+over the epochs of the margin between the given category and the best other one finds them (Pleiss et al.
+2020, Identifying Mislabeled Data using the Area Under the Margin Ranking). It is squashed to the probability
+of the given category against the other one, so that no epoch outweighs the others.
 """
 
 import math

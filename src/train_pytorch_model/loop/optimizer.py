@@ -23,8 +23,7 @@ from train_pytorch_model.inputs.opening import TrainingInputs
 from train_pytorch_model.networks.batch_norms import batch_norms
 from train_pytorch_model.words.settings import DecidedRecipe
 
-LossSum = Callable[[Tensor, Tensor], Tensor]
-"""Logits (B, C), float32, and targets, (B,) or probabilities (B, C) → the sum of the batch's losses."""
+LossSum = Callable[[Tensor, Tensor], Tensor]  # logits (B, C), float32, targets (B,) or (B, C) → sum
 OptimizerName = Literal["sgd", "adamw"]
 # As in the classic component, where they are not parameters.
 MOMENTUM = 0.9

@@ -214,8 +214,7 @@ def describe(plan: Plan) -> dict[str, str]:
         facts["Optimizer"] = str(plan.optimizer)
     facts["Peak LR"] = _learning_rates(plan)
     if plan.num_kept:
-        share = f"up to {fine_tuning.KEPT_SHARE:.0%} of the computation"
-        facts["Fine-tuning"] = f"the first layers, {share}, keep their weights"
+        facts["Fine-tuning"] = f"the first {fine_tuning.KEPT_SHARE:.0%} of the computation stays as given"
     if plan.keeps_statistics:
         facts["Batch norms"] = (
             f"use frozen pretrained statistics, moved {fine_tuning.STATISTICS_FRACTION:.0%} towards those"

@@ -24,8 +24,7 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.measures.evaluation import Outcomes
 from train_pytorch_model.measures.time_budget import EpochTimes, TimeBudget, budget_of
 
-VERSION = 2
-"""Of `State.values`."""
+VERSION = 2  # of `State.values`
 
 
 @dataclass

@@ -4,12 +4,11 @@ A GPU runs the operations of a small batch faster than Python can launch them: w
 of 224 px, an H100 was busy for a fifth of each step. So a step is captured in a CUDA graph after a few eager
 steps and replayed from then on, which takes 0.1 ms of CPU time instead of 25.
 
-With several GPUs there are two graphs, one up to the gradients and one for the update of the weights; in
-between the processes average all gradients at once, by a launch of its own. So a process whose step cannot be
-replayed takes part as well. DistributedDataParallel would average while it computes, but runs eagerly.
+With several GPUs there are two graphs, up to the gradients and for the update; in between the processes
+average all gradients at once. So a process whose step cannot be replayed takes part as well.
 
-The remaining training time is then known. If it is long, PyTorch compiles the network, which takes a minute
-or two and saves a quarter of every step, and the step is captured again; if that fails, it stays uncompiled.
+If much training is left, PyTorch compiles the network, which takes a minute or two and saves a quarter of
+every step, and the step is captured again; if that fails, it stays uncompiled.
 """
 
 import math
@@ -45,8 +44,7 @@ class StepOutput:
     margins: Tensor  # (2, B), int32: `margins_of` the first B images, which are all unless too few are left
 
 
-Step = Callable[[Batch, float, Sums], StepOutput]
-"""Takes a training step on a batch at a learning rate, without waiting for the device; adds to sums."""
+Step = Callable[[Batch, float, Sums], StepOutput]  # without waiting for the device; adds to the sums
 
 
 class FlatGradients:

@@ -48,8 +48,7 @@ def fit_temperature(logits: np.ndarray, outcomes: Outcomes) -> Temperature:
 
     There may be no logits, if they were too many to keep: then there is no temperature, as with few images.
     It is cross-fitted: each half of the images, every other one, gets the temperature of the other half, and
-    there is one only if that lowers the loss of all by `MIN_GAIN`. Both need not gain: with few images that
-    is chance.
+    there is one only if that lowers the loss of all by `MIN_GAIN`. Of few images, a half may lose by chance.
     """
     if len(logits) < MIN_IMAGES:
         return Temperature(1.0, Quality.of(outcomes), Quality.of(outcomes))

@@ -52,8 +52,7 @@ def width_of_features(network: nn.Module, head: str, height: int, width: int) ->
 def count_first_parameters(network: nn.Module, height: int, width: int, share: float) -> int:
     """How many of the network's parameters, in their order, belong to its first layers.
 
-    Those are the convolutions and linear layers with up to this share of all multiplications for an image of
-    that size, and the norms between them.
+    Those are the convolutions and linear layers with up to this share of the multiplications, and norms.
     """
     costs: dict[nn.Module, int] = {}
 

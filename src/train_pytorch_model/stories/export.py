@@ -34,8 +34,7 @@ from train_pytorch_model.words.errors import OutputDirectoryError, ParameterErro
 if TYPE_CHECKING:
     import onnx
 
-Predict = Callable[[Tensor], Tensor]
-"""uint8 images (N, 3, H, W) → probabilities (N, categories), float32."""
+Predict = Callable[[Tensor], Tensor]  # uint8 images (N, 3, H, W) → probabilities (N, categories), float32
 
 OPSET = 20  # the newest that onnxruntime 1.17 and later support
 TOLERANCE = 1e-4  # largest allowed difference of a probability from PyTorch's

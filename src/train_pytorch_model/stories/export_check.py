@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     import onnx
 
 Input = Literal["tensor", "image", "file"]
-Answer = Callable[[np.ndarray], np.ndarray]
-"""An exported program: its input → probabilities (1, categories), float32."""
+Answer = Callable[[np.ndarray], np.ndarray]  # an exported program: input → (1, categories), float32
 
 OUTPUT = "probabilities"
 PAINTED = ((640, 480), (480, 640), (1200, 900), (333, 500), (64, 64), (37, 90), (224, 224), (700, 101))

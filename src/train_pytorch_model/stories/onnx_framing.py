@@ -154,10 +154,8 @@ def _sampling_of(file):
 
 @script(default_opset=op)
 def _interpolate_colours(image, side, sampling):
-    """The image (height, width, 3), float32, reduced by `side`, with colours as Pillow's decoder does them.
-
-    It interpolates between their samples; onnxruntime-extensions' uses a larger cosine transform.
-    """
+    """The image (height, width, 3), float32, reduced by `side`, with colours as by Pillow's decoder."""
+    # It interpolates between their samples; onnxruntime-extensions' uses a larger cosine transform.
     ycc = op.MatMul(image, op.Constant(value=YCC))
     luma = op.Round(_average_blocks(ycc, side))
     samples = op.Round(_average_blocks(ycc, side * sampling))

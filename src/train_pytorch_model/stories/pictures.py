@@ -1,11 +1,10 @@
 """Pictures for the pages: with heat maps of what spoke for the model's answer, and as training sees them.
 
 At a place of a feature map, features times gradients, summed over the channels, say how much it speaks for
-the answer (Draelos and Carin 2020, Use HiResCAM instead of Grad-CAM for Faithful Explanations of
-Convolutional Neural Networks; LayerCAM, Jiang et al. 2021, is the same without negative gradients, and does
-not suit features that may be negative). The last feature maps know best what is meant and the first ones
-where it is: as LayerCAM combines stages, those of all are multiplied. No table says which layers have feature
-maps: their outputs have the image's aspect ratio, and of those with the same size the last one is taken.
+the answer (HiResCAM, Draelos and Carin 2020; LayerCAM, Jiang et al. 2021, is the same without negative
+gradients). The last feature maps know best what is meant and the first ones where it is: as LayerCAM combines
+stages, those of all are multiplied. The outputs of layers with feature maps have the image's aspect ratio,
+and of those with the same size the last one is taken.
 
 Attention moves what it has seen to other places. So a transformer with patches of one size is explained by
 its input: gradients on the way from the image's mean colour to the image, times the difference (Sundararajan

@@ -1,11 +1,9 @@
 """Logs the metrics of each epoch and the report to MLflow.
 
 Logging never fails training, nor makes it wait: a thread does it, and any failure there is just one warning.
-What it costs is the import of MLflow, two seconds of the interpreter while the first epoch runs.
-In an Azure ML job it goes to the run that Azure has created; elsewhere to a new run of the experiment
-`train_pytorch_model`, in MLflow's default store unless its environment variables name another.
-
-A restarted job also asks for what an earlier start has left in the job's run: epochs, and files of outputs/.
+In an Azure ML job it goes to the run that Azure has created, which a restarted job also asks for what an
+earlier start has left; elsewhere to a new run of the experiment `train_pytorch_model`, in MLflow's default
+store unless its environment variables name another.
 """
 
 import os
