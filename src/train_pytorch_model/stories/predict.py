@@ -191,8 +191,7 @@ def _write_scores(
     images, categories = inputs.images, inputs.spec.categories
     rows = enumerate(images.read_rows())
     has_originals = any(original for original, _ in islice(images.read_rows(), 1))
-    rejected: dict[int, str] = {}
-    scored = Scored()
+    scored, rejected = Scored(), dict[int, str]()
     uncertain, to_explain = MostUncertain(options.num_to_label), MostUncertain(options.num_to_explain)
     with (
         writing_directory(output, tables.META_CONTENT, "scored_dataset") as root,
@@ -234,10 +233,10 @@ def _write_scores(
             data_quality.write_to_label(root, list(uncertain.ranked()), images, categories)
         if options.num_to_explain:
             network, shown = build_model(inputs.model, categories).to(device), to_explain.by_margin()
-            indices = np.array([each.index for each in shown], np.int64)
-            heats = explain(network, inputs.spec, images, indices)
-            page = render_explained(inputs.spec, images, shown, heats)
-            (root / EXPLAINED).write_text(page, encoding="utf-8")
+            heats = explain(network, inputs.spec, images, np.array([each.index for each in shown], np.int64))
+            (root / EXPLAINED).write_text(
+                render_explained(inputs.spec, images, shown, heats), encoding="utf-8"
+            )
     is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
     is_foreign[list(rejected)] = False
     counts = np.bincount(images.class_indices[is_foreign])
