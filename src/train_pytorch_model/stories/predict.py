@@ -223,10 +223,9 @@ def _write_scores(
             scored.labelled += int((targets[batch.indices] != UNKNOWN).sum())
             scored.correct += int((targets[batch.indices] == predicted).sum())
             answers = zip(names, predicted, batch.probabilities.max(axis=1), is_unknown, strict=True)
-            scored.first += [
-                (name, UNKNOWN_LABEL if is_strange else categories[index], float(probability))
-                for name, index, probability, is_strange in islice(answers, NUM_SHOWN - len(scored.first))
-            ]
+            for name, index, probability, is_strange in islice(answers, NUM_SHOWN - len(scored.first)):
+                label = UNKNOWN_LABEL if is_strange else categories[index]
+                scored.first.append((name, label, float(probability)))
         # Images rejected now are added to those rejected before; if all are, nothing is left.
         report_bad_images(inputs, rejected, root)
         if options.num_to_label:
@@ -234,9 +233,8 @@ def _write_scores(
         if options.num_to_explain:
             network, shown = build_model(inputs.model, categories).to(device), to_explain.by_margin()
             heats = explain(network, inputs.spec, images, np.array([each.index for each in shown], np.int64))
-            (root / EXPLAINED).write_text(
-                render_explained(inputs.spec, images, shown, heats), encoding="utf-8"
-            )
+            page = render_explained(inputs.spec, images, shown, heats)
+            (root / EXPLAINED).write_text(page, encoding="utf-8")
     is_foreign = (targets == UNKNOWN) & (images.class_indices != UNLABELLED)
     is_foreign[list(rejected)] = False
     counts = np.bincount(images.class_indices[is_foreign])
