@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gethostname
+from stat import S_ISDIR
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -31,8 +32,9 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
     """
     it = f"{parameter(name)} {path}"
     try:
-        if path.exists() and not path.is_dir():
-            raise OutputDirectoryError(f"{it} is a file. Name a directory that is new or empty.")
+        with suppress(FileNotFoundError):  # asked once: another writer may remove the directory in between
+            if not S_ISDIR(path.stat().st_mode):
+                raise OutputDirectoryError(f"{it} is a file. Name a directory that is new or empty.")
         if is_unfinished(path, token):
             return
         entries = _entries(path)
