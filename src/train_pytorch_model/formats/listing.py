@@ -151,12 +151,12 @@ def evenly_spaced(count: int, at_most: int) -> np.ndarray:
 
 def natural_order(name: str) -> str:
     """Return a case-insensitive key: `class2` before `class10`. It ends in the name: no two are equal."""
+    return f"{_NUMBER.sub(_sortable, name.lower())}\0{name}"
 
-    def sortable(number: re.Match[str]) -> str:  # its length first, and before all letters
-        digits = str(int(number[0]))
-        return f"\1{chr(len(digits))}{digits}"
 
-    return f"{_NUMBER.sub(sortable, name.lower())}\0{name}"
+def _sortable(number: re.Match[str]) -> str:  # by its length first, and before all letters
+    digits = str(int(number[0]))
+    return f"\1{chr(len(digits))}{digits}"
 
 
 def is_hidden(name: str) -> bool:
@@ -216,7 +216,7 @@ def _list_folder(
     root: Path, folder: Path, ignored: Counter[str], with_folders: bool = False
 ) -> tuple[list[str], list[str]]:
     """Folders (of the root only, unless `with_folders`) and image files; everything else is counted."""
-    folders, links, files = [], [], []
+    folders, links, files, is_root = [], [], [], folder == root
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -225,11 +225,11 @@ def _list_folder(
                 elif is_hidden(entry.name):
                     ignored["hidden entries"] += 1
                 elif entry.is_dir(follow_symlinks=False):
-                    if folder == root or with_folders:
+                    if is_root or with_folders:
                         folders.append(entry.name)
                     else:
                         ignored[NESTED] += 1
-                elif folder == root and entry.is_symlink() and Path(entry.path).is_dir():
+                elif is_root and entry.is_symlink() and Path(entry.path).is_dir():
                     links.append(repr(entry.name))
                 elif not (Path(entry.path) if entry.is_symlink() else entry).is_file():
                     ignored["links to folders or to nothing" if entry.is_symlink() else "special files"] += 1
