@@ -19,7 +19,7 @@ import torch
 from tests.benchmarks.timing import (
     AVX2_ONLY,
     Measure,
-    arguments,
+    arguments_of_training,
     count_images,
     measure_in_turn,
     paint_photos,
@@ -34,13 +34,8 @@ CONTENDERS = Path(__file__).with_name("contenders")
 
 def main() -> None:
     """Run all contenders in turn; print the tables."""
-    parser = arguments(__doc__)
-    parser.add_argument("--architecture", default="resnet18")
-    parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser = arguments_of_training(__doc__)
     parser.add_argument("--timm-python", type=Path, help="a Python that has timm; else timm is left out")
-    parser.add_argument("--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16")
     chosen = parser.parse_args()
     precision: PrecisionName = "auto"
     if chosen.avx2:

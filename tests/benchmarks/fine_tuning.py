@@ -15,7 +15,7 @@ from torch import save
 
 from tests.benchmarks.timing import (
     AVX2_ONLY,
-    arguments,
+    arguments_of_training,
     count_images,
     measure_in_turn,
     paint_photos,
@@ -30,12 +30,7 @@ CONTENDERS = Path(__file__).with_name("contenders")
 
 def main() -> None:
     """Run both in turn; print the tables."""
-    parser = arguments(__doc__)
-    parser.add_argument("--architecture", default="resnet18")
-    parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16")
+    parser = arguments_of_training(__doc__)
     parser.add_argument("--freeze-backbone", action="store_true", help="train the last layer only")
     chosen = parser.parse_args()
     if chosen.avx2:

@@ -34,6 +34,17 @@ def arguments(description: str | None, images: bool = True) -> argparse.Argument
     return parser
 
 
+def arguments_of_training(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the flags of benchmarks that train a network as a whole command."""
+    parser = arguments(description)
+    parser.add_argument("--architecture", default="resnet18")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16")
+    return parser
+
+
 def measure_in_turn(contenders: Mapping[str, Measure], repeats: int) -> dict[str, dict[str, list[float]]]:
     """Return measurement → contender → values. Taking turns, all suffer alike from a busy minute."""
     found: dict[str, dict[str, list[float]]] = {}
