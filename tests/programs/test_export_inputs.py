@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from onnx import TensorProto, helper
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from tests.painting import encode, paint, paint_scene
 from tests.programs.conftest import Trained
@@ -148,6 +149,17 @@ def test_the_colours_of_a_jpeg_are_interpolated_as_by_the_served_model(subsampli
         difference = np.abs(framed[0].transpose(1, 2, 0).astype(int) - expected)
         assert difference.max() <= 15, size
         assert difference.mean() < 0.8, size
+
+
+def test_a_png_with_the_header_of_a_jpeg_in_it_keeps_its_colours() -> None:
+    framing = Framing(48, 64, 0.875)
+    noise = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+    text = PngInfo()
+    text.add_text("thumbnail", b"\xff\xc0\0\x11\x08\0\1\0\1\3\1\x22".decode("latin-1"))
+    file = encode(Image.fromarray(noise), "PNG", pnginfo=text)
+    (framed,) = framing_alone(framing, "file").run(None, {"file": np.frombuffer(file, np.uint8)})
+    expected = framing.apply(Image.fromarray(noise))
+    assert np.abs(framed[0].transpose(1, 2, 0).astype(int) - expected).max() <= 1
 
 
 def test_a_damaged_file_neither_ends_the_process_nor_blocks_it() -> None:

@@ -48,11 +48,12 @@ def blend_statistics(network: nn.Module, images: Tensor, fraction: float) -> Non
     Filters that are not trained could not adapt, which costs up to 7 points. Ends in evaluation mode.
     """
     network.eval()
-    for norm in batch_norms(network):
-        if norm.weight is None or norm.weight.requires_grad:
-            norm.train()
-            norm.momentum = fraction
-    network(images)
+    norms = [norm for norm in batch_norms(network) if norm.weight is None or norm.weight.requires_grad]
+    for norm in norms:
+        norm.train()
+        norm.momentum = fraction
+    if norms:
+        network(images)
     network.eval()
     freeze_statistics(network)
 

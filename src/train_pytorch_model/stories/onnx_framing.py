@@ -252,7 +252,8 @@ def _decoding_of(bound: onnx.TensorProto) -> Step:
             axis=0,
         )
         decoded = EXTENSIONS.DecodeImage(ended, color_space="rgb")
-        drafted = _as_drafted(decoded, is_jpeg, _sampling_of(file), op.Constant(value=bound))
+        sampling = op.Where(is_jpeg, _sampling_of(file), 1)
+        drafted = _as_drafted(decoded, is_jpeg, sampling, op.Constant(value=bound))
         return _turn_upright(drafted, file)
 
     return decode
