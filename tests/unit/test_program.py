@@ -1,5 +1,6 @@
 """What all verbs share: Azure ML's booleans, command-line errors, activation, and how a process ends."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from train_pytorch_model.commands import exit_on_interrupt
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.commands.predict import Score
 from train_pytorch_model.commands.program import (
@@ -295,3 +297,13 @@ def test_a_system_that_starts_no_thread_is_reported_in_one_message(
         assert isinstance(end.value, SystemExit)
         assert end.value.code == 4
         assert capsys.readouterr().err.startswith("SystemLimitError: The system starts no further thread or")
+
+
+def test_ctrl_c_is_an_exception_again_even_after_a_failed_import() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(ImportError), exit_on_interrupt():
+            importlib.import_module("no_such_module")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

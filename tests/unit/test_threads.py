@@ -206,6 +206,12 @@ def test_quotas_of_all_groups_around_the_process_count(
     assert cores._cgroup_quota(tmp_path / "groups", own) == expected
 
 
+def test_a_membership_that_cannot_be_read_is_that_of_the_root(tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text("300000 100000\n")
+    (tmp_path / "membership").mkdir()
+    assert cores._cgroup_quota(tmp_path, tmp_path / "membership") == 3
+
+
 @pytest.mark.parametrize("quota", [2, 4])
 def test_threads_of_a_container_follow_its_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: int

@@ -11,6 +11,8 @@ def exit_on_interrupt() -> Iterator[None]:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # else ignored, as under nohup, or handled by the caller
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    yield
-    if handler is signal.default_int_handler:
-        signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        if handler is signal.default_int_handler:
+            signal.signal(signal.SIGINT, handler)

@@ -32,7 +32,11 @@ def run_in_processes(
     arguments: Sequence[str],
     options: Mapping[str, str],
 ) -> None:
-    """Open inputs and run a story on them, here or in a worker per GPU; all need the same `options`."""
+    """Open inputs and run a story on them, unless they are None, here or in a worker per GPU.
+
+    `arguments` is the command line, the verb first; all processes need the same `options`. Raises
+    `LaunchError`, and what the two functions raise.
+    """
     opened, began = None, CoreTimes.now()
     if is_alone(os.environ) and (opened := open_inputs()) is None:
         return

@@ -158,8 +158,7 @@ class TerminalHandler(logging.Handler):
         is_warning = record.levelno >= logging.WARNING
         if is_warning or getattr(record, "wraps", False):
             text = _wrap(text, self._console.width, indent)
-        style = "yellow" if is_warning else None
-        self._console.print(text, markup=False, soft_wrap=True, style=style)
+        self._console.print(text, markup=False, soft_wrap=True, style="yellow" if is_warning else None)
 
     @contextmanager
     def live_bar(self, total: int, title: str, done: int) -> Iterator["_LiveBar"]:

@@ -140,8 +140,9 @@ def _affinity() -> set[int]:
 
 def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> float:
     """The processors that the cgroup may use, of v2 with those around it, or v1; infinite without a limit."""
-    own = re.search("^0::/(.*)$", membership.read_text() if membership.exists() else "", re.MULTILINE)
-    group = root / (own[1] if own else "")
+    group = root
+    with suppress(OSError):
+        group /= "".join(re.findall("^0::/(.*)$", membership.read_text(), re.MULTILINE))
     groups = [each for each in (group, *group.parents) if each.is_relative_to(root)]
     if known := [quota for each in groups if (quota := _quota_in(each / "cpu.max")) is not None]:
         return min(known)
@@ -228,8 +229,6 @@ def end_with_parent(parent: int | None = None) -> None:
 
 def _stat(pid: int) -> list[str] | None:
     """Return the fields of a process's `stat` file, from its state on."""
-    try:
-        with (PROCESSES / str(pid) / "stat").open() as file:
-            return file.read().rpartition(")")[2].split() or None
-    except OSError:
-        return None
+    with suppress(OSError):
+        return (PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split() or None
+    return None

@@ -100,7 +100,7 @@ class Familiar:
 
 
 def suspects_by_margin(margins: np.ndarray, others: np.ndarray) -> Suspects:
-    """Suspects by margins (N,), 0 to 1, NaN for none, of the given and the best other categories (N,)."""
+    """Suspects by mean margins (N,) of the given categories over the best others (N,), 0 to 1; NaN: none."""
     order = np.argsort(margins, kind="stable")  # NaN last
     chosen = order[margins[order] < MAX_MARGIN][: int(MAX_SHARE * len(order))]
     return Suspects(chosen, others[chosen], margins[chosen], len(margins))

@@ -25,7 +25,7 @@ class Outcomes:
     predicted: np.ndarray  # (N,), int64: the most probable categories; of equal ones, the first
     confidences: np.ndarray  # (N,), float64: the probabilities of the predicted categories
     target_probabilities: np.ndarray  # (N,), float64: the probabilities of the true categories
-    target_ranks: np.ndarray  # (N,), int64: how many categories rank above the true one; 0 is a hit
+    target_ranks: np.ndarray  # (N,), int64: categories above the true one, ties by class index; 0 is a hit
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -62,8 +62,8 @@ class CalibrationBin:
     lower: float  # the lower edge, exclusive
     upper: float  # the upper edge, inclusive
     images: int
-    confidence: float | None
-    accuracy: float | None
+    confidence: float | None  # their mean
+    accuracy: float | None  # the fraction of them that is predicted correctly
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Evaluation:
 
     images: int
     accuracy: float
-    top5: float  # fraction with the category among the five most probable; 1 with five categories
+    top5: float  # fraction with the category among the five most probable; 1 with five categories or fewer
     loss: float  # mean cross-entropy in nats, of probabilities of at least `TINY`
     balanced_accuracy: float  # mean recall over the categories that have images
     mean_confidence: float  # mean probability of the predicted category

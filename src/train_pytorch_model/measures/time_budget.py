@@ -47,12 +47,8 @@ def budget_of(epochs: Sequence[EpochTimes], run_s: float) -> TimeBudget:
     training_s, waiting_s, validation_s = (
         sum(getattr(epoch, name) for epoch in epochs) for name in ("training_s", "waiting_s", "validation_s")
     )
-    return TimeBudget(
-        computing_s=max(training_s - waiting_s, 0.0),
-        waiting_s=waiting_s,
-        validation_s=validation_s,
-        rest_s=max(run_s - training_s - validation_s, 0.0),
-    )
+    rest_s = max(run_s - training_s - validation_s, 0.0)
+    return TimeBudget(max(training_s - waiting_s, 0.0), waiting_s, validation_s, rest_s)
 
 
 def duration(seconds: float) -> str:

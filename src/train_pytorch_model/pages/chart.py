@@ -28,8 +28,7 @@ class Line(NamedTuple):
 
     name: str
     path: str  # the `d` of an SVG path; empty if no two neighbouring values are drawn
-    points: Sequence[Point]
-    """Points to mark: all if there are few, otherwise only isolated ones, which the path does not show."""
+    points: Sequence[Point]  # to mark: all if there are few, else isolated ones, which the path lacks
 
 
 class Chart(NamedTuple):

@@ -127,9 +127,8 @@ class Fact(NamedTuple):
 class Heat(NamedTuple):
     """What in a picture a network answered by."""
 
-    picture: str  # A data URI, transparent where nothing is
-    region: tuple[float, float, float, float]
-    """(left, top, width, height) of what it covers, each from 0 to 1: fractions of the picture's size."""
+    picture: str  # a data URI, transparent where nothing is
+    region: tuple[float, float, float, float]  # left, top, width, height; 0 to 1, of the picture's size
 
 
 class Card(NamedTuple):

@@ -91,7 +91,10 @@ def without_images(counts: np.ndarray, categories: Sequence[str]) -> list[str]:
 
 
 def files_of_cells(outcomes: Outcomes, images: ImageDirectory, indices: np.ndarray) -> dict[str, list[str]]:
-    """Names of files in cells, `true,predicted` → names, the most confident; `indices` (N,) of outcomes."""
+    """Names of files in cells of the matrix: `true,predicted` → some names, the most confident first.
+
+    `indices` (N,) are those of the images of the outcomes.
+    """
     order = np.argsort(-outcomes.confidences, kind="stable")
     is_hit = outcomes.target_ranks[order] == 0
     rows = np.concatenate([order[~is_hit][:MAX_FILES], order[is_hit][:MAX_FILES]])

@@ -298,8 +298,7 @@ class Cluster:
     """A compute target that exists."""
 
     name: str
-    kind: str
-    """Azure's type of compute target, in lower case: amlcompute is a cluster."""
+    kind: str  # Azure's type of compute target, in lower case: amlcompute is a cluster
     vm_size: str | None = None
     max_nodes: int | None = None
     is_low_priority: bool = False
