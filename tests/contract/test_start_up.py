@@ -54,6 +54,12 @@ def test_nothing_heavy_is_loaded_for_help_or_a_refusal(
     assert len(modules) < MAX_MODULES
 
 
+def test_what_decoder_processes_import_is_light() -> None:
+    imported = "import sys; from train_pytorch_model.data import decoders; print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", imported], capture_output=True, text=True, check=True)
+    assert {name.partition(".")[0] for name in ended.stdout.split()} & {*HEAVY, "rich", "tyro"} == set()
+
+
 BUILT = """
 import sys
 from train_pytorch_model.image_classifier.architectures import build

@@ -66,6 +66,11 @@ def test_a_checkpoint_of_the_same_network_is_accepted() -> None:
             id="no values",
         ),
         pytest.param(
+            lambda: Checkpoint(whole().tensors, without(whole().values, "position")),
+            "its values are not those of a run: 'position'",
+            id="no position",
+        ),
+        pytest.param(
             lambda: Checkpoint(whole().tensors, {**whole().values, "position": {"epoch": "one"}}),
             "its values are not those of a run: Expected `int`, got `str`",
             id="a string for a number",
@@ -87,6 +92,7 @@ def test_a_checkpoint_of_something_else_is_refused(checkpoint: Callable[[], Chec
 
 def test_margins_of_other_images_are_damage() -> None:
     checkpoint = whole()
-    damaged = Checkpoint({**checkpoint.tensors, "margins": torch.zeros(3, 5)}, checkpoint.values)
+    of_others = {"margins": torch.zeros(3, 5, dtype=torch.int32)}
+    damaged = Checkpoint({**checkpoint.tensors, **of_others}, checkpoint.values)
     with pytest.raises(MalformedFileError, match="margins"):
         check(start().engine, damaged)

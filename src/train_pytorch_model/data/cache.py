@@ -54,8 +54,8 @@ class Views:
     """The views of images whose features are computed once and kept (`features`)."""
 
     per_image: int  # 2 where training images may be mirrored, otherwise 1
-    width: int
-    itemsize: int
+    width: int  # features of a view
+    itemsize: int  # bytes of a feature
 
     @property
     def num_bytes(self) -> int:
@@ -67,7 +67,7 @@ class Views:
 class CachePlan:
     """How many bytes of decoded images are cached."""
 
-    num_training: int
+    num_training: int  # rows of the dataset, some of which may be left out
     num_validation: int
     budget: int  # bytes, for all processes of the machine; 0 without a cache
     summary: str
@@ -216,7 +216,7 @@ class Caches:
     hashes: np.ndarray = field(default_factory=lambda: np.empty((0, NUM_BYTES), np.uint8))
     """(N, 16), uint8: the perceptual hashes of all images by number, as far as they have been decoded on this
     machine; empty if there are none, or if another process of the machine has them."""
-    features: memoryview | None = None
+    features: memoryview | None = None  # where features are kept; None if they are not
 
 
 NO_CACHES = Caches()

@@ -35,7 +35,6 @@ from PIL import Image
 from train_pytorch_model.data.cache import CachedDecode, DecodeCache, SharedCache, uncached
 from train_pytorch_model.image_classifier import decoding
 from train_pytorch_model.image_classifier.decoding import AS_USUAL, Colours, UnreadableImageError
-from train_pytorch_model.machine.console import logger
 
 if TYPE_CHECKING:  # which needs PyTorch
     from train_pytorch_model.image_classifier.pixels import Pixels
@@ -54,7 +53,7 @@ class ImageRequest(NamedTuple):
 
     file: str
     number: int = 0  # its number in the decode cache
-    seed: int = 0
+    seed: int = 0  # of its augmentation
 
 
 Prepare = Callable[[ImageRequest, CachedDecode], np.ndarray]  # → (H, W, 3), uint8, or `UnreadableImageError`
@@ -183,6 +182,8 @@ class Decoders:
     def _give_up(self, reason: str) -> None:
         """Have threads do the work from now on, and say so once."""
         if self._is_possible:
+            from train_pytorch_model.machine.console import logger  # with rich, which no process needs
+
             logger.warning(
                 f"Images are decoded by threads: processes that would do it cannot work here ({reason})."
                 " An image that crashes a decoder ends the program."

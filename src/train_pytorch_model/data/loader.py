@@ -158,7 +158,7 @@ class Loader:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
         self._decoders = readers or Decoders()
         self._prefetched: tuple[str, deque[_PendingBatch]] = "", deque()  # the key of their pass
-        self.waited_s = 0.0
+        self.waited_s = 0.0  # by whoever takes the batches
 
     def __enter__(self) -> Self:
         return self

@@ -103,7 +103,7 @@ def unknown_architecture_message(architecture: str) -> str:
 
 
 def build(architecture: str, option: bool, num_classes: int) -> nn.Module:
-    """The network with fresh random weights: (B, 3, H, W), float32, → logits (B, num_classes)."""
+    """The network, (B, 3, H, W), float32, → logits (B, num_classes); torch's generator draws its weights."""
     if is_of_timm(architecture):
         return _build_with_timm(architecture, num_classes)
     family = FAMILY_OF[architecture]

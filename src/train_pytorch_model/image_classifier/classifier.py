@@ -69,7 +69,7 @@ class ImageClassifier:
 
     @torch.inference_mode()
     def predict(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """(B, H, W, 3), uint8 → probabilities (B, C), float64, and `energies_of` them (B,), float64."""
+        """(B, H, W, 3), uint8 → probabilities (B, C), and `energies_of` the logits (B,), both float64."""
         images = pixels.to(self._device).permute(0, 3, 1, 2)  # (B, 3, H, W), channels last
         # By default cuDNN may use TF32, whose 10-bit mantissas change probabilities by 1e-3.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):

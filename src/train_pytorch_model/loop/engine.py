@@ -26,7 +26,6 @@ from train_pytorch_model.loop.plan import Plan
 from train_pytorch_model.loop.step import CudaGraphStep, FlatGradients, Step, TrainStep, can_be_captured
 from train_pytorch_model.machine.console import logger, paragraph
 from train_pytorch_model.networks import batch_norms, models
-from train_pytorch_model.networks.batch_norms import set_training_mode
 from train_pytorch_model.networks.shapes import adapt_to_cpu
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError
 from train_pytorch_model.words.settings import derive_seed
@@ -71,7 +70,7 @@ class Engine:
         return with_cutmix(batch, len(inputs.categories), cutmix, seed) if cutmix else batch
 
     def features(self, images: Tensor) -> Tensor:
-        """The features (B, D), to be kept, of uint8 images (B, 3, H, W), in the plan's precision."""
+        """Features (B, D), in the plan's precision, of up to `features_at_once` uint8 images (B, 3, H, W)."""
         assert isinstance(self.model, models.OnFrozenBackbone)
         missing = self.plan.features_at_once - len(images)
         with self.plan.precision.autocast(self.world.device):
@@ -191,7 +190,7 @@ class Trials:
     world: World
 
     def fitting_micro_batch(self, batch_size: int, at_most: int | None, min_local_batch: int) -> int | None:
-        """Images that fit into every process's memory; None if all do. Raises `ModuleOutOfMemoryError`."""
+        """Images of a batch that every process's memory holds; None: all. Raises `ModuleOutOfMemoryError`."""
         largest = max(min_local_batch, min(batch_size, at_most or batch_size))
         if self.world.device.type == "cuda" or at_most:
             with self._restoring():
@@ -213,7 +212,7 @@ class Trials:
                 self._pass(replicated, num_images)
 
     def average_soon(self, gradients: FlatGradients, num_images: int) -> bool:
-        """Whether averaging all gradients at once takes little beside computing them; collective, on GPUs."""
+        """Whether averaging gradients at once takes little: DDP does it while computing them. Collective."""
         device, world = self.world.device, self.world
 
         def seconds_of(call: Callable[[], None]) -> float:
@@ -254,7 +253,7 @@ class Trials:
     def _restoring(self) -> Iterator[None]:
         """Restore the weights and statistics at the end of a `with` in which the network trains."""
         before = {name: value.clone() for name, value in self.network.state_dict().items()}
-        set_training_mode(self.network)
+        batch_norms.set_training_mode(self.network)
         try:
             yield
         finally:

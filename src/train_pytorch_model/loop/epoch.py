@@ -202,7 +202,7 @@ class ThreadWatch:
 
 
 def _predict(engine: Engine, state: State, left: Reading) -> Generator[None, None, tuple[Sums, ImageResults]]:
-    """Compute what this process's validation finds out; yield after each batch. DDP would wait."""
+    """Predict, yielding after each batch; not in DDP, which would wait for processes without a batch."""
     plan, device = engine.plan, engine.world.device
     sums, outcomes, rejected = Sums(device), OutcomeRows(device), dict[int, str]()
     num_classes, indices = len(plan.inputs.categories), [np.empty(0, np.int64)]

@@ -62,7 +62,7 @@ class Agreement:
         if answer.is_finite and not (answer.is_due or answer.stop):
             return answer
         self._late = Agreed  # this step is rolled back or saved with the previous one
-        # Saving waits for the device anyway.
+        # What is saved includes this step, so its loss counts; saving waits for the device anyway.
         return replace(answer, is_finite=answer.is_finite and now().is_finite)
 
     def finish(self) -> Agreed:

@@ -86,7 +86,7 @@ class BestEpoch:
 
 
 def copy_to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies with the strides of tensors read from a file, so that they are saved as the same bytes."""
+    """Copies with a file's strides, and so its bytes; `contiguous` leaves any for dimensions of size one."""
     copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
     return {name: copy.flatten().view(copy.shape) for name, copy in copies.items()}
 

@@ -16,7 +16,7 @@ from train_pytorch_model.words.errors import ParameterError, parameter
 
 
 class WithoutMemory(TorchFunctionMode):
-    """Within it, layers get parameters on the meta device, without values; RegNet's other tensors stay."""
+    """Within it, layers get tensors on the meta device, and draw no numbers; RegNet computes with others."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_storage = func in (torch.empty, torch.ones, torch.zeros)

@@ -50,7 +50,7 @@ class RunDescription:
 
 
 class MlflowTracker:
-    """Logs to an MLflow run, a batch per epoch, in a thread; failures are retried once, at the end."""
+    """Logs to an MLflow run in a thread, no epoch twice; what cannot be sent is tried again at the end."""
 
     def __init__(self, description: RunDescription, run_id_path: Path) -> None:
         self._description, self._run_id_path, self._started_ns = description, run_id_path, time.time_ns()
@@ -102,7 +102,7 @@ class MlflowTracker:
             try:
                 for name, text in self._files.items():
                     run.attach(name, text)
-            except Exception as error:  # likewise, from the artifact store, which may be a different one
+            except Exception as error:  # as below, from the artifact store, which may be a different one
                 self._warn(f"the report ({reason_of(error)})")
             if self._ends_as:
                 run.end(self._ends_as)
