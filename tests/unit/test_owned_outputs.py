@@ -1,5 +1,7 @@
 """Output directories that two commands want: one owns it from the first byte to the clean-up."""
 
+import _pyio  # type: ignore[import-not-found]  # missing in typeshed
+import io
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from train_pytorch_model.formats import writing
 from train_pytorch_model.formats.outputs import check_new, check_output, writing_directory
 from train_pytorch_model.formats.reading import INCOMPLETE, META
 from train_pytorch_model.words.errors import OutputDirectoryError
@@ -27,6 +30,17 @@ def test_a_directory_with_an_owner_is_refused_and_left_alone(tmp_path: Path) -> 
             pytest.fail("the block ran")
         assert sorted(entry.name for entry in output.iterdir()) == [INCOMPLETE, "data"]
     assert sorted(entry.name for entry in output.iterdir()) == [META, "data"]
+
+
+def test_an_output_is_read_back_as_written_where_lines_end_in_two_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "linesep", "\r\n")  # as on Windows
+    monkeypatch.setattr(io, "open", _pyio.open)  # it obeys that
+    monkeypatch.setattr(writing, "READ_BACK_AFTER_S", (0.0,))
+    with writing_directory(tmp_path / "output", {"type": "X", "extension": {}}, "output"):
+        pass
+    assert (tmp_path / "output" / META).read_bytes() == b"type: X\nextension: {}\n"
 
 
 @pytest.mark.parametrize("is_complete", [True, False])

@@ -44,8 +44,8 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
             )
         if INCOMPLETE in entries:
             writer = ""
-            with suppress(OSError):
-                writer = (path / INCOMPLETE).read_text(errors="replace")[:MAX_WRITER]
+            with suppress(OSError), (path / INCOMPLETE).open(errors="replace") as file:
+                writer = file.read(MAX_WRITER)
             by = f", by {writer}" if writer.startswith("process ") else ""
             raise OutputDirectoryError(
                 f"{it} holds an unfinished result ({INCOMPLETE} is present{by}) of a program that is running,"

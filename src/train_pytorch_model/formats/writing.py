@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, fields
@@ -41,7 +41,7 @@ def write_json(path: Path, value: object) -> None:
 def write_yaml(path: Path, value: Mapping[str, Any]) -> str:
     """Write YAML as the classic components do: ASCII, block style, keys in the order given. Return it."""
     text: str = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=False, width=1000)
-    path.write_text(text)
+    path.write_text(text, encoding="ascii", newline="\n")  # also on Windows, where it is read back as written
     return text
 
 
@@ -91,9 +91,8 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> str:
                 digest.update(piece)
             file.flush()
             os.fsync(file.fileno())
-        read_back(
-            part, digest.hexdigest(), pauses_s=[0.0]
-        )  # some mounts report failed writes only later, or never
+        # Some mounts report failed writes only later, or never.
+        read_back(part, digest.hexdigest(), waits=False)
         part.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -102,9 +101,9 @@ def write_durably(path: Path, *pieces: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
-def read_back(path: Path, sha256: str, pauses_s: Sequence[float] = READ_BACK_AFTER_S) -> None:
-    """Wait until a file reads back as written; a mount may show it late. Raises `OSError` otherwise."""
-    for pause_s in pauses_s:
+def read_back(path: Path, sha256: str, waits: bool = True) -> None:
+    """Check that a file reads back as written, which a mount may show late. Raises `OSError` otherwise."""
+    for pause_s in READ_BACK_AFTER_S if waits else (0.0,):
         time.sleep(pause_s)
         with suppress(FileNotFoundError):
             if sha256_of(path) == sha256:
