@@ -180,3 +180,9 @@ def test_folders_within_a_category_that_has_images_are_only_counted(tmp_path: Pa
     listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "a/thumbs/1.jpg", "b/2.jpg", "c/notes/x.txt"))
     assert listing.categories == ("a", "b", "c")
     assert listing.ignored == {NESTED: 2}
+
+
+def test_hidden_folders_in_a_category_without_images_are_not_looked_into(tmp_path: Path) -> None:
+    listing = read_plain_folders(touch(tmp_path, "a/1.jpg", "b/@eaDir/1.jpg", "b/.thumbs/1.jpg"))
+    assert listing.categories == ("a", "b")
+    assert listing.ignored == {"hidden entries": 2}

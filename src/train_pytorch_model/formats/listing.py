@@ -10,6 +10,7 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -181,9 +182,12 @@ def read_plain_folders(root: Path) -> Listing:
         ignored[LOOSE] = len(loose)
     packer, counts = Packer(), []
     for category in categories:
-        folder = root / category
+        folder, nested = root / category, ignored[NESTED]
         names_in_it = sorted(_list_folder(root, folder, ignored)[1], key=natural_order)
-        has_class_folders = not names_in_it and any(suffix_of(p.name) in SUFFIXES for p in folder.glob("*/*"))
+        has_class_folders = False
+        if not names_in_it and ignored[NESTED] > nested:  # folders that are hidden do not count
+            with suppress(OSError):
+                has_class_folders = any(suffix_of(path.name) in SUFFIXES for path in folder.glob("*/*"))
         if has_class_folders or (folder / META).exists():
             raise NestedDataSetError(category)
         packer.extend(f"{category}/{name}" for name in names_in_it)
