@@ -66,6 +66,18 @@ def test_a_different_run_is_refused_with_the_differences(run: RunFolder) -> None
     )
 
 
+def test_a_run_that_completes_meanwhile_is_not_taken_for_another(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def complete(folder: RunFolder) -> bool:
+        folder.remove()
+        return True
+
+    monkeypatch.setattr(RunFolder, "has_checkpoints", property(complete))
+    run.check_resumable(FINGERPRINT)
+    assert not run.root.exists()
+
+
 def test_a_run_of_another_version_is_refused(run: RunFolder) -> None:
     (run.root / "config.json").write_text("{}")
     with pytest.raises(OutputDirectoryError, match=r"--epochs was not set and is 5"):

@@ -108,18 +108,17 @@ class RunFolder:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise OutputDirectoryError(
-                f"{parameter(TRAINED_MODEL)}: the checkpoints of the run, {self.checkpoints}, cannot be"
-                f" read: {error.strerror}."
-            ) from error
+            problem = f"the checkpoints of the run, {self.checkpoints}, cannot be read: {error.strerror}."
+            raise OutputDirectoryError(f"{parameter(TRAINED_MODEL)}: {problem}") from error
 
     def check_resumable(self, fingerprint: Mapping[str, str]) -> None:
         """Raise `OutputDirectoryError` if the checkpoints are of another run, listing what differs."""
-        if not self.has_checkpoints or self.is_of(fingerprint):
+        earlier = self._config.fingerprint  # read first: a run that completes now removes it last
+        if not self.has_checkpoints or earlier == dict(fingerprint):
             return
         differences = [
             f"{option} was {before} and is {after}" if after else f"{option} has other content"
-            for option, before, after in differing_options(self._config.fingerprint, fingerprint)
+            for option, before, after in differing_options(earlier, fingerprint)
         ] or ["it was started by another version of this program"]
         lines = "".join(f"\n  {line}" for line in differences)
         raise OutputDirectoryError(

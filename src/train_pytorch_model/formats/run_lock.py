@@ -48,9 +48,8 @@ def run_lock(folder: Path, say: Callable[[str], None] = lambda _: None) -> Itera
     except OSError as error:
         with suppress(OSError):
             folder.rmdir()
-        raise OutputDirectoryError(
-            f"{parameter(TRAINED_MODEL)}: {path} cannot be written: {error.strerror}."
-        ) from error
+        problem = f"{parameter(TRAINED_MODEL)}: {path} cannot be written: {error.strerror}."
+        raise OutputDirectoryError(problem) from error
     try:
         yield
     finally:
