@@ -3,6 +3,7 @@
 import io
 import os
 import stat
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.archives import COMPRESS, KINDS, contents, listed, pack, refused
+
+from train_pytorch_model.datasets.conversion import open_source
+from train_pytorch_model.words.errors import UnfinishedOutputError
 
 # ── Links and special files ──────────────────────────────────────────────────────────────────────
 
@@ -232,6 +236,18 @@ def test_folders_are_bounded_as_members_are(tmp_path: Path, kind: str) -> None:
     assert refused(path, MAX_MEMBERS=16) == "it has more than 16 members."
     path = pack(tmp_path / "archive", {"a/" * 17 + "1.png": b"1"}, kind)
     assert refused(path) == f"its member {'a/' * 17 + '1.png'!r}… is in more than 16 folders."
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the longest path has another length")
+def test_folders_with_the_longest_path_that_can_be_made_are_no_bug(tmp_path: Path) -> None:
+    room = 4092 - len(str(tmp_path / ".unpacked-12345678/content"))
+    folders = [*["d" * 255] * (room // 256), "d" * (room % 256 - 1)]
+    path = pack(tmp_path / "a.zip", {"/".join(folders) + "/": b""})
+    with (
+        pytest.raises(UnfinishedOutputError, match=r"^--output .*File name too long"),
+        open_source(path, tmp_path / "out"),
+    ):
+        pytest.fail("the block ran")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,13 +1,17 @@
 """One folder → three parts: split here or as found, by folders or by a table, without copies."""
 
 import shutil
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.model_directories import HALF, write_model
 from tests.painting import paint_folders
 
 from train_pytorch_model.datasets.one_folder import Parts, open_parts, write_split
+from train_pytorch_model.formats.image_directory import images_of
+from train_pytorch_model.formats.listing import Listing, Packer
 from train_pytorch_model.inputs.opening import open_evaluation_inputs
 from train_pytorch_model.words.errors import InvalidDatasetError, NotLabeledDatasetError
 from train_pytorch_model.words.settings import Recipe
@@ -90,3 +94,15 @@ def test_the_split_is_written_down(tmp_path: Path) -> None:
     assert len(rows) == 8
     assert "train/blue/1.png,blue,training" in rows
     assert "test/red/0.png,red,test" in rows
+
+
+def test_a_split_of_many_images_is_not_held_in_memory(tmp_path: Path) -> None:
+    names = Packer(f"a/{index}.jpg" for index in range(20_000)).finish()
+    listing = Listing(names, np.zeros(len(names), np.int32), ("a",), ("id", "category"), {})
+    parts = Parts(*(images_of(listing, tmp_path / name, "Dataset") for name in ("train", "val", "test")))
+    tracemalloc.start()
+    write_split(tmp_path / "split.csv", parts)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50 * 20_000  # bytes; a list of all rows takes 150 for each
+    assert len((tmp_path / "split.csv").read_text().splitlines()) == 1 + 60_000

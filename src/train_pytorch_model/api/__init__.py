@@ -46,8 +46,7 @@ class Evaluated:
     """The evaluation of a model; a notebook shows its page."""
 
     numbers: Evaluation
-    page: str
-    """HTML."""
+    page: str  # HTML
 
     @property
     def accuracy(self) -> float:
@@ -86,10 +85,10 @@ class Model:
         from train_pytorch_model.image_classifier.classifier import ImageClassifier, best_device
         from train_pytorch_model.networks.models import build_model
 
+        named, framing = list(_named(images)), self._spec.framing
         if self._classifier is None:
             network = build_model(self._directory, self.categories)
             self._classifier = ImageClassifier(self._spec, network, best_device())
-        named, framing = list(_named(images)), self._spec.framing
         rows, _, errors = self._classifier.classify(_read(image, framing) for _, image in named)
         best = zip(rows.argmax(axis=1).tolist(), errors, strict=True)
         table = {

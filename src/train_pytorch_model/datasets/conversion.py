@@ -71,14 +71,12 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
             with _folder_beside(output) as folder:
                 with _naming(output, OUTPUT):
                     content = extract(path, folder)
-                images = images_of(list_unpacked(content, labels), path, PORT)
+                    images = images_of(list_unpacked(content, labels), path, PORT)
                 yield Source(images, content.folder, is_unpacked=True, damaged=content.damaged)
     except NestedDataSetError as error:
-        raise InvalidDatasetError(
-            title,
-            str(error),
-            f"Unpack it and name one data set, such as {error.name!r}: folders of images need no conversion.",
-        ) from error
+        hint = f"Unpack it and name one data set, such as {error.name!r}:"
+        hint += " folders of images need no conversion."
+        raise InvalidDatasetError(title, str(error), hint) from error
     except MalformedFileError as error:
         raise InvalidDatasetError(title, str(error), HINT) from error
 

@@ -8,6 +8,7 @@ Nothing is copied: the parts are rows of the folder's listing, the same for the 
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,12 +69,15 @@ def open_parts(folder: Path, seed: int) -> Parts:
 def write_split(path: Path, parts: Parts) -> None:
     """Write a CSV file with a row per image: its file relative to the folder, its category and its part."""
     folder = os.path.commonpath([images.root for images in vars(parts).values()])
-    rows = [("file_name", "category", "part")]
-    for part, images in vars(parts).items():
-        root = "" if images.root == Path(folder) else f"{images.root.relative_to(folder).as_posix()}/"
-        named = zip(images.file_names, images.class_indices.tolist(), strict=True)
-        rows += [(root + name, images.categories[index], part) for name, index in named]
-    write_csv(path, rows)
+
+    def rows() -> Iterator[tuple[str, str, str]]:  # one at a time: there may be millions
+        yield "file_name", "category", "part"
+        for part, images in vars(parts).items():
+            root = "" if images.root == Path(folder) else f"{images.root.relative_to(folder).as_posix()}/"
+            for name, index in zip(images.file_names, images.class_indices.tolist(), strict=True):
+                yield root + name, images.categories[index], part
+
+    write_csv(path, rows())
 
 
 def _part_folders(folder: Path) -> dict[str, Path]:

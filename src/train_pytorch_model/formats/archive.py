@@ -138,13 +138,12 @@ class Unpacked:
             raise MalformedFileError(f"it holds {twice!r} twice.") from None
         if is_folder or (suffix_of(name) not in SUFFIXES and parts[-1] not in TABLES):
             return ""
+        inner = "/".join(parts)
         if not 0 <= size <= MAX_MEMBER_BYTES:
-            raise MalformedFileError(
-                f"{'/'.join(parts)!r} has {size:,} bytes; at most {MAX_MEMBER_BYTES:,} are read."
-            )
+            raise MalformedFileError(f"{inner!r} has {size:,} bytes; at most {MAX_MEMBER_BYTES:,} are read.")
         self._image_bytes += size
         self.check_total(self._image_bytes)
-        return "/".join(parts)
+        return inner
 
     def _make_folder(self, folder: Path) -> None:
         if folder not in self._folders:

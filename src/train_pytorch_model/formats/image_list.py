@@ -176,9 +176,8 @@ class _Rows:
             before = f"{folder}/" if folder else ""
             if is_really_inside(root, root / folder):
                 with suppress(OSError), os.scandir(root / folder) as entries:
-                    hashes.extend(
-                        hash(before + entry.name) for entry in entries if entry.is_file(follow_symlinks=False)
-                    )
+                    files = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+                    hashes.extend(hash(before + name) for name in files)
         there = np.frombuffer(hashes, dtype=np.int64)
         there.sort()
         wanted = np.frombuffer(self._hashes, dtype=np.int64)

@@ -180,8 +180,7 @@ class Recipe:
     def from_mapping(cls, entries: Mapping[str, Any]) -> "Recipe":
         """The recipe stored in a model directory. Raises `ParameterError`."""
         known = [field.name for field in fields(cls)]
-        unknown = [str(name) for name in entries if name not in known]
-        if unknown:
+        if unknown := [str(name) for name in entries if name not in known]:
             raise ParameterError(
                 f"Recipe: unknown entries:{bulleted(unknown)}\nThe entries are {', '.join(known)}."
             )
