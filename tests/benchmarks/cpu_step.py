@@ -6,6 +6,7 @@ On one core by default. `--avx2` computes as a CPU without AVX512 and bfloat16.
 import os
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 from tests.benchmarks.timing import AVX2_ONLY, arguments, measure_in_turn, show
 
@@ -36,12 +37,14 @@ def main() -> None:
     dtype = torch.float32 if chosen.avx2 else torch.bfloat16
     contiguous = make_step(chosen.architecture, chosen.image_size, False, torch.float32)
     ours = make_step(chosen.architecture, chosen.image_size, True, dtype)
+    fine_tuned = make_step(chosen.architecture, chosen.image_size, True, dtype, is_fine_tuned=True)
     limit = rate_of_products(dtype) / operations_of(contiguous) * BATCH_SIZE
     show(
         measure_in_turn(
             {
                 "float32, contiguous": lambda: rate_of(contiguous),
                 f"{str(dtype).removeprefix('torch.')}, channels last": lambda: rate_of(ours),
+                "the same, fine-tuned in up to ten epochs": lambda: rate_of(fine_tuned),
                 "if all were large matrix products": lambda: {PER_CPU_SECOND: limit},
             },
             chosen.repeats,
@@ -52,15 +55,29 @@ def main() -> None:
         print(f"| {group} | {share:.1%} |")
 
 
-def make_step(architecture: str, size: int, channels_last: bool, dtype: object) -> Callable[[], None]:
+def make_step(
+    architecture: str, size: int, channels_last: bool, dtype: object, is_fine_tuned: bool = False
+) -> Callable[[], None]:
     """Return a training step on one random batch, with the program's loss and optimizer."""
     import torch
     import torchvision
     from torch.nn.functional import cross_entropy
 
+    from train_pytorch_model.loop.fine_tuning import KEPT_SHARE
+    from train_pytorch_model.networks.batch_norms import freeze_statistics, set_training_mode
+    from train_pytorch_model.networks.shapes import count_first_parameters
+
     layout = torch.channels_last if channels_last else torch.contiguous_format
     network = torchvision.models.get_model(architecture, num_classes=10).to(memory_format=layout).train()
-    optimizer = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, nesterov=True, fused=True)
+    if is_fine_tuned:
+        for parameter in islice(
+            network.parameters(), count_first_parameters(network, size, size, KEPT_SHARE)
+        ):
+            parameter.requires_grad_(False)
+        freeze_statistics(network)
+        set_training_mode(network)
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, 0.01, momentum=0.9, nesterov=True, fused=True)
     images = torch.rand(BATCH_SIZE, 3, size, size).to(memory_format=layout)
     targets = torch.randint(0, 10, (BATCH_SIZE,))
     is_mixed = dtype != torch.float32
