@@ -285,8 +285,10 @@ def test_a_missing_cluster_is_created_before_the_job(service: AzureService) -> N
 def test_an_existing_cluster_of_a_size_not_offered_here_is_used(service: AzureService) -> None:
     service.computes["elsewhere"] = cluster("elsewhere", "Standard_Of_Another_Region", 4)
     service.vm_sizes = {"Standard_CPU": 0}
-    ended = submit(*DATA, *MODEL, "--compute", "elsewhere", "--wait-limit", "0")
-    assert (ended.status, ended.stderr) == (0, "")
+    for options in ([], ["--max-nodes", "4"]):  # which are those that it has
+        ended = submit(*DATA, *MODEL, "--compute", "elsewhere", "--wait-limit", "0", *options)
+        assert (ended.status, ended.stderr) == (0, "")
+        assert "Warning" not in ended.stdout
 
 
 def test_an_existing_cluster_is_left_unchanged(service: AzureService) -> None:

@@ -264,7 +264,6 @@ def evaluate(inputs: ScoringInputs, output: Path, world: World) -> Evaluation | 
         outcomes, indices = evaluation.join(found), np.concatenate(numbers)
         left_out = report_bad_images(inputs, rejected, root)
         evaluated = evaluation.evaluate(outcomes, len(spec.categories))
-
         known, is_hit = read_image_hashes(inputs.model.root), outcomes.target_ranks == 0
         familiar = data_quality.compare_with_training(known, np.concatenate(hashes), is_hit)
         if seen := familiar.describe() if familiar else "":

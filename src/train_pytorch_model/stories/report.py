@@ -51,8 +51,8 @@ class Examined:
     temperature: calibration.Temperature
     twins: Sequence[TwinRow]
     familiar: Familiar
-    training_hashes: np.ndarray  # (N, 16), uint8: perceptual hashes; zeros for images without
-    energies: np.ndarray  # (N,), float64: how unlike the training images they are; (0,) without logits
+    training_hashes: np.ndarray  # (T, 16), uint8: of the given training images; zeros for those without
+    energies: np.ndarray  # (N,), float64: how unlike training images the N are; (0,) without logits
     suspects: Sequence[Suspect]
 
     @property
@@ -98,7 +98,6 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
         )
         return None
     results = [answer for answer in answers if isinstance(answer, ImageResults)]
-
     indices = np.concatenate([each.indices for each in results])
     # The same order as in `evaluate`, for any number of processes: it breaks ties.
     order = np.argsort(indices)
@@ -113,7 +112,6 @@ def examine(engine: Engine, state: State, batches: Batches, saver: Saver) -> Exa
     scaled = logits / temperature.value
     evaluated = evaluation.evaluate(outcomes, len(inputs.categories))
     is_better = evaluated.is_better_than_guessing
-
     rows = np.concatenate([inputs.training.rows, cache.num_training + inputs.validation.rows])
     known = [hashes for hashes in hashes_of_all if len(hashes)]
     hashes = np.maximum.reduce(known)[rows] if known else np.zeros((len(rows), NUM_BYTES), np.uint8)
@@ -185,7 +183,10 @@ def stopped_early(plan: Plan, state: State) -> str:
 
 
 def report_on(engine: Engine, state: State, output: Path, examined: Examined) -> dict[str, str]:
-    """The report and tables of a finished run: name → content; without a report, a warning and nothing."""
+    """The report and tables of a finished run: name → content; without a report, a warning and nothing.
+
+    They show the best epoch's validation; the engine's network gets the weights of that epoch.
+    """
     categories = engine.plan.inputs.categories
     try:
         files = {REPORT: render_report(_report(engine, state, output, examined))}
