@@ -145,7 +145,7 @@ def start_workers(agent: Agent, arguments: Sequence[str]) -> int:
         rdzv_backend="c10d" if is_one_node else "static",
         rdzv_endpoint="localhost:0" if is_one_node else f"{agent.master_addr}:{agent.master_port}",
         rdzv_configs={} if is_one_node else {"rank": agent.node_rank},
-        max_restarts=0,
+        max_restarts=0,  # restarted processes would read the addresses of those before
         monitor_interval=0.1,
         signals_to_handle=",".join(signals),
     )
