@@ -1,5 +1,6 @@
 """A tracking server that refuses, hangs or dies neither fails nor delays the training."""
 
+import errno
 import json
 import signal
 import sqlite3
@@ -296,6 +297,21 @@ def test_a_deleted_run_is_replaced_by_a_new_one(tmp_path: Path) -> None:
     mlflow.MlflowClient().delete_run(run_id)
     MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
     assert (tmp_path / "mlflow_run").read_text() != run_id
+
+
+def test_a_store_that_fails_once_keeps_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
+    run_id = (tmp_path / "mlflow_run").read_text()
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as once:
+        once.setattr(mlflow.MlflowClient, "update_run", fail)
+        with pytest.raises(OSError, match="Input/output error"):  # the tracker tries again
+            MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
+    MlflowRun(DESCRIPTION, tmp_path / "mlflow_run", 1_000)
+    assert (tmp_path / "mlflow_run").read_text() == run_id
 
 
 def test_a_database_that_cannot_be_written_fails_at_once(

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor

@@ -30,6 +30,8 @@ from train_pytorch_model.networks.shapes import adapt_to_cpu
 from train_pytorch_model.words.errors import ModuleOutOfMemoryError
 from train_pytorch_model.words.settings import derive_seed
 
+MAX_AVERAGING = 0.1  # of the time of an eager pass; replaying and compiling save more
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -173,9 +175,6 @@ def _make_network(plan: Plan) -> nn.Module:
     if plan.world.device.type == "cpu":
         adapt_to_cpu(network, inputs.training_framing.height, inputs.training_framing.width)
     return network
-
-
-MAX_AVERAGING = 0.1  # of the time of an eager pass; replaying and compiling save more
 
 
 @dataclass

@@ -20,6 +20,7 @@ import yaml
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
+from train_pytorch_model.formats.reading import MalformedFileError, read_bounded
 from train_pytorch_model.image_classifier import predictions
 from train_pytorch_model.image_classifier.architectures import is_of_timm
 from train_pytorch_model.image_classifier.spec import ClassifierSpec
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 EXPERIMENT = "train_pytorch_model"
 UI = "http://127.0.0.1:5000"  # where `mlflow ui` listens by default
 MAX_DIGEST = 36  # characters, MLflow's limit
+MAX_RUN_ID = 1000  # bytes
 LAST_METRIC = "Learning rate"  # one that every epoch logs
 SERVING_PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pillow", "pillow-heif")
 # For conda.yaml, from which Azure ML builds the environment of an endpoint. A managed one runs a scoring
@@ -53,9 +55,9 @@ class MlflowRun:
         self._client = mlflow.MlflowClient()
         self._run_id = os.environ.get("MLFLOW_RUN_ID", "")
         self._is_ours = not self._run_id
-        # There is no earlier one, or it is in another store, or was deleted.
-        with suppress(OSError, UnicodeDecodeError, mlflow.MlflowException):
-            if self._is_ours and (earlier := run_id_path.read_text().strip()):
+        # There is no earlier one, or it is in another store, or was deleted; what else fails is tried again.
+        with suppress(MalformedFileError, UnicodeDecodeError, mlflow.MlflowException):
+            if self._is_ours and (earlier := read_bounded(run_id_path, MAX_RUN_ID).decode().strip()):
                 self._client.update_run(earlier, "RUNNING")
                 self._run_id = earlier
         if not self._run_id:
@@ -128,13 +130,13 @@ class MlflowRun:
 
 
 def _prepare_database() -> None:
-    """Create a local database in one piece, as half of one is broken. Raises `OSError` if not writable."""
+    """Create a local database whole: one half made when killed cannot be repaired. Raises `OSError`."""
     database = _local_database()
     if database is None:
         return
     database.parent.mkdir(parents=True, exist_ok=True)
     if database.exists():
-        with database.open("ab"):
+        with database.open("ab"):  # fails at once: MLflow would retry for minutes
             return
     partial = database.with_name(f"{database.name}.{os.getpid()}.partial")
     partial.touch()
