@@ -1,5 +1,7 @@
 """Tensor files, written piece by piece, are valid safetensors."""
 
+import sys
+
 import pytest
 import safetensors.torch
 import torch
@@ -42,3 +44,9 @@ def test_data_are_aligned_to_their_item_size() -> None:
 def test_a_tensor_that_is_not_contiguous_is_refused() -> None:
     with pytest.raises(RuntimeError):
         tensor_file({"turned": torch.ones(2, 3).T})
+
+
+def test_memory_of_the_other_byte_order_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "byteorder", "big")
+    with pytest.raises(AssertionError):
+        tensor_file({"a": torch.ones(1)})

@@ -21,6 +21,7 @@ import hashlib
 import json
 import re
 import secrets
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -83,6 +84,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 def tensor_file(tensors: Mapping[str, Tensor]) -> list[memoryview]:
     """The content of a file of these tensors, on the CPU in C order, as pieces, which are their memory."""
+    assert sys.byteorder == "little"  # as the format is
     # The largest items first, so that each tensor starts at a multiple of its item size.
     ordered = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     pieces = [tensors[name].view(-1).view(torch.uint8).numpy().data for name in ordered]

@@ -7,7 +7,6 @@ over the epochs of the margin between the given category and the best other one 
 of the given category against the other one, so that no epoch outweighs the others.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -79,7 +78,7 @@ class Sums:
         def means() -> Metrics:
             loss_sum, top1_hits, top5_hits, images = read()
             if images == 0:
-                return Metrics(math.nan, 0.0, 0.0, 0)
+                return Metrics(np.nan, 0.0, 0.0, 0)
             return Metrics(loss_sum / images, top1_hits / images, top5_hits / images, int(images))
 
         return means

@@ -90,7 +90,6 @@ def write_numbers(
 ) -> None:
     """Write the metrics and all tables of the evaluation; `categories` are the names by class index."""
     per_class = category_rows(evaluation.per_class, categories)
-    bins = evaluation.calibration.bins
     metrics = {
         "images": evaluation.images,
         "left_out": left_out,
@@ -108,14 +107,14 @@ def write_numbers(
         "expected_calibration_error": evaluation.calibration.error,
         "absent_categories": [row.category for row in per_class if row.support == 0],
         "per_class": [asdict(row) for row in per_class],
-        "calibration": [asdict(row) for row in bins],
+        "calibration": [asdict(row) for row in evaluation.calibration.bins],
         "coverage": [asdict(row) for row in evaluation.coverage.rows],
         "most_confused": [asdict(row) for row in confused_rows(evaluation, categories, MAX_PAIRS)],
     }
     write_json(root / "metrics.json", metrics)
     tables = {
         "per_class.csv": table_of(CategoryRow, per_class),
-        "calibration.csv": table_of(CalibrationBin, bins),
+        "calibration.csv": table_of(CalibrationBin, evaluation.calibration.bins),
         "coverage.csv": table_of(Answered, evaluation.coverage.rows),
         MISTAKES: table_of(Prediction, mistakes),
         CONFUSION_MATRIX: confusion_matrix(evaluation, categories),
