@@ -101,6 +101,7 @@ def test_a_table_that_cannot_be_used_says_why(images: Path) -> None:
     assert "labels.csv:2: image '1.jpg' may be any of 2 files: 'more/1.jpg', 'train/1.jpg'" in text
     assert "labels.csv:4: image 'train/2.jpg' has label 'dog' in another row and 'cat' here" in text
     assert "image 'more/3.png' has no label, but others do" in text
+    assert "labels.csv:1: image '1.jpg' may be" in refused(table(images, "1.jpg,cat", "2,dog"), images)
     assert "none of the images" in refused(table(images, "image,label", "9,cat"), images)
     assert "no rows" in refused(table(images), images)
     latin = table(images, "image,label", "1,größe", encoding="latin-1")

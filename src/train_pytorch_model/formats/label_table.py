@@ -135,10 +135,13 @@ def read_table(path: Path, images: Path, file_column: str = "", label_column: st
     for number, row in chain([first], numbered):
         try:
             named = str(row.get(file_column) or "")
-            if (name := files.find(named)) is None:
-                missing.append(named)
+            found = files.find(named)
+            if len(found) > 1:
+                raise _RowError(f"image {named!r} may be any of {len(found)} files: {_some(found)}")
+            if found:
+                rows.add(found[0], row.get(label_column))
             else:
-                rows.add(name, row.get(label_column))
+                missing.append(named)
         except _RowError as error:
             rows.problems.append(f"{path.name}:{number}: {error}.")
     if missing and not rows.labels:
@@ -166,15 +169,11 @@ class _ImageFiles:
                 for key in {end, os.path.splitext(end)[0]}:  # noqa: PTH122, of a part of a path
                     self._by_end.setdefault(key, []).append(name)
 
-    def find(self, named: str) -> str | None:
-        """Return the file's name relative to the folder; None if there is none. Raises `_RowError`."""
+    def find(self, named: str) -> list[str]:
+        """Return the names, relative to the folder, of the files that may be meant."""
         parts = [part for part in named.strip().replace("\\", "/").split("/") if part not in ("", ".")]
-        for first in range(len(parts)):
-            if found := self._by_end.get("/".join(parts[first:])):
-                if len(found) > 1:
-                    raise _RowError(f"image {named!r} may be any of {len(found)} files: {_some(found)}")
-                return found[0]
-        return None
+        ends = ("/".join(parts[first:]) for first in range(len(parts)))
+        return next((self._by_end[end] for end in ends if end in self._by_end), [])
 
 
 def _csv_rows(path: Path, files: _ImageFiles) -> Iterator[tuple[int, Mapping[str, Any]]]:
