@@ -42,6 +42,7 @@ def tiff(bands: int, bits: int, sample_format: int = 1) -> bytes:
         (b"\xef\xbb\xbf\n<!DOCTYPE html><title>Sign in</title>", "a web page"),
         (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "SVG"),
         (b"%PDF-1.7", "PDF"),
+        (b"\xff\x4f\xff\x51\0\x29", "a JPEG 2000 image"),
         (b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom" + bytes(64), "a video"),
         (b"II*\0\x10\0\0\0CR\2\0" + bytes(64), "a camera's raw file"),
         (bytes(128) + b"DICM" + b"\1" * 64, "DICOM"),

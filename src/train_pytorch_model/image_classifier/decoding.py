@@ -47,7 +47,7 @@ _UPRIGHT = {
 
 
 TAKEN = "JPEG, PNG, GIF, WebP, AVIF, HEIC, BMP, TIFF, PPM, PGM"
-# First bytes → what such a file is. Those of text are in lower case.
+# First bytes → what such a file is. Those that are letters are in lower case.
 SIGNATURES: Mapping[bytes, str] = {
     b"version https://git-lfs.github.com/": "a pointer of git-LFS, not the image: run `git lfs pull`",
     b"/annex/objects/": "a pointer of git-annex, not the image: run `git annex get`",
@@ -65,7 +65,7 @@ SIGNATURES: Mapping[bytes, str] = {
     b"\xff\x0a": "a JPEG XL image: convert it to JPEG or PNG",
     b"\x00\x00\x00\x0cjxl ": "a JPEG XL image: convert it to JPEG or PNG",
     b"\x00\x00\x00\x0cjp  ": "a JPEG 2000 image: convert it to JPEG or PNG",
-    b"\xff\x4f\xff\x51": "a JPEG 2000 image: convert it to JPEG or PNG",
+    b"\xffo\xffq": "a JPEG 2000 image: convert it to JPEG or PNG",
 }
 SAMPLE_KINDS = {1: "unsigned", 2: "signed", 3: "floating-point", 5: "complex", 6: "complex"}
 
