@@ -167,7 +167,7 @@ class Precision:
         return nullcontext() if is_exact else torch.autocast(device.type, dtype=self.dtype)
 
     def scaler(self, device: torch.device) -> GradScaler:
-        """A loss scaler against underflow in float16, else disabled; never waits for the device."""
+        """A loss scaler for float16, else disabled; never waits: fused optimizers skip steps themselves."""
         return GradScaler(device.type, enabled=self.dtype == torch.float16)
 
     @property

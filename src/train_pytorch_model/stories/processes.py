@@ -83,7 +83,7 @@ def run_story(
 
 
 def open_together(open_inputs: Callable[[], T | None], options: Mapping[str, str], world: World) -> T | None:
-    """The inputs of rank 0, on all; each host's first opens them. Raises any rank's, `TrainingError`."""
+    """Rank 0's inputs, for all; each host's first opens them. Raises any rank's error, or `TrainingError`."""
     # In a thread, as it may take longer than the timeout of a collective: no rank waits in a single one for
     # another.
     opened: Future[T | None] = in_thread(open_inputs if world.local_rank == 0 else lambda: None)
@@ -112,7 +112,7 @@ def open_together(open_inputs: Callable[[], T | None], options: Mapping[str, str
                 f"Not all processes were started with the command of rank 0:{bulleted(differences)}\n"
                 "Start all of them with the same one."
             )
-    if world.local_size < world.size:
+    if world.local_size < world.size:  # images that are missing there are rejected when they are read
         hashes = world.gather([None if inputs is None else _sha256(inputs)])
         others = [str(rank) for rank, found in enumerate(hashes) if found not in (None, hashes[0])]
         if others:
