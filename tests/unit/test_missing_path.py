@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from train_pytorch_model.commands import program
+from train_pytorch_model.commands import init_model, program
+from train_pytorch_model.commands.fit import Fit
 from train_pytorch_model.commands.verbs import VERBS
+from train_pytorch_model.datasets.one_folder import open_parts
 from train_pytorch_model.formats.image_directory import open_image_directory
+from train_pytorch_model.formats.model_directory import open_model_directory
 from train_pytorch_model.formats.reading import explain_missing
+from train_pytorch_model.formats.transformation_directory import open_transformation
 from train_pytorch_model.inputs.opening import open_images_at_any_depth
-from train_pytorch_model.words.errors import InvalidDatasetError
+from train_pytorch_model.words.errors import InvalidDatasetError, UserError
+from train_pytorch_model.words.settings import ModelOptions
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,22 @@ def test_an_absolute_path_is_answered_with_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "/", "."])
 def test_any_path_has_an_answer(name: str) -> None:
     assert explain_missing(Path(name)).startswith("there is no such directory.")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + ".jpg"])
+def test_what_cannot_be_asked_about_is_missing(name: str) -> None:
+    """Of a name too long, and below a folder that others may not read, `Path.exists` raises."""
+    path = Path(name)
+    for open_it in (
+        lambda: open_parts(path, 1),
+        lambda: open_images_at_any_depth(path, "Dataset"),
+        lambda: open_model_directory(path, "Untrained model"),
+        lambda: open_transformation(path, "Transformation"),
+        lambda: init_model.check(ModelOptions(weights_file=path)),
+    ):
+        with pytest.raises(UserError, match="there is no such"):
+            open_it()
+    assert Fit(folder=path).model == Path(f"{name}-model")
 
 
 @pytest.mark.parametrize("name", ["new.jpg", "new.zip"])

@@ -1,5 +1,6 @@
 """`init-model`: write an untrained model directory."""
 
+import os
 from dataclasses import dataclass
 
 from train_pytorch_model.formats.outputs import check_output
@@ -30,9 +31,9 @@ def check(options: ModelOptions) -> None:
             f"--weights {options.weights} is for torchvision's architectures. timm's weights have tags:"
             " --architecture timm:NAME.TAG --pretrained."
         )
-    if options.weights_file is not None and not options.weights_file.is_file():
+    if options.weights_file is not None and not os.path.isfile(options.weights_file):  # noqa: PTH113
         problem = "is not a file. Name an existing file."
-        if not options.weights_file.exists():
+        if not os.path.exists(options.weights_file):  # noqa: PTH110, False where Path.exists raises
             problem = f"cannot be used: {explain_missing(options.weights_file, 'file')}"
         raise ParameterError(f"--weights-file {options.weights_file} {problem}")
     problem = ""

@@ -101,7 +101,7 @@ def keep_unpacked(path: Path, output: Path) -> None:
 
 def is_archive(path: Path) -> bool:
     """Whether a path is a file that is called like an archive."""
-    return path.name.lower().endswith(tuple(KINDS.split(", "))) and path.is_file()
+    return path.name.lower().endswith(tuple(KINDS.split(", "))) and os.path.isfile(path)  # noqa: PTH113
 
 
 def convert(source: Source, output: Path) -> int:
@@ -145,9 +145,9 @@ def convert(source: Source, output: Path) -> int:
 def _open_folder(path: Path, labels: Labels) -> Source:
     if table := labels.labels or label_table.table_in(path):
         return _open_table(table, labels, path)
-    if (path / label_table.MLTABLE).exists():
+    if os.path.exists(path / label_table.MLTABLE):  # noqa: PTH110, False where Path.exists raises
         return _open_annotations(label_table.annotations_of(path), labels, path)
-    if (path / META).exists():
+    if os.path.exists(path / META):  # noqa: PTH110
         raise MalformedFileError("it is already an ImageDirectory; no conversion is needed.")
     return Source(open_image_directory(path, PORT), path)
 

@@ -82,8 +82,8 @@ def write_split(path: Path, parts: Parts) -> None:
 
 def _part_folders(folder: Path) -> dict[str, Path]:
     """Return the folders of the parts by part, if training and another one are there; else none."""
-    if not folder.is_dir() or (folder / META).exists() or table_in(folder):
-        return {}
+    if not os.access(f"{folder}/", os.R_OK | os.X_OK) or (folder / META).exists() or table_in(folder):
+        return {}  # opening the folder says what is wrong with it
     inner = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
     found = {part: inner[name] for part, names in PART_NAMES.items() for name in names if name in inner}
     return found if "training" in found and len(found) > 1 else {}

@@ -108,9 +108,9 @@ def open_model_directory(root: Path, port: str, hint: str = "") -> ModelDirector
 
 def _what_to_do(root: Path) -> str:
     """How to make a model directory of what is not one: a weights file or an architecture's name."""
-    if root.is_file():
+    if os.path.isfile(root):  # noqa: PTH113, False for a name too long, where Path.is_file raises
         options = f"--architecture NAME --weights-file {root}"
-    elif not root.exists() and architectures.is_known(str(root)):
+    elif not os.path.exists(root) and architectures.is_known(str(root)):  # noqa: PTH110
         options = f"--architecture {root}"
     else:
         return HINT

@@ -38,10 +38,9 @@ def check_output(path: Path, name: str, by_writing: bool = True, token: str = ""
         if is_unfinished(path, token):
             return
         entries = _entries(path)
-        if not path.exists() and path.suffix.lower() in FILE_SUFFIXES:
-            raise OutputDirectoryError(
-                f"{it} will be a directory, but is named like a file. Name it {path.with_suffix('')}."
-            )
+        if path.suffix.lower() in FILE_SUFFIXES and not path.exists():
+            text = f"{it} will be a directory, but is named like a file. Name it {path.with_suffix('')}."
+            raise OutputDirectoryError(text)
         if INCOMPLETE in entries:
             writer = ""
             with suppress(OSError), (path / INCOMPLETE).open(errors="replace") as file:

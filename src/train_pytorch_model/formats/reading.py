@@ -56,14 +56,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise MalformedFileError(f"{path.name} is not valid YAML: {one_line(error)}.") from error
     if isinstance(document, dict):
         return document
-    kinds = {type(None): "nothing", list: "a list", str: "a string"}
-    kind = kinds.get(type(document), "a single value")
+    kind = {type(None): "nothing", list: "a list", str: "a string"}.get(type(document), "a single value")
     raise MalformedFileError(f"{path.name} should hold a mapping of keys to values but holds {kind}.")
 
 
 def read_meta(root: Path, type_name: str) -> dict[str, Any]:
     """Read `_meta.yaml` of a complete directory of type `type_name`. Raises `MalformedFileError`."""
-    if (root / INCOMPLETE).exists():
+    if os.path.exists(root / INCOMPLETE):  # noqa: PTH110, False where Path.exists raises
         raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is present.")
     meta = read_yaml(root / META)
     if meta.get("type") != type_name:
@@ -100,9 +99,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES + 1), b""), 1):
                 if len(line) > MAX_LINE_BYTES:
-                    raise MalformedFileError(
-                        f"{path.name}:{number}: more than {MAX_LINE_BYTES:,} bytes in a line."
-                    )
+                    reason = f"{path.name}:{number}: more than {MAX_LINE_BYTES:,} bytes in a line."
+                    raise MalformedFileError(reason)
                 if line := line.removeprefix(BOM_UTF8).strip():
                     yield number, line
     except OSError as error:

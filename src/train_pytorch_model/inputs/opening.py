@@ -1,5 +1,6 @@
 """The inputs of training, scoring and evaluation, opened and checked against each other, without torch."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -214,7 +215,7 @@ def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 
 def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Sequence[str]]:
     """Open an image, or folders of any depth; return warnings, too. Raises `InvalidDatasetError`."""
-    is_image = listing.suffix_of(path.name) in listing.SUFFIXES and path.is_file()
+    is_image = listing.suffix_of(path.name) in listing.SUFFIXES and os.path.isfile(path)  # noqa: PTH113
     if is_image and not (path.parent / META).exists():
         return images_of(listing.list_unlabelled([path.name], {}), path.parent, port), ()
     categories: Sequence[str] = ()
@@ -225,7 +226,7 @@ def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Seq
         categories = images.categories
     except InvalidDatasetError:
         markers = (META, INCOMPLETE, image_directory.IMAGE_LIST)
-        if not path.is_dir() or any((path / name).exists() for name in markers):
+        if not os.path.isdir(path) or any(os.path.exists(path / name) for name in markers):  # noqa: PTH110, PTH112
             raise
     try:
         nested = images_of(listing.read_images_at_any_depth(path), path, port)
