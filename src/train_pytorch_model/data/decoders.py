@@ -89,7 +89,7 @@ def fill(slots: np.ndarray, reads: "Iterable[Callable[[], Pixels]]") -> list[str
 
 
 class Decoders:
-    """A process for each calling thread; the thread itself where there can be none, or none that works."""
+    """A process for each calling thread; the thread itself on macOS and Windows, or where none works."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         """The server of the processes imports `modules`, in the background, unless it runs already."""

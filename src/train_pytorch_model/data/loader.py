@@ -275,7 +275,7 @@ def with_cutmix(batch: Batch, num_categories: int, probability: float, seed: int
 
     With this `probability`, as `seed` decides, a box of each image shows the image before it at its place; it
     covers a uniformly distributed fraction of the area, which is the probability of the other's category.
-    torchvision's `v2.CutMix` draws from PyTorch's global CPU generator, which a run on a GPU does not seed.
+    `v2.CutMix` draws from PyTorch's CPU generator, which a GPU's run does not seed. Never waits for a device.
     """
     images, classes = batch.images, batch.targets.unsqueeze(1)  # (B, 3, H, W), (B, 1)
     targets = torch.zeros(len(classes), num_categories, device=classes.device).scatter_(1, classes, 1.0)

@@ -156,7 +156,7 @@ def training_inputs(
 
 
 def open_training_datasets(training_dataset: Path, validation: Path) -> tuple[ImageDirectory, ImageDirectory]:
-    """Open both, as `with_same_categories` returns and checks them. Raises `InvalidDatasetError`."""
+    """Open both, `with_same_categories`. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
     training = open_image_directory(training_dataset, TRAINING_DATASET)
     return with_same_categories(training, open_image_directory(validation, VALIDATION_DATASET))
 

@@ -1,1 +1,1 @@
-"""Networks before training: weights are loaded, downloaded or initialized, and input sizes checked."""
+"""Networks before training: weights are loaded or initialized, and input sizes checked."""
