@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from train_pytorch_model.formats.archive import extract
 from train_pytorch_model.formats.reading import (
     MAX_YAML_BYTES,
     MalformedFileError,
@@ -189,6 +190,15 @@ def test_a_link_is_followed_only_inside_the_directory(tmp_path: Path) -> None:
 def test_a_name_too_long_for_the_system_is_missing(tmp_path: Path) -> None:
     with pytest.raises(MalformedFileError, match=r"aaa is missing."):
         file_inside(tmp_path, "a" * 5000)
+
+
+def test_a_file_of_others_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, b"")
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.R_OK)  # root may read all files
+    with pytest.raises(MalformedFileError, match=rf"^{path.name} cannot be read: Permission denied\.$"):
+        file_inside(tmp_path, path.name)
+    with pytest.raises(MalformedFileError, match=r"^it cannot be read: Permission denied\.$"):
+        extract(path, tmp_path)
 
 
 def test_the_directory_itself_may_be_a_link(tmp_path: Path) -> None:

@@ -71,6 +71,8 @@ DAMAGE = (
 def extract(path: Path, root: Path) -> "Unpacked":
     """Unpack into the empty folder `root`. Raises `MalformedFileError`, `OSError` of writing."""
     content = Unpacked(root)
+    if not os.access(path, os.R_OK):
+        raise MalformedFileError("it cannot be read: Permission denied.")
     try:
         with path.open("rb") as file:
             start = file.read(tarfile.BLOCKSIZE)

@@ -71,9 +71,8 @@ def read_image_list(root: Path) -> Listing:
     columns = reading.read_json(reading.named_file(root, meta, "schema"), _Schema).columnAttributes
     references = [c.properties.image_ref for c in columns if c.properties and c.properties.image_ref]
     if len(references) != 1:
-        raise MalformedFileError(
-            f"{SCHEMA} should have one image column with an image_ref and has {len(references)}."
-        )
+        text = f"{SCHEMA} should have one image column with an image_ref and has {len(references)}."
+        raise MalformedFileError(text)
     counts = Counter(column.name for column in columns)
     if twice := [repr(name) for name, count in counts.items() if count > 1]:
         raise MalformedFileError(f"{SCHEMA} has columns of the same name:{bulleted(twice)}\n")

@@ -92,9 +92,8 @@ class _LabelledRows:
         if 0 < len(unlabelled) < len(labels):
             problems = problems + [f"image {name!r} has no label, but others do." for name in unlabelled]
         if problems:
-            raise MalformedFileError(
-                f"{len(problems)} rows of {self.source} cannot be used:{bulleted(problems)}\n"
-            )
+            text = f"{len(problems)} rows of {self.source} cannot be used:{bulleted(problems)}\n"
+            raise MalformedFileError(text)
         found = {label for label in labels.values() if label is not None}
         categories = sorted(found, key=listing.natural_order)
         listing.check_category_names(categories)
@@ -238,9 +237,8 @@ def annotations_of(root: Path) -> Path:
     entries = paths if isinstance(paths, list) else []
     names = [entry.get("file") for entry in entries if isinstance(entry, dict)]
     if len(names) != 1 or not isinstance(names[0], str) or not names[0].endswith(ANNOTATIONS_SUFFIX):
-        raise MalformedFileError(
-            f"{MLTABLE} should name one {ANNOTATIONS_SUFFIX} file under paths and names {names}."
-        )
+        text = f"{MLTABLE} should name one {ANNOTATIONS_SUFFIX} file under paths and names {names}."
+        raise MalformedFileError(text)
     return reading.file_inside(root, names[0])
 
 

@@ -122,6 +122,8 @@ def file_inside(root: Path, name: str) -> Path:
         raise MalformedFileError(f"{name!r} is a link that points outside the directory.")
     if not os.path.isfile(path):  # noqa: PTH113, False for a name too long, where Path.is_file raises
         raise MalformedFileError(f"{name} is missing.")
+    if not os.access(path, os.R_OK):
+        raise MalformedFileError(f"{name} cannot be read: Permission denied.")
     return path
 
 

@@ -277,9 +277,8 @@ def _read(path: Path) -> tuple[Operation, ...]:
         file = reading.file_inside(path, TRANSFORMS)
     entries = reading.read_json(file, list[Any])
     if len(entries) > MAX_OPERATIONS:
-        raise MalformedFileError(
-            f"{file.name} has {len(entries):,} operations, expected at most {MAX_OPERATIONS}."
-        )
+        text = f"{file.name} has {len(entries):,} operations, expected at most {MAX_OPERATIONS}."
+        raise MalformedFileError(text)
     operations, problems = [], []
     for number, entry in enumerate(entries, 1):
         try:
