@@ -227,7 +227,7 @@ def _turn_upright(image, file):
     found = op.Where(by_intel, windows[:, 8], op.Where(by_motorola, windows[:, 9], 0))
     orientation = op.Gather(found, op.ArgMax(op.Cast(found > 0, to=BYTE), axis=0, keepdims=0))
     orientation = op.Where(orientation > 8, 0, orientation)
-    if orientation > 4:  # noqa: SIM108
+    if orientation > 4:  # noqa: SIM108, onnxscript has no conditional expressions
         turned = op.Transpose(image, perm=[1, 0, 2])
     else:
         turned = op.Identity(image)
