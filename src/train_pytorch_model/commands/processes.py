@@ -54,7 +54,7 @@ def _end_with_launcher() -> None:
     end_with_parent(int(launcher) if launcher else None)
     address = os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", "0"))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        try:
+        try:  # as long as it lives, it answers there
             socket.create_connection(address, CONNECTION_TIMEOUT_S).close()
         except ConnectionRefusedError as error:
             text = "torchrun has started this process, and has ended. Start it again."

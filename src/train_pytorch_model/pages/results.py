@@ -46,10 +46,10 @@ def render(
     dataset_name: str,
     galleries: Sequence[Gallery],
     files: Mapping[str, Sequence[str]],
-    left_out: int,
-    familiar: str = "",
+    left_out: int,  # images, which could not be read
+    familiar: str = "",  # how many of the images look like training images, in words
 ) -> str:
-    """Render the page; `files` as of `files_of_cells`; `familiar`: images that look like training images."""
+    """Render the page of an evaluation; `files` are as of `files_of_cells`."""
     return render_page(
         "evaluation.html",
         **common_values(evaluation, spec),
@@ -155,9 +155,9 @@ class Report:
     """The contents of the report of a finished run."""
 
     spec: ClassifierSpec
-    evaluation: Evaluation
-    galleries: Sequence[Gallery]
-    files: Mapping[str, Sequence[str]]
+    evaluation: Evaluation  # of the resulting model, on the validation images
+    galleries: Sequence[Gallery]  # sections of pictures, after the table of categories
+    files: Mapping[str, Sequence[str]]  # as of `files_of_cells`
     calibrated: str  # what has been done about the probabilities, as a sentence
     seen: str  # what images like training images mean for the accuracy; empty without any
     precision: str  # the dtype of validation, such as `bfloat16`
@@ -168,15 +168,15 @@ class Report:
     best_epoch: int
     stopped: str  # why training ended before the last epoch, and what it skipped; empty if it did not
     advice: Sequence[str]  # what would improve a model that is not good, with options in backticks
-    rollbacks: int
+    rollbacks: int  # how often the loss was not finite and the learning rate was halved
     training: ImageDirectory
     validation: ImageDirectory  # without the images that were left out
     bad_images: Sequence[BadImage]
     budget: TimeBudget
     versions: Mapping[str, str]
     command: Sequence[str]  # the command line, one option per line, with folders but not their paths
-    fingerprint: Mapping[str, str]
-    ended: str
+    fingerprint: Mapping[str, str]  # the identity of the run
+    ended: str  # when, for display
 
 
 def render_report(report: Report) -> str:

@@ -45,15 +45,15 @@ class Examined:
     """What is known about the model to be published, on the main process."""
 
     outcomes: Outcomes  # of all validation images, in their order, by the model as it is published
-    evaluation: Evaluation
+    evaluation: Evaluation  # of these outcomes
     indices: np.ndarray  # (N,), int64: the indices of these images in the given validation dataset
     rejected: dict[int, str]  # images that could not be read this time: index → reason
     temperature: calibration.Temperature
     twins: Sequence[TwinRow]
-    familiar: Familiar
+    familiar: Familiar  # validation images that look like training images
     training_hashes: np.ndarray  # (T, 16), uint8: of the given training images; zeros for those without
     energies: np.ndarray  # (N,), float64: how unlike training images the N are; (0,) without logits
-    suspects: Sequence[Suspect]
+    suspects: Sequence[Suspect]  # the most suspicious first
 
     @property
     def tables(self) -> dict[str, str]:

@@ -202,7 +202,7 @@ def download(service: Service, job: Job, target: Path) -> None:
 
 
 def describe_model(service: Service, job: Job, name: str, model: Path | None) -> None:
-    """Give the registered model the card and tags of the trained one; a failure is a warning."""
+    """Give the registered model its card and tags, which Azure ML does not read; a failure is a warning."""
     try:
         with tempfile.TemporaryDirectory() as scratch:
             made = read_yaml((model or service.download(job, TRAINED_MODEL, Path(scratch))) / AZUREML_MODEL)

@@ -134,7 +134,7 @@ def transform(
 
 
 def _transformed_rows(images: ImageDirectory) -> Iterator[dict[str, Any]]:
-    """Yield rows without sizes, and with new file names: `image/1_134.png`, or `image/<row>.png`."""
+    """Yield rows without sizes, of `image/1_134.png`, or `image/<row>.png` if that is taken or invalid."""
     _, reference = image_list.image_column(images.read_schema())
     taken: set[int] = set()
     for place, row in zip(images.rows.tolist(), images.read_listed_rows(), strict=True):
