@@ -36,6 +36,8 @@ def chart(values: Sequence[float], is_percent: bool = False, mark: int | None = 
         ([1e30, 5.0], False, ["0", "5e+29", "1e+30"]),
         ([0.0, 0.0], False, ["0", "0.5", "1.0"]),
         ([NAN, INF], False, ["0", "0.5", "1.0"]),
+        ([0.0, 0.0], True, ["0%", "50%", "100%"]),
+        ([NAN, INF], True, ["0%", "50%", "100%"]),
         ([-3.0, -3.0], False, ["-3", "-2", "-1", "0"]),
     ],
 )

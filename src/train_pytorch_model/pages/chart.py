@@ -65,7 +65,7 @@ def line_chart(
     scale, suffix = (100, "%") if is_percent else (1, "")
     values = {name: [scale * y for y in ys] for name, ys in series.items()}
     finite = [y for ys in values.values() for y in ys if math.isfinite(y)]
-    y_ticks, y_step = _y_ticks(finite, from_zero=not is_percent)
+    y_ticks, y_step = _y_ticks(finite, scale, from_zero=not is_percent)
     x_step = max(1, math.ceil(_round_up(max(xs[-1] - xs[0], 1) / 6)))
     x_ticks = [xs[0], *range((xs[0] // x_step + 1) * x_step, xs[-1] + 1, x_step)]
     x_left = LEFT if len(xs) > 1 else (LEFT + WIDTH - RIGHT) / 2
@@ -101,13 +101,13 @@ def _label(value: float, step: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def _y_ticks(values: Sequence[float], from_zero: bool) -> tuple[Sequence[float], float]:
-    """Round numbers around the values, at least two, and their spacing."""
-    low, high = min(values, default=0.0), max(values, default=1.0)
+def _y_ticks(values: Sequence[float], one: float, from_zero: bool) -> tuple[Sequence[float], float]:
+    """Round numbers around the values, at least two, and their spacing; 0 to `one` if all are 0."""
+    low, high = min(values, default=0.0), max(values, default=one)
     if from_zero or high - low <= 1e-9 * abs(high):
         low, high = min(low, 0.0), max(high, 0.0)
     if low == high:
-        high = 1.0
+        high = one
     step = _round_up((high - low) / NUM_TICKS)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [step * number for number in range(first, last + 1)], step
