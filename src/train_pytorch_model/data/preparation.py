@@ -86,7 +86,7 @@ def random_resized_crop(pixels: Pixels, height: int, width: int, min_area: float
 def random_window(
     height: int, width: int, aspect: float, min_area: float, random: Random
 ) -> tuple[slice, slice] | None:
-    """Rows and columns of a random part, at least `min_area`, in [0, 1]; None if no draw fits the image."""
+    """A random part's rows and columns; `aspect` is width / height, `min_area` a share; None if none fits."""
     low, high = map(math.log, ASPECTS)
     for _ in range(ATTEMPTS):
         area = height * width * random.uniform(min_area, 1)

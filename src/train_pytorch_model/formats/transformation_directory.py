@@ -41,7 +41,7 @@ RANGES = ("degrees", "scale", "ratio", "shear", "brightness", "contrast", "satur
 PAIR = msgspec.Meta(min_length=2, max_length=2)
 
 Side = Annotated[int, msgspec.Meta(ge=1, le=MAX_SIDE)]
-Size = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=2)]  # pixels: a side, or two
+Size = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=2)]  # px: a side; height, width
 Margin = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIDE)]
 Padding = Margin | Annotated[list[Margin], msgspec.Meta(min_length=1, max_length=4)]
 """Pixels: one value for all edges; left/right and top/bottom; or left, top, right, bottom."""
