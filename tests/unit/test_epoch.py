@@ -169,6 +169,17 @@ def test_results_of_the_best_epoch_keep_the_places_of_the_given_images(training:
     assert results.rejected == {}
 
 
+def test_margins_count_up_to_the_best_epoch_and_in_the_first_three(training: Training) -> None:
+    counted = []
+    for loss in (1.0, 2.0, 2.0, 2.0, 0.5, 2.0):
+        epoch = training.state.progress.epoch
+        margin = torch.tensor([[1], [0]], dtype=torch.int32)
+        training.state.margins.add(np.array([0]), epoch, margin)
+        close(training, Metrics(loss, 0.0, 0.0, 8))
+        counted.append(int(training.state.margins.values[1, 1, 0]))
+    assert counted == [1, 2, 3, 3, 5, 5]
+
+
 def test_results_are_kept_until_the_report(training: Training) -> None:
     network = training.engine.network
     with uncached(training.plan) as batches:

@@ -102,7 +102,7 @@ def test_each_view_is_computed_once_and_the_training_is_the_same(
         assert own["Train error"] == other["Train error"]
     assert once.state.progress.bad_images == each_time.state.progress.bad_images
     assert len(once.state.progress.bad_images) == 2
-    assert torch.equal(once.state.margins.values[1:], each_time.state.margins.values[1:])
+    assert torch.equal(once.state.margins.values[:, 1:], each_time.state.margins.values[:, 1:])
 
 
 def test_a_run_resumed_within_an_epoch_computes_what_it_needs_and_ends_the_same(begin: Begin) -> None:

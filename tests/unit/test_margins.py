@@ -29,12 +29,16 @@ def test_an_empty_batch_has_no_margins() -> None:
     assert margins_of(LOGITS[:0], torch.tensor([], dtype=torch.int64)).shape == (2, 0)
 
 
-def test_means_are_over_the_epochs_in_which_an_image_was_seen() -> None:
+def test_means_are_over_the_epochs_that_count_and_in_which_an_image_was_seen() -> None:
     margins = Margins(4, CPU)
     halves, quarters = UNIT // 2, UNIT // 4
     margins.add(np.array([0, 2]), 1, torch.tensor([[halves, MIXED], [1, 2]], dtype=torch.int32))
     margins.add(np.array([2, 0]), 2, torch.tensor([[quarters, 0], [7, 5]], dtype=torch.int32))
     margins.add(np.array([0, 1]), 3, torch.tensor([[quarters, UNIT], [3, 0]], dtype=torch.int32))
+    margins.count()
+    margins.add(
+        np.array([0, 3]), 4, torch.tensor([[UNIT, UNIT], [1, 1]], dtype=torch.int32)
+    )  # does not count
     means, others = margins.reduce(ALONE)
     assert means[:3] == pytest.approx([0.25, 1.0, 0.25])
     assert np.isnan(means[3])

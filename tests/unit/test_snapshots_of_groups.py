@@ -92,7 +92,7 @@ def test_any_number_of_processes_continues_with_the_same_margins(size: int) -> N
         assert snapshot is not None
         restore(training.engine, training.state, snapshot)
     before, after = (merge([each.state.margins.values for each in of]) for of in (trainings, resumed))
-    assert before[0].count_nonzero() == 6
+    assert before[0, 0].count_nonzero() == 6
     assert torch.equal(before, after)
 
 

@@ -210,7 +210,7 @@ def check(engine: Engine, checkpoint: Checkpoint) -> None:
     except (msgspec.ValidationError, KeyError, TypeError) as error:
         raise MalformedFileError(f"its values are not those of a run: {error}.") from error
     network, momentum = engine.network.state_dict(), momentum_of(engine.optimizer, engine.network)
-    margins = {"margins": torch.empty(3, len(engine.plan.inputs.training), dtype=torch.int32)}
+    margins = {"margins": torch.empty(2, 3, len(engine.plan.inputs.training), dtype=torch.int32)}
     needed = _prefixed("network.", network) | _prefixed("momentum.", momentum) | margins
     known = needed | _prefixed("best.", network)
     for name, tensor in checkpoint.tensors.items():

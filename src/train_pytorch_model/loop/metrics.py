@@ -2,9 +2,9 @@
 
 Loss and accuracy are sums that are reduced and divided once. A margin says how surely the network prefers an
 image's category to all others. Wrong labels are learned late, against what the other images teach: the mean
-over the epochs of the margin between the given category and the best other one finds them (Pleiss et al.
-2020, Identifying Mislabeled Data using the Area Under the Margin Ranking). It is squashed to the probability
-of the given category against the other one, so that no epoch outweighs the others.
+over the epochs until then of the margin between the given category and the best other one finds them (Pleiss
+et al. 2020, Identifying Mislabeled Data using the Area Under the Margin Ranking). It is squashed to the
+probability of the given category against the other one, so that no epoch outweighs the others.
 """
 
 from collections.abc import Callable, Sequence
@@ -134,10 +134,10 @@ def margins_of(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class Margins:
-    """The margins of all training images, 12 bytes each, on the device; adding never waits for it."""
+    """The margins of all training images, 24 bytes each, on the device; adding never waits for it."""
 
     def __init__(self, num_images: int, device: torch.device) -> None:
-        self._values = torch.zeros(3, num_images, dtype=torch.int32, device=device)
+        self._values = torch.zeros(2, 3, num_images, dtype=torch.int32, device=device)
         self._added: list[tuple[np.ndarray, Tensor]] = []
 
     def add(self, indices: np.ndarray, epoch: int, margins: Tensor) -> None:
@@ -147,18 +147,22 @@ class Margins:
 
     @property
     def values(self) -> Tensor:
-        """(3, N), int32: sums of margins, counts, last best other plus `MAX_CATEGORIES` times its epoch."""
+        """(2, 3, N), int32, all and counting: sums, counts, last best other + `MAX_CATEGORIES` x epoch."""
         if self._added:
             indices = np.concatenate([indices for indices, _ in self._added])
             rows = torch.cat([rows for _, rows in self._added], dim=1)
-            is_counted = rows[0] != MIXED
-            margins, latest = rows[:, is_counted]
-            index = torch.from_numpy(indices).to(self._values.device)[is_counted]
-            self._values[0].index_add_(0, index, margins)
-            self._values[1].index_add_(0, index, torch.ones_like(margins))
-            self._values[2].scatter_reduce_(0, index, latest, "amax")
+            is_known = rows[0] != MIXED
+            margins, latest = rows[:, is_known]
+            index = torch.from_numpy(indices).to(self._values.device)[is_known]
+            self._values[0, 0].index_add_(0, index, margins)
+            self._values[0, 1].index_add_(0, index, torch.ones_like(margins))
+            self._values[0, 2].scatter_reduce_(0, index, latest, "amax")
             self._added.clear()
         return self._values
+
+    def count(self) -> None:
+        """Let all epochs so far count."""
+        self._values[1] = self.values[0]
 
     def restore(self, values: Tensor) -> None:
         """Return to earlier values."""
@@ -167,13 +171,13 @@ class Margins:
 
     def reduce(self, world: World) -> tuple[np.ndarray, np.ndarray]:
         """Mean margins (N,), float64, NaN for none, and best other categories (N,), of all processes."""
-        sums, counts = world.sum(self.values[:2]).numpy(force=True)
-        (latest,) = world.max(self.values[2:]).numpy(force=True)
+        sums, counts = world.sum(self.values[1, :2]).numpy(force=True)
+        (latest,) = world.max(self.values[1, 2:]).numpy(force=True)
         means = np.where(counts > 0, sums / UNIT / np.maximum(counts, 1), np.nan)
         return means, latest % MAX_CATEGORIES
 
 
 def merge(values: Sequence[Tensor]) -> Tensor:
     """The values of `Margins` of several processes as those of one."""
-    stacked = torch.stack([*values])  # (processes, 3, number of images)
-    return torch.cat([stacked[:, :2].sum(dim=0, dtype=torch.int32), stacked[:, 2:].amax(dim=0)])
+    stacked = torch.stack([*values], dim=2)  # (2, 3, processes, number of images)
+    return torch.cat([stacked[:, :2].sum(dim=2, dtype=torch.int32), stacked[:, 2:].amax(dim=2)], dim=1)

@@ -24,7 +24,8 @@ from train_pytorch_model.machine.console import logger
 from train_pytorch_model.measures.evaluation import Outcomes
 from train_pytorch_model.measures.time_budget import EpochTimes, TimeBudget, budget_of
 
-VERSION = 2  # of `State.values`
+VERSION = 3  # of `State.values`
+MIN_COUNTING = 3  # epochs whose margins count: fewer are noise
 
 
 @dataclass
@@ -39,16 +40,13 @@ class Progress:
     validation_s: float = 0.0  # spent on validating the open epoch
     run_s: float = 0.0  # spent on the run so far, over all its starts, when the state was last saved
     times: list[EpochTimes] = field(default_factory=list)  # times of the completed epochs
-    rejected: dict[int, str] = field(default_factory=dict)
-    """Images that this process could not read in the open epoch: index → reason."""
+    rejected: dict[int, str] = field(default_factory=dict)  # not read in the open epoch, here: index → reason
     lr_factor: float = 1.0  # multiplies the schedule's learning rate; halved at each rollback
     rollbacks: int = 0
-    history: list[dict[str, int | float]] = field(default_factory=list)
-    """The metrics of the completed epochs; integers stay integers in a checkpoint."""
+    history: list[dict[str, int | float]] = field(default_factory=list)  # the completed epochs' metrics
     left_out: dict[str, list[int]] = field(default_factory=lambda: {"training": [], "validation": []})
     """Indices of images found unreadable in completed epochs; not rows, which other files would shift."""
-    bad_images: list[BadImage] = field(default_factory=list)
-    """The same images in human-readable form, with those found before the first epoch."""
+    bad_images: list[BadImage] = field(default_factory=list)  # the same, with those found before training
 
 
 @dataclass(frozen=True)
@@ -115,8 +113,7 @@ class State:
         self.progress = Progress(bad_images=list(plan.inputs.bad_images))
         self.best = BestEpoch()
         self.sums = Sums(plan.world.device)  # of this process's training images in the open epoch
-        self.margins = Margins(len(plan.inputs.training), plan.world.device)
-        """Of this process's training images in all epochs, by their indices in the given dataset."""
+        self.margins = Margins(len(plan.inputs.training), plan.world.device)  # by index in the given dataset
         self.given = {"training": plan.inputs.training, "validation": plan.inputs.validation}
         """Both data sets as they were given, to which indices in the state refer."""
         self.images: dict[str, ImageDirectory] = dict(self.given)
@@ -157,6 +154,8 @@ class State:
         assert trained
         assert validated
         self.best.observe(progress.epoch, validated, network)
+        if progress.epoch <= max(MIN_COUNTING, self.best.epoch):
+            self.margins.count()  # later, a network learns wrong labels by heart
         self.results = {number: each for number, each in self.results.items() if number == self.best.epoch}
         record = {  # under the component's documented names; fractions from 0 to 1
             "epoch": progress.epoch,
@@ -174,7 +173,6 @@ class State:
         progress.times.append(EpochTimes(*durations, threads=torch.get_num_threads()))
         progress.epoch, progress.images_done, progress.steps_done = progress.epoch + 1, 0, 0
         progress.elapsed_s = progress.waited_s = progress.validation_s = 0.0
-        progress.rejected = {}
         self.sums.values.zero_()
         self.trained = self.validated = None
 

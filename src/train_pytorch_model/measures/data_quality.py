@@ -29,7 +29,7 @@ from train_pytorch_model.words.errors import counted
 SUSPECTS = "suspects.csv"
 TO_LABEL = "to_label.csv"
 TWINS = "twins.csv"
-MAX_MARGIN = 0.4  # of a suspect: on clean digits, one image in two hundred is below
+MAX_MARGIN = 0.35  # of a suspect: on clean digits, one image in a hundred is below
 MAX_SHARE = 0.1  # of the images: a network that has learned little doubts half of them
 ROUNDING = 1e-6
 

@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, help="state dict to fine-tune; from scratch if not given")
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=0.02)
     parser.add_argument("--seeds", type=int, default=3)
     chosen = parser.parse_args()
@@ -76,9 +77,11 @@ def _suspects(chosen: argparse.Namespace, seed: int, folder: Path) -> dict[str, 
     with (model / "suspects.csv").open(newline="", encoding="utf-8") as file:
         rows = list(DictReader(file))
     wrong = [Path(row["file"]).name.partition("--")[0] != row["given"] for row in rows]
+    planted = sum(file.parent.name != given for file, given in [*training, *validation])
     return {
         f"wrong labels among the first {NUM_FIRST} suspects": statistics.mean(wrong[:NUM_FIRST]),
         "suspects": len(rows),
+        "wrong labels listed, of all": sum(wrong) / planted,
     }
 
 
@@ -111,7 +114,13 @@ def _unknown(chosen: argparse.Namespace, seed: int, folder: Path) -> dict[str, f
 def _setting(chosen: argparse.Namespace, seed: int) -> Setting:
     recipe = Recipe(image_size=chosen.image_size)
     return Setting(
-        chosen.architecture, recipe, chosen.epochs, chosen.learning_rate, seed, weights=chosen.weights
+        chosen.architecture,
+        recipe,
+        chosen.epochs,
+        chosen.learning_rate,
+        seed,
+        weights=chosen.weights,
+        batch_size=chosen.batch_size,
     )
 
 

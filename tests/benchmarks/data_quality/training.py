@@ -43,6 +43,7 @@ class Setting:
     learning_rate: float
     seed: int
     weights: Path | None = None
+    batch_size: int = 32
 
 
 def split(root: Path, random: np.random.Generator) -> Parts:
@@ -65,7 +66,10 @@ def train_model(setting: Setting, folder: Path, training: Images, validation: Im
     )
     initialize(options, setting.seed, untrained, shows_download=False)
     config = TrainConfig(
-        epochs=setting.epochs, batch_size=32, learning_rate=setting.learning_rate, random_seed=setting.seed
+        epochs=setting.epochs,
+        batch_size=setting.batch_size,
+        learning_rate=setting.learning_rate,
+        random_seed=setting.seed,
     )
     inputs = open_training_inputs(untrained, folder / "training", folder / "validation", setting.epochs)
     train(config, decide_flips(inputs, ALONE), folder / "trained", ALONE)
