@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--architecture", default="resnet18")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--compile", action="store_true", help="time a compiled step as well")
     parser.add_argument("--avx2", action="store_true", help="compute as a CPU without AVX512 and bfloat16")
     chosen = parser.parse_args()
     if chosen.avx2:
@@ -38,6 +39,7 @@ def main() -> None:
     contiguous = make_step(chosen.architecture, chosen.image_size, False, torch.float32)
     ours = make_step(chosen.architecture, chosen.image_size, True, dtype)
     fine_tuned = make_step(chosen.architecture, chosen.image_size, True, dtype, is_fine_tuned=True)
+    compiled = make_step(chosen.architecture, chosen.image_size, True, dtype, is_compiled=True)
     limit = rate_of_products(dtype) / operations_of(contiguous) * BATCH_SIZE
     show(
         measure_in_turn(
@@ -45,6 +47,7 @@ def main() -> None:
                 "float32, contiguous": lambda: rate_of(contiguous),
                 f"{str(dtype).removeprefix('torch.')}, channels last": lambda: rate_of(ours),
                 "the same, fine-tuned in up to ten epochs": lambda: rate_of(fine_tuned),
+                **({"channels last, compiled": lambda: rate_of(compiled)} if chosen.compile else {}),
                 "if all were large matrix products": lambda: {PER_CPU_SECOND: limit},
             },
             chosen.repeats,
@@ -56,7 +59,12 @@ def main() -> None:
 
 
 def make_step(
-    architecture: str, size: int, channels_last: bool, dtype: object, is_fine_tuned: bool = False
+    architecture: str,
+    size: int,
+    channels_last: bool,
+    dtype: object,
+    is_fine_tuned: bool = False,
+    is_compiled: bool = False,
 ) -> Callable[[], None]:
     """Return a training step on one random batch, with the program's loss and optimizer."""
     import torch
@@ -81,10 +89,11 @@ def make_step(
     images = torch.rand(BATCH_SIZE, 3, size, size).to(memory_format=layout)
     targets = torch.randint(0, 10, (BATCH_SIZE,))
     is_mixed = dtype != torch.float32
+    model = torch.compile(network, dynamic=False) if is_compiled else network
 
     def step() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
-            logits = network(images)
+            logits = model(images)
         cross_entropy(logits.float(), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

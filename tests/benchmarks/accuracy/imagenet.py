@@ -13,6 +13,7 @@ import math
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -173,6 +174,14 @@ CONTENDERS = (
     *(
         Contender(f"first layers kept, {share:.0%}", with_constant("KEPT_SHARE", share))
         for share in (0.0, 0.33, 0.55)
+    ),
+    Contender("the last layer only", by_recipe(precision="float32", freeze_backbone=True)),
+    *(
+        Contender(f"the last layer only, {name}", functools.partial(peers.train, peer=peer), keep="last")
+        for name, peer in (
+            ("torchvision's reference", replace(peers.TORCHVISION, trains_head_only=True)),
+            ("without augmentation", replace(peers.TORCHVISION, trains_head_only=True, transform=None)),
+        )
     ),
 )
 

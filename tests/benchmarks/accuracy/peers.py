@@ -22,7 +22,7 @@ from train_pytorch_model.image_classifier.classifier import Normalize
 from train_pytorch_model.image_classifier.pixels import read_pixels
 from train_pytorch_model.image_classifier.spec import IMAGENET_MEAN, IMAGENET_STD
 from train_pytorch_model.loop.state import patience_spent
-from train_pytorch_model.networks.models import load_weights
+from train_pytorch_model.networks.models import freeze_backbone, load_weights
 from train_pytorch_model.words.settings import Recipe
 
 HALF = (0.5, 0.5, 0.5)
@@ -46,6 +46,7 @@ class Peer:
     zero_init: bool = False
     """Whether the last norm of residual blocks starts from zero, when training from scratch."""
     stops_early: bool = False
+    trains_head_only: bool = False
 
 
 def classic_rate(peak: float, epoch: int, epochs: int) -> float:
@@ -98,6 +99,8 @@ def train(setting: Setting, peer: Peer) -> Iterator[Epoch]:
     network = build(inputs.model.architecture, inputs.model.option, len(inputs.categories))
     head = head_of(inputs.model.architecture, network)
     load_weights(network, head, inputs.model.weights_path)  # a new head stays random
+    if peer.trains_head_only:
+        freeze_backbone(network, inputs.model.architecture)
     model = nn.Sequential(Normalize(peer.mean, peer.std), network).to(device)
     model = model.to(memory_format=torch.channels_last)
     augment = framing.apply if peer.transform is None else peer.transform((framing.height, framing.width))
