@@ -18,7 +18,7 @@ from tests.benchmarks.data_quality.training import Setting, before_and_after, pr
 from tests.unit.test_calibration import predicted
 from train_pytorch_model.datasets.digits import NAMES, write_digits
 from train_pytorch_model.measures.calibration import calibrate, fit_temperature
-from train_pytorch_model.measures.evaluation import losses_of
+from train_pytorch_model.measures.evaluation import losses_of, outcomes_of
 from train_pytorch_model.words.settings import Recipe
 
 SMOOTHINGS = (0.0, 0.1)
@@ -38,8 +38,10 @@ def main() -> None:
     if chosen.draws:
         _show_draws(chosen.draws)
         return
-    print("| images | network | label smoothing | images | loss | calibrated | error | calibrated |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| images | network | smoothing | images | loss | calibrated | at best | error | calibrated |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     lower = np.zeros(3, int)
     with tempfile.TemporaryDirectory() as folder:
         folders = [*chosen.images, _digits(Path(folder))]
@@ -67,6 +69,10 @@ def _run(setting: Setting, root: Path) -> np.ndarray:
         names, probabilities, _ = predict(model, [file for file, _ in parts.held_out])
         targets = np.array([names.index(category) for _, category in parts.held_out])
         before, after = before_and_after(model, probabilities, targets)
+    outcomes = outcomes_of(targets, probabilities)
+    logits = np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    tried = np.geomspace(0.2, 5, 200)  # on the held-out images themselves
+    best = min(losses_of(calibrate(outcomes, logits, value)).mean() for value in tried)
     errors = before.calibration.error, after.calibration.error
     cells = [
         root.name,
@@ -75,6 +81,7 @@ def _run(setting: Setting, root: Path) -> np.ndarray:
         f"{len(parts.training)}, {len(parts.validation)}, {len(parts.held_out)}",
         f"{before.loss:.4f}",
         f"{after.loss:.4f}",
+        f"{best:.4f}",
         *(f"{error:.1%}" for error in errors),
     ]
     print(f"| {' | '.join(cells)} |", flush=True)
