@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.model_directories import HALF, write_model
@@ -10,7 +11,7 @@ from tests.model_directories import HALF, write_model
 from train_pytorch_model import fit, load
 from train_pytorch_model.api import FitOptions
 from train_pytorch_model.commands.fit import Fit
-from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError
+from train_pytorch_model.words.errors import InvalidDatasetError, ParameterError, name_parameters
 from train_pytorch_model.words.settings import Recipe, TrainConfig
 
 
@@ -34,3 +35,20 @@ def test_a_designer_model_is_loaded_with_its_image_size(tmp_path: Path) -> None:
     assert load(root, image_size=400).categories == ("x", "y")
     with pytest.raises(ParameterError, match=r"does not record its image size"):
         load(root)
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({"architecture": "resnet99"}, "`architecture` resnet99 is not known."),
+        ({"memory_efficient": True}, "`memory_efficient` is an option of DenseNet, and `architecture` is"),
+        ({"pretrained": True, "weights": "DEFAULT"}, "`pretrained`, `weights` and `weights_file` are"),
+        ({"architecture": "timm:a", "weights": "DEFAULT"}, "`weights` DEFAULT is for torchvision's"),
+        ({"weights_file": "nowhere"}, "`weights_file` nowhere cannot be used: there is no such file."),
+    ],
+)
+def test_options_that_do_not_go_together_are_named_as_in_python(options: Any, start: str) -> None:
+    name_parameters("`{}`".format)
+    with pytest.raises(ParameterError) as raised:
+        fit("images", **options)
+    assert str(raised.value).startswith(start)

@@ -9,33 +9,34 @@ from train_pytorch_model.image_classifier import architectures
 from train_pytorch_model.inputs.decide import MAX_COMMON_SIDE
 from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.words.errors import ParameterError, parameter
-from train_pytorch_model.words.settings import ModelOptions, OptionalPath, Switch, flag, sides
+from train_pytorch_model.words.settings import ModelOptions, OptionalPath, Switch, sides
 
 
 def check(options: ModelOptions) -> None:
     """Raise `ParameterError` for options that are unknown or do not go together."""
     if not architectures.is_known(options.architecture):
         unknown = architectures.unknown_architecture_message(options.architecture)
-        raise ParameterError(f"--architecture {unknown}")
+        raise ParameterError(f"{parameter('architecture')} {unknown}")
     own = architectures.family_of(options.architecture).option
     for family in architectures.FAMILIES:
         if family.option and family.option != own and getattr(options, family.option):
             raise ParameterError(
-                f"{flag(family.option)} is an option of {family.class_name}, and"
-                f" --architecture is {options.architecture}."
+                f"{parameter(family.option)} is an option of {family.class_name}, and"
+                f" {parameter('architecture')} is {options.architecture}."
             )
     if options.pretrained + (options.weights is not None) + (options.weights_file is not None) > 1:
-        raise ParameterError("--pretrained, --weights and --weights-file are mutually exclusive. Give one.")
+        names = parameter("pretrained"), parameter("weights"), parameter("weights_file")
+        raise ParameterError("{}, {} and {} are mutually exclusive. Give one.".format(*names))
     if options.weights is not None and architectures.is_of_timm(options.architecture):
         raise ParameterError(
-            f"--weights {options.weights} is for torchvision's architectures. timm's weights have tags:"
-            " --architecture timm:NAME.TAG --pretrained."
+            f"{parameter('weights')} {options.weights} is for torchvision's architectures. timm's weights"
+            f" have tags: {parameter('architecture')} timm:NAME.TAG {parameter('pretrained')}."
         )
     if options.weights_file is not None and not os.path.isfile(options.weights_file):  # noqa: PTH113
         problem = "is not a file. Name an existing file."
         if not os.path.exists(options.weights_file):  # noqa: PTH110, False where Path.exists raises
             problem = f"cannot be used: {explain_missing(options.weights_file, 'file')}"
-        raise ParameterError(f"--weights-file {options.weights_file} {problem}")
+        raise ParameterError(f"{parameter('weights_file')} {options.weights_file} {problem}")
     problem = ""
     if fixed_side := architectures.family_of(options.architecture).image_size:
         problem = f"does not fit: a {options.architecture} takes {fixed_side} px only."
@@ -77,7 +78,6 @@ class InitModel(ModelOptions):
         if self.output is None:
             raise ParameterError("--output is required: the model directory to write.")
         check_output(self.output, "output")
-
         from train_pytorch_model.stories.init_model import initialize
 
         initialize(self, self.random_seed, self.output, shows_download=not self.quiet)
