@@ -38,9 +38,7 @@ def main() -> None:
     if chosen.draws:
         _show_draws(chosen.draws)
         return
-    print(
-        "| images | network | smoothing | images | loss | calibrated | at best | error | calibrated |"
-    )
+    print("| images | network | smoothing | images | loss | calibrated | at best | error | calibrated |")
     print("|---|---|---|---|---|---|---|---|---|")
     lower = np.zeros(3, int)
     with tempfile.TemporaryDirectory() as folder:
