@@ -67,12 +67,8 @@ def test_predictions_that_are_all_right_stay_doubtful() -> None:
     assert 0.98 < calibrate(outcomes, logits, temperature.value).confidences.mean() < 1 - 1 / 2002
 
 
-def test_what_helps_one_half_and_harms_the_other_as_much_is_not_taken() -> None:
-    targets = np.arange(400) // 2 % 2
-    logits = np.eye(2, dtype=np.float32)[targets]
-    logits[1::2] = np.eye(2)[1 - targets[1::2]]  # every prediction of the odd half is wrong
-    outcomes = outcomes_of(targets, softmax(logits.astype(np.float64)))
-    temperature = fit_temperature(logits, outcomes)
+def test_a_network_that_is_as_sure_as_it_is_right_stays_as_it_is() -> None:
+    temperature = fit_temperature(*predicted(1.0))
     assert temperature.value == 1
     assert temperature.after == temperature.before
 
@@ -83,11 +79,12 @@ def test_a_gain_next_to_nothing_is_not_taken() -> None:
     assert losses[1] < losses[0]
     temperature = fit_temperature(logits, outcomes)
     assert temperature.value == 1
-    assert "lowers the loss of the other by 0.1%" in describe(temperature)
+    assert "no temperature lowers the loss of images on which it was not fitted by 0.1%" in describe(
+        temperature
+    )
 
 
 def test_few_images_are_enough_if_the_network_is_far_too_sure() -> None:
-    """In two of three draws of so few images, one half of them would be better off without."""
     others, other = predicted(1.8, seed=100)
     values = [fit_temperature(*predicted(1.8, 36, seed)).value for seed in range(30)]
     taken = [value for value in values if value != 1]
