@@ -206,7 +206,7 @@ def _named(images: ImageLike | Sequence[ImageLike]) -> Iterator[tuple[str, Image
     for number, image in enumerate(many):
         if not isinstance(image, str | os.PathLike):
             yield str(number), image
-        elif os.path.isdir(image):  # noqa: PTH112, also of a name too long
+        elif os.path.isdir(image):
             directory = open_image_directory(Path(image), DATASET)
             yield from ((str(path), path) for path in map(directory.path, range(len(directory))))
         else:

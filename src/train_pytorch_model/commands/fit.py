@@ -64,7 +64,7 @@ class Fit(ModelOptions):
 
     def _beside(self, suffix: str) -> Path:
         folder = self.folder if self.folder.name.strip(".") else self.folder.resolve()
-        name = folder.name.partition(".")[0] if os.path.isfile(folder) else folder.name  # noqa: PTH113
+        name = folder.name.partition(".")[0] if os.path.isfile(folder) else folder.name
         return folder.parent / f"{name}-{suffix}"
 
     def run(self, stops: Callable[[], AbstractContextManager[StopRequests]] = stop_requests) -> None:
@@ -122,7 +122,7 @@ class Fit(ModelOptions):
 
     def _images(self) -> Path:
         """Return the folder of the images; those of an archive are unpacked, unless an earlier call has."""
-        if not os.path.isfile(self.folder):  # noqa: PTH113, False where Path.is_file raises
+        if not os.path.isfile(self.folder):
             return self.folder
         images, is_packed = self._beside("images"), is_archive(self.folder)
         if (images / META).exists() or (is_packed and images.exists()):

@@ -32,9 +32,9 @@ def check(options: ModelOptions) -> None:
             f"{parameter('weights')} {options.weights} is for torchvision's architectures. timm's weights"
             f" have tags: {parameter('architecture')} timm:NAME.TAG {parameter('pretrained')}."
         )
-    if options.weights_file is not None and not os.path.isfile(options.weights_file):  # noqa: PTH113
+    if options.weights_file is not None and not os.path.isfile(options.weights_file):
         problem = "is not a file. Name an existing file."
-        if not os.path.exists(options.weights_file):  # noqa: PTH110, False where Path.exists raises
+        if not os.path.exists(options.weights_file):
             problem = f"cannot be used: {explain_missing(options.weights_file, 'file')}"
         raise ParameterError(f"{parameter('weights_file')} {options.weights_file} {problem}")
     problem = ""

@@ -57,9 +57,9 @@ def open_source(path: Path, output: Path, labels: Labels = BY_DEFAULT) -> Iterat
     """Open the input; an archive is unpacked. Raises `InvalidDatasetError`, `UnfinishedOutputError`."""
     title = f'{PORT} "{path}"'
     try:
-        if os.path.isdir(path):  # noqa: PTH112, False for a name too long, where Path raises
+        if os.path.isdir(path):
             yield _open_folder(path, labels)
-        elif not os.path.isfile(path):  # noqa: PTH113, the same
+        elif not os.path.isfile(path):
             raise InvalidDatasetError(title, explain_missing(path, "file or directory"), HINT)
         elif path.name in label_table.TABLES or path.suffix.lower() in label_table.TABLE_SUFFIXES:
             yield _open_table(path, labels, path)
@@ -101,7 +101,7 @@ def keep_unpacked(path: Path, output: Path) -> None:
 
 def is_archive(path: Path) -> bool:
     """Whether a path is a file that is called like an archive."""
-    return path.name.lower().endswith(tuple(KINDS.split(", "))) and os.path.isfile(path)  # noqa: PTH113
+    return path.name.lower().endswith(tuple(KINDS.split(", "))) and os.path.isfile(path)
 
 
 def convert(source: Source, output: Path) -> int:
@@ -145,9 +145,9 @@ def convert(source: Source, output: Path) -> int:
 def _open_folder(path: Path, labels: Labels) -> Source:
     if table := labels.labels or label_table.table_in(path):
         return _open_table(table, labels, path)
-    if os.path.exists(path / label_table.MLTABLE):  # noqa: PTH110, False where Path.exists raises
+    if os.path.exists(path / label_table.MLTABLE):
         return _open_annotations(label_table.annotations_of(path), labels, path)
-    if os.path.exists(path / META):  # noqa: PTH110
+    if os.path.exists(path / META):
         raise MalformedFileError("it is already an ImageDirectory; no conversion is needed.")
     return Source(open_image_directory(path, PORT), path)
 

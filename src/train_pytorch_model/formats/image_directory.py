@@ -204,7 +204,7 @@ class ImageDirectory(Listing):
 def open_image_directory(root: Path, port: str) -> ImageDirectory:
     """Open and check the input `port`. Raises `InvalidDatasetError`, `NotLabeledDatasetError`."""
     title = f'{port} "{root}"'
-    if not os.path.exists(root):  # noqa: PTH110, False for a name too long, where Path.exists raises
+    if not os.path.exists(root):
         kind = "file or directory" if root.suffix else "directory"  # an image or an archive may be meant
         raise InvalidDatasetError(title, reading.explain_missing(root, kind), HINT)
     if not root.is_dir():

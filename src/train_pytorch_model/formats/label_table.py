@@ -108,12 +108,12 @@ class _LabelledRows:
 
 def table_in(folder: Path) -> Path | None:
     """Return the table of the images in a folder; None if there is none."""
-    return next((folder / name for name in TABLES if os.path.isfile(folder / name)), None)  # noqa: PTH113
+    return next((folder / name for name in TABLES if os.path.isfile(folder / name)), None)
 
 
 def open_labelled(folder: Path, port: str, hint: str = "") -> ImageDirectory:
     """Like `open_image_directory`, with the categories that a table in a plain folder gives its images."""
-    if os.path.exists(folder / META) or not (table := table_in(folder)):  # noqa: PTH110
+    if os.path.exists(folder / META) or not (table := table_in(folder)):
         return open_image_directory(folder, port)
     try:
         return images_of(read_table(table, folder), folder, port)

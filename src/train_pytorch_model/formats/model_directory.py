@@ -108,9 +108,9 @@ def open_model_directory(root: Path, port: str, hint: str = "") -> ModelDirector
 
 def _what_to_do(root: Path) -> str:
     """How to make a model directory of what is not one: a weights file or an architecture's name."""
-    if os.path.isfile(root):  # noqa: PTH113, False for a name too long, where Path.is_file raises
+    if os.path.isfile(root):
         options = f"--architecture NAME --weights-file {root}"
-    elif not os.path.exists(root) and architectures.is_known(str(root)):  # noqa: PTH110
+    elif not os.path.exists(root) and architectures.is_known(str(root)):
         options = f"--architecture {root}"
     else:
         return HINT
@@ -118,7 +118,7 @@ def _what_to_do(root: Path) -> str:
 
 
 def _open(root: Path, port: str) -> ModelDirectory:
-    if not os.path.exists(root):  # noqa: PTH110, False for a name too long, where Path.exists raises
+    if not os.path.exists(root):
         raise MalformedFileError(reading.explain_missing(root))
     if not root.is_dir():
         raise MalformedFileError("it is a file, not a directory.")

@@ -62,7 +62,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def read_meta(root: Path, type_name: str) -> dict[str, Any]:
     """Read `_meta.yaml` of a complete directory of type `type_name`. Raises `MalformedFileError`."""
-    if os.path.exists(root / INCOMPLETE):  # noqa: PTH110, False where Path.exists raises
+    if os.path.exists(root / INCOMPLETE):
         raise MalformedFileError(f"it is incomplete: {INCOMPLETE} is present.")
     meta = read_yaml(root / META)
     if meta.get("type") != type_name:
@@ -120,7 +120,7 @@ def file_inside(root: Path, name: str) -> Path:
         raise MalformedFileError(f"{name!r} is not a path inside the directory.")
     if not is_really_inside(root, path):
         raise MalformedFileError(f"{name!r} is a link that points outside the directory.")
-    if not os.path.isfile(path):  # noqa: PTH113, False for a name too long, where Path.is_file raises
+    if not os.path.isfile(path):
         raise MalformedFileError(f"{name} is missing.")
     if not os.access(path, os.R_OK):
         raise MalformedFileError(f"{name} cannot be read: Permission denied.")
@@ -189,7 +189,7 @@ def _guesses(path: Path) -> Iterator[str]:
     parts = path.absolute().parts
     for depth in range(1, len(parts)):
         parent, name = Path(*parts[:depth]), parts[depth]
-        if os.path.exists(parent / name):  # noqa: PTH110, False for a name too long
+        if os.path.exists(parent / name):
             continue
         siblings: dict[str, str] = {}
         with suppress(OSError), os.scandir(parent) as entries:

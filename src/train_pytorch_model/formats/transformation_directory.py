@@ -266,7 +266,7 @@ def write_transformation(path: Path, operations: Sequence[Operation], name: str)
 
 
 def _read(path: Path) -> tuple[Operation, ...]:
-    if not os.path.exists(path):  # noqa: PTH110, False for a name too long, where Path.exists raises
+    if not os.path.exists(path):
         raise MalformedFileError(reading.explain_missing(path, "directory or file"))
     file = path
     if path.is_dir():

@@ -215,7 +215,7 @@ def open_scoring_inputs(trained_model: Path, dataset: Path) -> ScoringInputs:
 
 def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Sequence[str]]:
     """Open an image, or folders of any depth; return warnings, too. Raises `InvalidDatasetError`."""
-    is_image = listing.suffix_of(path.name) in listing.SUFFIXES and os.path.isfile(path)  # noqa: PTH113
+    is_image = listing.suffix_of(path.name) in listing.SUFFIXES and os.path.isfile(path)
     if is_image and not (path.parent / META).exists():
         return images_of(listing.list_unlabelled([path.name], {}), path.parent, port), ()
     categories: Sequence[str] = ()
@@ -226,7 +226,7 @@ def open_images_at_any_depth(path: Path, port: str) -> tuple[ImageDirectory, Seq
         categories = images.categories
     except InvalidDatasetError:
         markers = (META, INCOMPLETE, image_directory.IMAGE_LIST)
-        if not os.path.isdir(path) or any(os.path.exists(path / name) for name in markers):  # noqa: PTH110, PTH112
+        if not os.path.isdir(path) or any(os.path.exists(path / name) for name in markers):
             raise
     try:
         nested = images_of(listing.read_images_at_any_depth(path), path, port)
