@@ -28,7 +28,7 @@ from train_pytorch_model.machine.console import logger, set_up
 from train_pytorch_model.machine.launch import rank_of
 from train_pytorch_model.machine.stop_requests import StopRequests, stop_requests
 from train_pytorch_model.measures.evaluation_directory import PAGE
-from train_pytorch_model.words.errors import FailedToDownloadFilesError
+from train_pytorch_model.words.errors import FailedToDownloadFilesError, parameter
 from train_pytorch_model.words.settings import ModelOptions, OptionalPath, Switch, TrainConfig
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Fit(ModelOptions):
                 raise
             logger.warning(
                 "Pretrained weights are not here and cannot be downloaded; training from scratch, which takes"
-                " many more images and epochs. --weights-file names weights downloaded elsewhere."
+                f" many more images and epochs. {parameter('weights_file')} names weights from elsewhere."
             )
             initialize(self, seed, path, shows_download=False)
         return path

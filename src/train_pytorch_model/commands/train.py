@@ -20,7 +20,7 @@ from train_pytorch_model.formats.run_folder import TRAINED_MODEL, RunFolder, is_
 from train_pytorch_model.inputs.opening import OpenedInputs, open_training_inputs
 from train_pytorch_model.machine.console import log_file, logger, set_up
 from train_pytorch_model.machine.launch import is_alone, rank_of
-from train_pytorch_model.words.errors import TrainingError, UserError
+from train_pytorch_model.words.errors import TrainingError, UserError, parameter
 from train_pytorch_model.words.settings import Switch, TrainConfig
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def is_unfinished(
     if run_folder.published_fingerprint(output) == inputs.fingerprint(parameters):
         logger.info(f"{output} is already complete, from this same command.")
         if fresh:
-            logger.info("--fresh is for unfinished runs: to train again, name another output.")
+            logger.info(f"{parameter('fresh')} is for unfinished runs: to train again, name another output.")
         if is_main and run.token:
             run.remove()
         return False
