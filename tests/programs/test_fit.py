@@ -107,10 +107,12 @@ SCRIPT = """
     print(of_file.equals(opened))
     evaluated = load(output).evaluate(folder)
     print(evaluated.numbers.images, "iframe" in evaluated._repr_html_(), "iframe" in model._repr_html_())
-    try:
-        fit(folder, epoch=1)
-    except Exception as error:
-        print(type(error).__name__, error)
+    print(repr(evaluated).rpartition(' ')[0])
+    for unknown in ("epoch", "lr", "leraning_rate", "device"):
+        try:
+            fit(folder, **{unknown: 1})
+        except Exception as error:
+            print(type(error).__name__, error)
 """
 
 
@@ -128,5 +130,10 @@ def test_a_script_without_a_main_guard_can_fit_and_predict(photographs: Path, tm
         "1.0 10",
         "True",
         "30 True True",
+        "Evaluated(30 images: accuracy",
         "ParameterError fit has no option 'epoch'. Did you mean 'epochs'?",
+        "ParameterError fit has no option 'lr'. Did you mean 'learning_rate'?",
+        "ParameterError fit has no option 'leraning_rate'. Did you mean 'learning_rate'?",
+        "ParameterError fit has no option 'device': all GPUs are used, else the CPU. CUDA_VISIBLE_DEVICES=0"
+        " before the command takes the first GPU only, CUDA_VISIBLE_DEVICES=-1 the CPU.",
     ]

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from train_pytorch_model.commands.fit import Fit
+from train_pytorch_model.commands.program import NAMES, REMARKS
 from train_pytorch_model.formats.image_directory import open_image_directory
 from train_pytorch_model.formats.run_folder import REPORT
 from train_pytorch_model.image_classifier.decoding import UnreadableImageError, upright_rgb
@@ -52,6 +53,9 @@ class Evaluated:
     def accuracy(self) -> float:
         """In [0, 1]."""
         return self.numbers.accuracy
+
+    def __repr__(self) -> str:
+        return f"Evaluated({self.numbers.images:,} images: accuracy {self.accuracy:.1%})"
 
     def _repr_html_(self) -> str:
         return _framed(self.page)
@@ -172,19 +176,20 @@ def fit(folder: AnyPath, output: AnyPath | None = None, **options: Unpack[FitOpt
     known, given = FitOptions.__annotations__, dict[str, Any](options)
     for name in given:
         if name not in known:
-            near = "".join(f" Did you mean {each!r}?" for each in difflib.get_close_matches(name, known, n=1))
-            raise ParameterError(f"fit has no option {name!r}.{near}")
+            near = [each for each in NAMES.get(name, "").split() if each in known]
+            near = near or difflib.get_close_matches(name, known, n=1)
+            hint = f": {REMARKS[name]}" if name in REMARKS else "."
+            hint += "".join(f" Did you mean {each!r}?" for each in near)
+            raise ParameterError(f"fit has no option {name!r}{hint}")
 
     def pop(kind: type[Recipe | TrainConfig]) -> dict[str, Any]:
         return {each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
 
-    if given.get("weights_file") is not None:
-        given["weights_file"] = Path(given["weights_file"])
+    paths = {"output": output, "weights_file": given.get("weights_file")}
+    given |= {name: Path(path) for name, path in paths.items() if path is not None}
     parameters, recipe = TrainConfig(**pop(TrainConfig)), Recipe(**pop(Recipe))
-    target = None if output is None else Path(output)
-    command = Fit(folder=Path(folder), output=target, parameters=parameters, recipe=recipe, **given)
-    # Of tqdm, which MLflow imports: it would appear in every notebook without ipywidgets.
-    warnings.filterwarnings("ignore", "IProgress not found")
+    command = Fit(folder=Path(folder), parameters=parameters, recipe=recipe, **given)
+    warnings.filterwarnings("ignore", "IProgress not found")  # of tqdm, in notebooks without ipywidgets
     try:
         command.run(stops=lambda: nullcontext(StopRequests()))  # Ctrl-C is the caller's
     except SystemExit as end:  # the worker processes have failed, and said why
@@ -202,8 +207,7 @@ def load(trained_model: AnyPath, image_size: int | None = None) -> Model:
 
 def _named(images: ImageLike | Sequence[ImageLike]) -> Iterator[tuple[str, ImageLike]]:
     """Yield the images, also those in folders, each with its path or its number."""
-    many = images if isinstance(images, list | tuple) else [images]
-    for number, image in enumerate(many):
+    for number, image in enumerate(images if isinstance(images, list | tuple) else [images]):
         if not isinstance(image, str | os.PathLike):
             yield str(number), image
         elif os.path.isdir(image):
@@ -221,8 +225,7 @@ def _read(image: ImageLike, framing: Framing) -> Image.Image | str:
         if isinstance(image, str | os.PathLike):
             return Image.fromarray(read_pixels(image, framing.short_side, framing.colours))
         opened = image if isinstance(image, Image.Image) else Image.fromarray(image)
-        pixels = np.array(upright_rgb(opened, framing.colours))
-        return Image.fromarray(reduce(pixels, framing.short_side))
+        return Image.fromarray(reduce(np.array(upright_rgb(opened, framing.colours)), framing.short_side))
     except UnreadableImageError as error:
         is_missing = isinstance(error.__cause__, FileNotFoundError)  # perhaps it has never been there
         return "there is no such file or folder" if is_missing else str(error)

@@ -132,10 +132,9 @@ def leave_after(main: Callable[[], None]) -> None:
         _end_at_signals()
 
 
-def _parse(command: type[Command], prog: str, arguments: Sequence[str]) -> Command:
+def _parse(command: type[Command], prog: str, rest: Sequence[str]) -> Command:
     description = f"{inspect.getdoc(command)}\n\nExample:\n  {prog} {command.EXAMPLE}"
-    arguments = without_boolean_values(arguments, command)
-    return tyro.cli(command, prog=prog, description=description, args=arguments)
+    return tyro.cli(command, prog=prog, description=description, args=without_boolean_values(rest, command))
 
 
 def _parse_verb(name: str, commands: Mapping[str, type[Command]], prog: str, rest: Sequence[str]) -> Command:
@@ -187,8 +186,7 @@ def missing_verb(first: str, verbs: Sequence[str], prog: str) -> ParameterError:
     if first.startswith("-"):
         problem = f'a verb comes before the options: "{prog} VERB {first} …".'
     else:
-        meant = VERBS.get(first.lower(), first)
-        closest = difflib.get_close_matches(meant, verbs, n=1)
+        closest = difflib.get_close_matches(VERBS.get(first.lower(), first), verbs, n=1)
         problem = f'"{first}" is not a verb.' + "".join(f' Did you mean "{verb}"?' for verb in closest)
     return ParameterError(
         f'{problem} The verbs are {", ".join(verbs)}; "{prog} VERB --help" lists the options of one.'
