@@ -83,7 +83,8 @@ def _run(setting: Setting, root: Path) -> np.ndarray:
         *(f"{error:.1%}" for error in errors),
     ]
     print(f"| {' | '.join(cells)} |", flush=True)
-    return np.array([1, after.loss < before.loss, errors[1] < errors[0]])
+    gained = np.array([before.loss - after.loss, errors[0] - errors[1]])
+    return np.array([1, *(gained > 1e-9)])  # more than rounding
 
 
 def _show_draws(count: int) -> None:
