@@ -85,7 +85,7 @@ def describe(temperature: Temperature) -> str:
     """What has been done about the probabilities, in words."""
     before, after = temperature.before, temperature.after
     if temperature.value == 1:
-        none = f"no temperature lowers the loss of images on which it was not fitted by {MIN_GAIN:.1%}"
+        none = f"no temperature lowers the loss by {MIN_GAIN:.1%} on images that it was not fitted on"
         was = f"loss {before.loss:.4f}, calibration error {before.error:.1%}"
         return f"The probabilities are those of the network: {none} ({was})."
     return (
