@@ -13,15 +13,7 @@ from pathlib import Path
 import torchvision
 from torch import save
 
-from tests.benchmarks.timing import (
-    AVX2_ONLY,
-    arguments_of_training,
-    count_images,
-    measure_in_turn,
-    paint_photos,
-    run_json,
-    show,
-)
+from tests.benchmarks import timing
 from train_pytorch_model.commands.init_model import InitModel
 from train_pytorch_model.words.settings import Recipe
 
@@ -30,14 +22,14 @@ CONTENDERS = Path(__file__).with_name("contenders")
 
 def main() -> None:
     """Run both in turn; print the tables."""
-    parser = arguments_of_training(__doc__)
+    parser = timing.arguments_of_training(__doc__)
     parser.add_argument("--freeze-backbone", action="store_true", help="train the last layer only")
     chosen = parser.parse_args()
     if chosen.avx2:
-        os.environ |= AVX2_ONLY  # which both inherit
+        os.environ |= timing.AVX2_ONLY  # which both inherit
     with tempfile.TemporaryDirectory() as folder:
-        images = chosen.images or paint_photos(Path(folder) / "images", 40)
-        num_images = count_images(images) * chosen.epochs
+        images = chosen.images or timing.paint_photos(Path(folder) / "images", 40)
+        num_images = timing.count_images(images) * chosen.epochs
         weights, untrained = Path(folder) / "weights.pth", Path(folder) / "untrained"
         # Features of random weights take as long as others.
         save(torchvision.models.get_model(chosen.architecture, weights=None).state_dict(), weights)
@@ -63,12 +55,12 @@ def main() -> None:
             "plain float32 script": lambda: _measure(num_images, *plain),
             "this program": lambda: _measure(num_images, *ours),
         }
-        show(measure_in_turn(contenders, chosen.repeats))
+        timing.show(timing.measure_in_turn(contenders, chosen.repeats))
 
 
 def _measure(num_images: int, *command: object) -> dict[str, float]:
     started_at = time.perf_counter()
-    found = run_json(sys.executable, *map(str, command))
+    found = timing.run_json(sys.executable, *map(str, command))
     return {
         "CPU seconds per 100 images": 100 * found["cpu_s"] / num_images,
         "wall seconds per 100": 100 * (time.perf_counter() - started_at) / num_images,

@@ -61,8 +61,8 @@ _INSTEAD = {
     " CUDA_VISIBLE_DEVICES=0 before the command takes the first GPU only, CUDA_VISIBLE_DEVICES=-1 the CPU.",
     "j workers num_workers dataloader_num_workers": "the number of decoders follows from the cores of the"
     " machine.",
-    "resume resume_from_checkpoint auto_resume": "the same command resumes an interrupted run; --fresh starts"
-    " over.",
+    "resume resume_from_checkpoint auto_resume": "the same command resumes an interrupted run; the option"
+    " fresh starts over.",
     "momentum weight_decay wd sched lr_scheduler": "the optimizer's settings and its schedule are fixed;"
     " .github/docs/recipe.md describes them.",
 }

@@ -40,7 +40,7 @@ class Progress:
     validation_s: float = 0.0  # spent on validating the open epoch
     run_s: float = 0.0  # spent on the run so far, over all its starts, when the state was last saved
     times: list[EpochTimes] = field(default_factory=list)  # times of the completed epochs
-    rejected: dict[int, str] = field(default_factory=dict)  # not read in the open epoch, here: index → reason
+    rejected: dict[int, str] = field(default_factory=dict)  # unreadable here, in the open epoch: index → why
     lr_factor: float = 1.0  # multiplies the schedule's learning rate; halved at each rollback
     rollbacks: int = 0
     history: list[dict[str, int | float]] = field(default_factory=list)  # the completed epochs' metrics
