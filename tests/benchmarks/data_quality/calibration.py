@@ -14,9 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.benchmarks.data_quality.training import Setting, before_and_after, predict, split, train_model
+from tests.benchmarks.data_quality.training import (
+    Setting,
+    before_and_after,
+    digits,
+    predict,
+    split,
+    train_model,
+)
 from tests.unit.test_calibration import predicted
-from train_pytorch_model.datasets.digits import NAMES, write_digits
 from train_pytorch_model.measures.calibration import calibrate, fit_temperature
 from train_pytorch_model.measures.evaluation import losses_of, outcomes_of
 from train_pytorch_model.words.settings import Recipe
@@ -42,7 +48,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     lower = np.zeros(3, int)
     with tempfile.TemporaryDirectory() as folder:
-        folders = [*chosen.images, _digits(Path(folder))]
+        folders = [*chosen.images, digits(Path(folder))]
         for root, smoothing in itertools.product(folders, SMOOTHINGS):
             for setting in _settings(chosen, smoothing):
                 lower += _run(setting, root)
@@ -97,17 +103,6 @@ def _show_draws(count: int) -> None:
         losses = np.array([losses_of(calibrate(other, others, value)).mean() for value in fitted])
         gained = np.where(np.array(fitted) == 1, 0, losses_of(other).mean() - losses)
         print(f"| {factor} | {images} | {(gained > 0).sum()} | {(gained < 0).sum()} | {-gained.mean():.4f} |")
-
-
-def _digits(folder: Path) -> Path:
-    """The digits as class folders."""
-    root = folder / "digits"
-    for name in NAMES:
-        (root / name).mkdir(parents=True)
-    for path in (file for part in write_digits(folder / "parts") for file in part.rglob("*.png")):
-        name = NAMES[int(path.name[0])]
-        path.rename(root / name / path.name)
-    return root
 
 
 if __name__ == "__main__":

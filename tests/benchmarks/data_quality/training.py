@@ -11,6 +11,7 @@ import torch
 
 from tests.trainings import ALONE
 from train_pytorch_model.data.pixel_decisions import decide_flips
+from train_pytorch_model.datasets.digits import NAMES, write_digits
 from train_pytorch_model.image_classifier.classifier import ImageClassifier
 from train_pytorch_model.image_classifier.pixels import read_pixels, view
 from train_pytorch_model.inputs.opening import open_trained_model, open_training_inputs
@@ -44,6 +45,17 @@ class Setting:
     seed: int
     weights: Path | None = None
     batch_size: int = 32
+
+
+def digits(folder: Path) -> Path:
+    """scikit-learn's digits as class folders."""
+    root = folder / "digits"
+    for name in NAMES:
+        (root / name).mkdir(parents=True)
+    for path in (file for part in write_digits(folder / "parts") for file in part.rglob("*.png")):
+        name = NAMES[int(path.name[0])]
+        path.rename(root / name / path.name)
+    return root
 
 
 def split(root: Path, random: np.random.Generator) -> Parts:
