@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from train_pytorch_model.measures.calibration import (
+    FOLDS,
     MIN_IMAGES,
     Temperature,
     calibrate,
@@ -65,6 +66,18 @@ def test_predictions_that_are_all_right_stay_doubtful() -> None:
     temperature = fit_temperature(logits, outcomes)
     assert temperature.value < 1
     assert 0.98 < calibrate(outcomes, logits, temperature.value).confidences.mean() < 1 - 1 / 2002
+
+
+def test_what_helps_only_the_images_on_which_it_was_fitted_is_not_taken() -> None:
+    targets = np.arange(400) % 2
+    logits = np.eye(2, dtype=np.float32)[targets]
+    logits[::FOLDS] = np.eye(2)[1 - targets[::FOLDS]]  # every prediction of one fold is wrong
+    outcomes = outcomes_of(targets, softmax(logits.astype(np.float64)))
+    losses = [losses_of(calibrate(outcomes, logits, value)).mean() for value in (0.7, 1.0)]
+    assert losses[0] < 0.98 * losses[1]
+    temperature = fit_temperature(logits, outcomes)
+    assert temperature.value == 1
+    assert temperature.after == temperature.before
 
 
 def test_a_network_that_is_as_sure_as_it_is_right_stays_as_it_is() -> None:
