@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.image_directories import write_image_directory
 from tests.painting import encode, paint, paint_folders
@@ -126,6 +126,7 @@ def test_an_unstratified_split_ignores_categories() -> None:
     fraction=st.floats(0, 1, exclude_min=True, exclude_max=True),
     stratified=st.booleans(),
 )
+@example(files=[0, 0, 2, 2, 8, 8], fraction=5e-324, stratified=True)
 def test_rows_of_the_same_file_stay_in_one_part(files: list[int], fraction: float, stratified: bool) -> None:
     images = of_classes([file % 3 for file in files], 3)
     images = replace(images, file_names=Packer(f"{file}.png" for file in files).finish())

@@ -184,7 +184,7 @@ def _assign_groups(
         excess = np.maximum(counts - needed, 0).sum(axis=1)
         lacks = have[:, columns] == 0
         is_due = lacks & (left[columns] <= lacks.sum(axis=0))  # there may be no other group for the part
-        need = (needed / wanted[:, columns]) @ counts
+        need = (needed / np.maximum(wanted[:, columns], 1e-9)) @ counts  # next to 0 it would overflow
         part = np.lexsort([-need, excess, ~is_due[:, :-1].any(axis=1), ~is_due[:, -1]])[0]
         part_of[rows] = part
         have[part, columns] += counts
